@@ -1,8 +1,8 @@
 """What attackers get: the demonstrations of `eigenveil audit --demonstrate` as tables for docs/audit.md.
 
-A curious hub and an outsider (FedPower, Examples 1 and 2), and membership inference on published components, each on studies
-without privacy and on private ones of made-up people. Seconds for each; --tables 2000 narrows the intervals of the last and
-takes a minute or two.
+A curious hub and an outsider (FedPower, Examples 1 and 2), and membership inference on published components. Each
+attacks studies of artificial people, without privacy and with it. Each takes seconds; --tables 2000 narrows the
+intervals of the last one and takes a minute or two.
 
     python benchmarks/audit_attacks.py [--seed 0] [--tables 200]
 """

@@ -1,16 +1,18 @@
-"""How far a private bound on the length of rows is from the true quantile: one release of all counts, against a peer.
+"""How far a private bound on row norms is from the true quantile: one release of all counts, against a baseline.
 
     EIGENVEIL_DATA=... python benchmarks/bounds_quantiles.py
 
-Lengths are around zero, so that there is one release on each side and nothing but the quantile is compared. `counts` is what
-`find_bounds` does, with center=None: any number of quantiles for one charge. `exponential` is the exponential mechanism, which
-takes a cell with a probability in proportion to exp(epsilon utility / 2), where utility is minus how far the rank is from the
-wanted one, among the same cells (McSherry and Talwar 2007; Smith 2011): once with the same epsilon and delta = 0, and once with
-what the ledger would charge it. That is the pure epsilon whose mu, 2 Phi^-1(e^eps / (1 + e^eps)), is that of `counts` (Dong, Roth
-and Su 2022), which is how it would add up with a fit. `whole` is the search around the mean, with its errors against the quantile
-around the true mean.
+Norms are around zero, so that there is one release on each side and nothing but the quantile is compared.
 
-Rank errors are shares of people; bounds are over the true quantile. Truth is read from the data, for comparison only.
+- `counts` is what `find_bounds` does with center=None: any number of quantiles for one charge.
+- `exponential` is the exponential mechanism on the same cells (McSherry and Talwar 2007; Smith 2011). It takes a cell
+  with probability proportional to exp(epsilon utility / 2), where utility is minus the distance of the rank from the
+  wanted one. It runs once with the same epsilon and delta = 0, and once with what the ledger would charge it. That is
+  the pure epsilon whose mu, 2 Phi^-1(e^eps / (1 + e^eps)), equals that of `counts` (Dong, Roth and Su 2022): this is
+  how it would add up with a fit.
+- `whole` is the search around the mean, with errors against the quantile around the true mean.
+
+Rank errors are shares of people. Bounds are over the true quantile. Truth is read from the data, for comparison only.
 """
 
 import argparse
@@ -60,7 +62,7 @@ def as_charged(mu: float) -> float:
 
 
 def summary(bounds: list[float], lengths: Array, truth: float) -> str:
-    """The median and the worst of ten in a hundred: how far off in people, and in length."""
+    """The median and the worst of ten in a hundred: the error in rank, in people, and in norm."""
     if not bounds:
         return "no answer"
     ranks = [abs(float((lengths > bound).mean()) - (1 - QUANTILE)) for bound in bounds]
@@ -74,7 +76,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--runs", type=int, default=20)
     runs = parser.parse_args().runs
-    cells = Cells.lengths(1e-9, 1e12, per_doubling=PER_DOUBLING)
+    cells = Cells.norms(1e-9, 1e12, per_doubling=PER_DOUBLING)
     print(
         f"{QUANTILE} quantile, delta = {DELTA:g}, {runs} runs. rank: median (90%) error; bound over the truth: median [90%]"
     )

@@ -1,4 +1,5 @@
-"""Real data for benchmarks, from the folder in EIGENVEIL_DATA (default ../shared/data). What is missing is skipped, and said.
+"""Real data for benchmarks, from the folder in EIGENVEIL_DATA (default ../shared/data). Missing files are skipped and
+named.
 
 Nothing here is needed to install, use or test the project.
 """
@@ -50,7 +51,7 @@ def sparse(name: str) -> Any:
 
 
 def centred_and_clipped(rows: Array, *, quantile: float = 0.95) -> tuple[Array, float]:
-    """Rows around their own mean, cut to the given quantile of their own lengths, and that length.
+    """Rows around their own mean, clipped at the given quantile of their own norms, and that norm.
 
     Both are read from the data: fine for a benchmark that compares mechanisms on equal terms, never for a release.
     """

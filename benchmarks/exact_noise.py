@@ -1,17 +1,23 @@
 """What exact noise costs: draws a second, the size of the noise, and whole fits beside a tree that came before it.
 
-`draws` compares `Rounded` with `Noise.normal`, whose floating-point normals it replaces, on one thread, at several scales (the
-standard deviation in whole steps), and small draws, whose sampler is made anew each time. `noise` is the standard deviation of
-what a release adds, over sensitivity times multiplier: as computed, and as found in sixteen million, to within 4e-4. `fits`
-times whole fits in this tree and in the one that --before names, a git worktree: each tree in a process of its own, one after the
-other in turn, medians of the ratios within pairs after a pair that is not counted. Without --before this tree is timed alone.
+- `draws` compares `Rounded` with `Noise.normal`, whose floating-point normals it replaces. It uses one thread and
+  several scales (the standard deviation in whole steps), and also small draws, whose sampler is made anew each time.
+- `noise` is the standard deviation of what a release adds, over sensitivity times multiplier: as computed, and as
+  found in sixteen million draws, to within 4e-4.
+- `fits` times whole fits in this tree and in the git worktree that --before names. Each tree has its own process, and
+  they alternate. The figures are medians of the ratios within pairs, without the first pair. Without --before only
+  this tree is timed.
 
-Seconds depend on the machine and its neighbours; ratios measured in one run are what counts. On a busy machine take --cpu, which
-counts the seconds of the processor, and --threads 1: BLAS threads that wait for a core make wall time useless.
+Seconds depend on the machine and on what else runs there, so compare ratios measured in one run. On a busy machine
+use --cpu, which counts processor seconds, and --threads 1: BLAS threads that wait for a core make wall time useless.
+
 Targets: 80 million draws a second, 1.001 times the noise, 1.1 times the time of a fit from 100 columns and 1.3 times below.
 
     git worktree add --detach ../before 31e9cf8
-    python benchmarks/exact_noise.py --before ../before                 # about fifteen minutes
+
+    About fifteen minutes:
+
+        python benchmarks/exact_noise.py --before ../before
     python benchmarks/exact_noise.py draws noise
     python benchmarks/exact_noise.py fits --before ../before --quick --columns 30 100 --kinds covariance masked
 """
@@ -87,7 +93,7 @@ def draws(repeats: int, clock: Callable[[], float]) -> None:
 def _pairs(
     ours: Callable[[], object], theirs: Callable[[], object], repeats: int, clock: Callable[[], float]
 ) -> list[tuple[float, float]]:
-    """Seconds of both, in turn, after one of each."""
+    """Seconds of both, alternating, after one uncounted run of each."""
     ours(), theirs()
     return [(seconds(ours, clock), seconds(theirs, clock)) for _ in range(repeats)]
 
@@ -213,7 +219,7 @@ class Tree:
 
 
 def fits(trees: Sequence[Tree], kinds: Sequence[str], shapes: Sequence[tuple[int, int]], repeats: int) -> None:
-    """Whole fits in both trees, in turn."""
+    """Whole fits in both trees, alternating."""
     print(f"\n{'fit':<12}{'rows':>8}{'columns':>9}{'now, s':>10}{'before, s':>11}{'ratio':>8}")
     for shape in shapes:
         for kind in kinds:

@@ -1,8 +1,12 @@
 """Many small sites in one process: 1000, 3000 and 10000 of them, 100 rows each, 100 columns, k = 10, without noise.
 
-Seconds of `fit`, per site, and memory, each case in a process of its own: `rows` is what the process holds when all rows are
-there, `peak` the most until the fit is over (VmHWM of /proc/self/status), `more` the difference, also per site. Where there
-is no /proc there are no figures for memory.
+It measures seconds of `fit`, in all and per site, and memory, each case in its own process:
+
+- `rows` is the memory of the process when all rows are there.
+- `peak` is the most until the fit is over (VmHWM of /proc/self/status).
+- `more` is the difference, also per site.
+
+Without /proc there are no figures for memory.
 
     python benchmarks/fed_many_sites.py [--quick] [--sites 1000 3000 10000]
 """

@@ -1,9 +1,12 @@
 """What hub and sites cost over the same products in a bare loop: krylov in a star, without noise. Target: at most 5%.
 
-`parties` is a hub and its members in one process, from the first question to the answer; `bare` is A.T @ (A @ Z) for the very
-same blocks Z, sites and rounds, summed, on rows that are centred beforehand where the run is centred. Both are the best of five,
-interleaved, after one of each. `fit` is the whole of `FederatedPCA.fit`: checks of the input, mean, count and trace as well, with
-its own number of products. --profile shows where the time of the parties goes.
+- `parties` is a hub and its sites in one process, from the first question to the answer.
+- `bare` is A.T @ (A @ Z) for the same blocks Z, sites and rounds, summed. Rows are centred beforehand where the run
+  is centred. Both are the best of five, interleaved, after one of each.
+- `fit` is all of `FederatedPCA.fit`: also the checks of the input, mean, count and trace, with its own number of
+  products.
+
+--profile shows where the time of the parties goes.
 
     python benchmarks/fed_overhead.py [--quick] [--threads 1] [--cpu] [--profile]
 """
@@ -25,7 +28,7 @@ from eigenveil.linalg import Array, Subspace, blas_threads, orthonormal
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols import Hub, Member, Terms
 from eigenveil.protocols.star.layout import star
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import LocalStar
 from eigenveil.tasks import KrylovSum
 from fed_runs import heading, line, shuffled_sites, site_count
 
@@ -49,7 +52,7 @@ def parties(sites: list[Array], center: Array | None, blocks: list[Array] | None
         Member(name, hub="hub", task=task, rows=DenseRows(rows), mechanism=exact)
         for name, rows in zip(layout.above(), sites, strict=True)
     ]
-    found = InProcess(hub, members).run()
+    found = LocalStar(hub, members).run()
     assert isinstance(found, Subspace)
     return found
 

@@ -1,9 +1,10 @@
 """What a budget buys by trust and method: captured variance of the top 5 over the best possible, mean of five runs.
 
-Rows are centred privately and clipped at the 0.95 quantile of their lengths around the mean, which is READ FROM THE DATA, for
-this comparison only and the same for every line; the best possible is that of the rows centred and clipped so. delta = 1e-5,
-one whole row, add/remove. "both" guarantees 3 epsilon against the hub and epsilon against everybody else. `PrivatePCA` has all
-rows in one place; uda, wda and merge add noise at the sites. At the sites m of them pay about sqrt(m) of a curator's noise.
+Rows are centred privately and clipped at the 0.95 quantile of their norms around the mean. That bound is READ FROM
+THE DATA, for this comparison only and the same for every line. The best possible is that of the rows centred and
+clipped so. delta = 1e-5, one whole row, add/remove. "both" guarantees 3 epsilon against the hub and epsilon against
+everybody else. `PrivatePCA` has all rows in one place. In uda, wda and merge the sites add noise. With noise at m
+sites there is about sqrt(m) times a curator's noise.
 
     python benchmarks/fed_privacy.py [--quick] [--data a9a ...] [--epsilons 0.3 1 3]
 """
@@ -41,7 +42,7 @@ def pooled(sites: Sequence[Array], terms: dict[str, Any]) -> Array:
     return PrivatePCA(RANK, **terms).fit(np.concatenate(sites)).subspace_.basis
 
 
-def ways() -> dict[str, Fit]:
+def fits() -> dict[str, Fit]:
     """Each line of the table."""
     found: dict[str, Fit] = {"PrivatePCA": pooled}
     for trust in ("hub", "site", "both"):
@@ -60,8 +61,8 @@ def measure(name: str, counts: Sequence[int], epsilons: Sequence[float], runs: i
     gram = clipped.T @ clipped
     del clipped
     for count in counts:
-        for way, fit in ways().items():
-            if way == "PrivatePCA" and count != counts[0]:
+        for words, fit in fits().items():
+            if words == "PrivatePCA" and count != counts[0]:
                 continue
             cells = []
             for epsilon in epsilons:
@@ -76,8 +77,8 @@ def measure(name: str, counts: Sequence[int], epsilons: Sequence[float], runs: i
                     for seed in range(runs)
                 ]
                 cells.append(f"{np.mean(kept):.4f} ({min(kept):.3f}-{max(kept):.3f})")
-            where = "1" if way == "PrivatePCA" else str(count)
-            line([f"{name} {rows.shape[0]} x {rows.shape[1]}", where, way, *cells])
+            where = "1" if words == "PrivatePCA" else str(count)
+            line([f"{name} {rows.shape[0]} x {rows.shape[1]}", where, words, *cells])
 
 
 def main() -> None:

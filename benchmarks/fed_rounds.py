@@ -1,9 +1,11 @@
 """Rounds and bytes to come within 1e-2, 1e-4 and 1e-6 of the exact answer, for every method without noise.
 
-The error is the largest sine to the top k of all rows together; a cell is product rounds / all rounds with the mean's / MB up and
-down over all links, at the first round below that error, the worst of several splits and starts; "-" where it is never reached
-(within 300 rounds, or before the method moves no more). max(n // 1000, 3) sites, rows shuffled. Widths are k + 5 unless named;
-one-shot methods have none to choose. Features as in the tables of FedPower (`datasets.within_one`); --raw takes them as they are.
+The error is the largest sine to the top k of all rows together. A cell is taken at the first round below that error,
+the worst of several splits and starts. It shows product rounds / all rounds with the mean's / MB up and down over all
+links. "-" means never reached: within 300 rounds, or before the method stops moving.
+
+There are max(n // 1000, 3) sites, and rows are shuffled. Widths are k + 5 unless named; one-shot methods have none to
+choose. Features are as in the tables of FedPower (`datasets.within_one`); --raw takes them as they are.
 
     python benchmarks/fed_rounds.py [--quick] [--data a9a ...] [--ranks 5 10] [--raw]
 """

@@ -1,4 +1,4 @@
-"""Federated runs that are watched: the error after every round, what it took, and tables in markdown. Shared by fed_*.py."""
+"""Federated runs with the error after every round and what it took, and tables in markdown. Shared by fed_*.py."""
 
 import contextlib
 from collections.abc import Iterable, Sequence
@@ -20,8 +20,11 @@ PAPER = ("a9a", "connect4", "w8a", "mnist:train", "housing")
 @final
 @dataclass(frozen=True, slots=True)
 class Followed:
-    """One run: after each round the stage, the largest sine to the true space (1 while there is none), the captured variance, and
-    all bytes so far, without the last broadcast of the answer."""
+    """One run, with values after each round.
+
+    They are the stage, the largest sine to the true space (1 while there is none), the captured variance, and all
+    bytes so far without the last broadcast of the answer.
+    """
 
     stages: tuple[str, ...]
     errors: tuple[float, ...]

@@ -1,15 +1,18 @@
 """FedPower's Table 2: how close each method comes once it has converged, without noise. Published figures beside ours.
 
-Features in [-1, 1] (`datasets.within_one`), rows not centred, k = 5, max(n // 1000, 3) sites of equal size, rows and starts
-drawn anew in each of ten repeats, FedPower with p = 4 local steps until it moves no more. Ours is the largest sine, which the
-paper defines as its projection distance (2.6); one of its figures (DR-SVD on ijcnn1, 1.21) cannot be one. It does not say how
-wide its iteration was, and no one width fits all of its figures: OPT on connect4 fits r = k, on a9a and housing r = k + 2. Here
-r = k; --oversample tries others. Nor does one scaling fit all of w8a: the one-shot figures fit indicators as they are, those of
-FedPower --affine. Our "none" makes the diagonal of every QR positive, which aligns signs as a side effect. With a plain
-QR it is several times worse: near the paper's vanilla on a9a, and far from it on connect4 and w8a.
+Features are in [-1, 1] (`datasets.within_one`), rows are not centred, and k = 5. There are max(n // 1000, 3) sites of
+equal size. Rows and starts are drawn anew in each of ten repeats. FedPower takes p = 4 local steps until it moves no
+more.
 
-Skipped: acoustic, aloi, combined and ijcnn1 are not at hand. cover10 stands in for a part of covtype (10 numeric columns of two
-classes); usps and protein_homology are not in the paper.
+Ours is the largest sine, which the paper defines as its projection distance (2.6); one of its figures (DR-SVD on
+ijcnn1, 1.21) cannot be one. The paper does not say how wide its iteration was, and no one width fits all of its
+figures. OPT on connect4 fits r = k, on a9a and housing r = k + 2. Here r = k; --oversample tries others. Nor does one
+scaling fit all of w8a: the one-shot figures fit indicators as they are, those of FedPower --affine. Our "none" makes
+the diagonal of every QR positive, which aligns signs as a side effect. With a plain QR it is several times worse:
+near the paper's vanilla on a9a, and far from it on connect4 and w8a.
+
+Skipped: acoustic, aloi, combined and ijcnn1 are not available. As a part of covtype, cover10 stands in (10 numeric
+columns of two classes). The paper does not have usps and protein_homology.
 
     python benchmarks/fed_table2.py [--repeats 10] [--data a9a ...] [--affine]
 """

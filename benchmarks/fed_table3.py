@@ -1,17 +1,19 @@
 """FedPower's Table 3: what the two noises cost, as published and as kept.
 
-As published: in each of 40 communications noise at the sites for epsilon_1 and at the hub for epsilon_2 = 0.1, p = 4 decaying,
-100 sites, k = 5, r = 10, sign-fixing, features in [-1, 1], rows not centred; the smallest over the 40 communications of the
-largest sine (which takes the answer to find), mean (std) of 20 runs. delta is not stated: 1e-5 per communication here.
-epsilon_1 = inf is a run without any noise, which the paper's figures say it was. That noise protects one entry of a Gram
-matrix in one communication; over the run, by its own account, epsilon is 40 times as large; and with p > 1 it protects nothing
-that is known.
+As published: in each of 40 communications there is noise at the sites for epsilon_1 and at the hub for epsilon_2 =
+0.1. It has p = 4 decaying, 100 sites, k = 5, r = 10, sign-fixing, features in [-1, 1], and rows not centred. A cell
+is the smallest over the 40 communications of the largest sine (which takes the answer to find), mean (std) of 20
+runs. The paper does not state delta: it is 1e-5 per communication here. With epsilon_1 = inf it is a run without any
+noise, which the paper's figures say it was.
+
+That noise protects one entry of a Gram matrix in one communication. Over the run, by its own account, epsilon is 40
+times as large. With p > 1 it protects nothing that is known.
 
 As kept: trust="both", method="auto", the whole run, one whole row: (epsilon_1, 1e-5) against the hub and (1 or 0.1, 1e-5)
-against everybody else; epsilon_1 = inf trusts the hub. The last answer counts. Rows are bounded by the longest of them, READ
-FROM THE DATA.
+against everybody else; epsilon_1 = inf trusts the hub. The last answer counts. Rows are bounded by their largest
+norm, READ FROM THE DATA.
 
-Skipped: acoustic, aloi, combined, covtype and ijcnn1 are not at hand. housing has 5 rows at a site.
+Skipped: acoustic, aloi, combined, covtype and ijcnn1 are not available. housing has 5 rows at a site.
 
     python benchmarks/fed_table3.py [--repeats 20] [--data a9a ...]
 """

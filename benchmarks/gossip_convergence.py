@@ -1,8 +1,9 @@
-"""How peers without a hub come to agree, without noise: what mixing leaves beside what theory says, and what it costs them.
+"""How peers without a hub come to agree, without noise: what mixing leaves, what theory says, and what it costs them.
 
-1. Contraction. Peers start from the vector that mixes worst, and what is left of their differences after c steps, over what there
-   was, stands beside lambda^c (Metropolis weights; lambda is the largest size of an eigenvalue but that of the mean) and
-   beside 1 / T_c (Chebyshev). To reach: within 1%, or both below 1e-13, where doubles end.
+1. Contraction. Peers start from the vector that mixes worst. What is left of their differences after c steps,
+  relative to the start, is compared with lambda^c (Metropolis weights) and with 1 / T_c (Chebyshev). Here lambda is
+  the largest size of an eigenvalue other than that of the mean. To reach: within 1%, or both below 1e-13, where
+  doubles end.
 2. Direction. D-PM on the diabetes table, T rounds of c steps, beside what (40) of D-DP-PM bounds its squared sine by:
    2 (n_i m lambda^c / (lambda_1 - lambda_2) + (n - 1) rho (mu_2 / mu_1)^(2T)), rho = 1 without noise. Its third term, for starts
    that are nearly orthogonal to the answer, is left out: medians over starts. "Alg. 1" is what (40) is about; "segments" is
@@ -34,13 +35,13 @@ from eigenveil.linalg import blas_threads
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Domain, Exact, Neighbours
 from eigenveil.protocols.gossip import Consensus, GossipTerms, Mixing, Peer, Plain, metropolis
-from eigenveil.runtimes import Meeting
+from eigenveil.runtimes import LocalPeers
 from eigenveil.tasks import CovarianceSum
 from fed_runs import heading, line
 from gossip_runs import Table, Tuned, run_published, sine
 
 KINDS: Final = ("ring", "grid", "random-regular:4", "star", "complete")
-WAYS: Final[tuple[Consensus, ...]] = ("metropolis", "chebyshev", "tree")
+CONSENSUS: Final[tuple[Consensus, ...]] = ("metropolis", "chebyshev", "tree")
 ROUNDS: Final = 5  # A fit of three products has about so many rounds.
 
 
@@ -63,22 +64,29 @@ def left_over(graph: Graph, consensus: Consensus, steps: int) -> tuple[float, fl
     task = CovarianceSum(Domain(1, np.inf), Neighbours.ADD_REMOVE)  # A row of one number adds its square.
     rows = [DenseRows(np.array([[np.sqrt(part)]])) for part in parts]
     peers = [Peer(n, terms=terms, task=task, rows=r, outgoing=out) for n, r in zip(graph.names, rows, strict=True)]
-    sums = np.array([float(peer.result[0, 0]) for peer in Meeting(peers).run()])
+    sums = np.array([float(peer.result[0, 0]) for peer in LocalPeers(peers).run()])
     there = len(parts) * float(np.linalg.norm(parts - parts.mean()))
     return Mixing.over(graph, consensus, steps=steps).left, float(np.linalg.norm(sums - parts.sum())) / there
 
 
 def contraction(peers: Sequence[int], messages: int, steps: Sequence[int]) -> bool:
     """The first table."""
-    heading(["graph", "m", "lambda", *(f"{way}, c = {c}: predicted, measured" for way in WAYS[:2] for c in steps)])
+    heading(
+        [
+            "graph",
+            "m",
+            "lambda",
+            *(f"{consensus}, c = {c}: predicted, measured" for consensus in CONSENSUS[:2] for c in steps),
+        ]
+    )
     good = True
     for kind, graph in graphs(peers):
         slowest, cells = Mixing.over(graph, "metropolis", steps=1).left, []
-        for way, count in product(WAYS[:2], steps):
+        for consensus, count in product(CONSENSUS[:2], steps):
             if 2 * len(graph.edges) * count > messages:
                 cells.append("skipped: too many messages")
                 continue
-            predicted, measured = left_over(graph, way, count)
+            predicted, measured = left_over(graph, consensus, count)
             good &= abs(measured - predicted) <= max(0.01 * predicted, 1e-13)
             cells.append(f"{predicted:.2e}, {measured:.2e}")
         line([kind, str(len(graph.names)), f"{slowest:.6f}", *cells])
@@ -130,31 +138,40 @@ def bound(peers: Sequence[int], messages: int, *, starts: int) -> bool:
 def steps_of(graph: Graph) -> dict[Consensus, int]:
     """How many steps a sum takes by default, without those that are refused."""
     found: dict[Consensus, int] = {}
-    for way in WAYS:
+    for consensus in CONSENSUS:
         with contextlib.suppress(ValueError):
-            found[way] = GossipTerms(graph, way).among(()).mixing.steps
+            found[consensus] = GossipTerms(graph, consensus).among(()).mixing.steps
     return found
 
 
 def agreement(peers: Sequence[int], messages: int) -> bool:
     """The third table."""
-    heading(["graph", "m", *(f"{way} steps" for way in WAYS), "taken", "disagreement_", "seconds"])
+    heading(["graph", "m", *(f"{consensus} steps" for consensus in CONSENSUS), "taken", "disagreement_", "seconds"])
     good, rng = True, np.random.default_rng(0)
     for kind, graph in graphs(peers):
         steps, began = steps_of(graph), time.perf_counter()
         most = messages / (2 * len(graph.edges) * ROUNDS)
-        way: Any = next((one for one in WAYS[:2] if steps.get(one, np.inf) <= most), "tree")
+        consensus: Any = next((one for one in CONSENSUS[:2] if steps.get(one, np.inf) <= most), "tree")
         rows = {name: rng.standard_normal((20, 8)) * np.linspace(3, 1, 8) for name in graph.names}
-        pca = GossipPCA(2, graph=graph, epsilon=None, consensus=way, center=None, rounds=3, random_state=0).fit(rows)
+        pca = GossipPCA(2, graph=graph, epsilon=None, consensus=consensus, center=None, rounds=3, random_state=0).fit(
+            rows
+        )
         good &= pca.disagreement_ < 1e-8
-        shown = [*_shown(steps), way, f"{pca.disagreement_:.1e}", f"{time.perf_counter() - began:.1f}"]
+        shown = [*_shown(steps), consensus, f"{pca.disagreement_:.1e}", f"{time.perf_counter() - began:.1f}"]
         line([kind, str(len(graph.names)), *shown])
     return good
 
 
 def traffic(peers: Sequence[int], *, steps: int = 8) -> bool:
     """The fourth table."""
-    heading(["graph", "m", f"bytes of a peer in {steps} steps, the most", *(f"{way} steps needed" for way in WAYS)])
+    heading(
+        [
+            "graph",
+            "m",
+            f"bytes of a peer in {steps} steps, the most",
+            *(f"{consensus} steps needed" for consensus in CONSENSUS),
+        ]
+    )
     good, rng = True, np.random.default_rng(0)
     for kind in ("ring", "random-regular:4"):
         most = []
@@ -170,7 +187,7 @@ def traffic(peers: Sequence[int], *, steps: int = 8) -> bool:
 
 
 def _shown(steps: dict[Consensus, int]) -> list[str]:
-    return [str(steps.get(way, "refused")) for way in WAYS]
+    return [str(steps.get(consensus, "refused")) for consensus in CONSENSUS]
 
 
 def main() -> None:

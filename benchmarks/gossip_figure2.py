@@ -1,17 +1,20 @@
 """D-DP-PM's Figure 2: error of the first direction against epsilon on its data, beside methods that guarantee something.
 
-Four peers on the paper's ring with its weights. Columns are standardised and rows divided by the longest, so that all lie in the
-unit ball; means, units and that length are READ FROM THE DATA, for this comparison only and the same for every line.
+Four peers on the paper's ring with its weights. Columns are standardised, and rows are divided by the largest norm,
+so that all lie in the unit ball. Means, units and that norm are READ FROM THE DATA, for this comparison only and the
+same for every line.
 
-`left` is the paper's error, the sine between the first left singular vector u and the estimate q. Where a method gives a right
-direction v, q = X v, which every peer makes for its own people and keeps; `right` is the sine to the first right singular vector.
-Errors are means (standard deviations) over seeds.
+`left` is the paper's error, the sine between the first left singular vector u and the estimate q. Where a method
+gives a right direction v, q = X v: every peer computes it for its own people and keeps it. The column `right` is the
+sine to the
+first right singular vector. Errors are means (standard deviations) over seeds.
 
-published: Alg. 1, tuned as the paper tunes it: alpha and schedule by Corollary 1 from the PRIVATE eigenvalues, T around what
-converges to 1e-3, and of a grid what has the least error among those whose instance estimate, of the view as printed with few
-directions kept, (43), is within the paper's limits on delta. The paper does not say how many it kept: here those with at least
-1e-4, 1e-6 or 1e-8 of the largest variance. Promised: nothing. All others but "as printed" keep (epsilon, 1 / (10 n)) in the worst
-case, neighbours zero-out. LDP as printed is at the paper's delta; "noisy q" is the left vector of the noisy rows, as there.
+published: Alg. 1, tuned as in the paper. Alpha and schedule follow Corollary 1 from the PRIVATE eigenvalues, and T is
+around what converges to 1e-3. From a grid it takes the least error among those whose instance estimate (43), of the
+view as printed with few directions kept, is within the paper's limits on delta. The paper does not say how many it
+kept: here those with at least 1e-4, 1e-6 or 1e-8 of the largest variance. It guarantees nothing. All others but "as
+printed" guarantee (epsilon, 1 / (10 n)) in the worst case, neighbours zero-out. LDP as printed is at the paper's
+delta; "noisy q" is the left vector of the noisy rows, as there.
 
 To reach: the covariance with pairwise noise, c = 1, within 1.3 of a curator's error (ratio of means; its noise is sqrt(4/3) =
 1.155 of the curator's); power is shown beside it, with fewer seeds. Where both right errors are above 0.9 it says nothing.
@@ -41,10 +44,10 @@ SHARES: Final = (1e-4, 1e-6, 1e-8)
 RATIO, SATURATED = 1.3, 0.9
 
 Errors = tuple[float, float]  # left and right
-Way = Callable[[int, float], Errors]
+Run = Callable[[int, float], Errors]
 
 
-def ours(table: Table, **settings: Any) -> Way:
+def ours(table: Table, **settings: Any) -> Run:
     """Peers under a worst-case guarantee."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -54,7 +57,7 @@ def ours(table: Table, **settings: Any) -> Way:
     return run
 
 
-def curator(table: Table, method: Any) -> Way:
+def curator(table: Table, method: Any) -> Run:
     """All rows in one place."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -64,7 +67,7 @@ def curator(table: Table, method: Any) -> Way:
     return run
 
 
-def local(table: Table, calibration: Any) -> Way:
+def local(table: Table, calibration: Any) -> Run:
     """Noise on every row; as printed at the paper's delta."""
 
     def run(seed: int, epsilon: float) -> Errors:
@@ -76,8 +79,8 @@ def local(table: Table, calibration: Any) -> Way:
     return run
 
 
-def noisy_rows(table: Table) -> Way:
-    """Section IV.A to the letter: both singular vectors of the noisy rows."""
+def noisy_rows(table: Table) -> Run:
+    """Section IV.A exactly as printed: both singular vectors of the noisy rows."""
 
     def run(seed: int, epsilon: float) -> Errors:
         scale = math.sqrt(2 * math.log(1.25 / _limit(table, epsilon))) / epsilon
@@ -88,9 +91,9 @@ def noisy_rows(table: Table) -> Way:
     return run
 
 
-def ways(table: Table) -> dict[str, Way]:
+def methods(table: Table) -> dict[str, Run]:
     """Each line of the table but the published one's."""
-    found: dict[str, Way] = {f"curator, {method}": curator(table, method) for method in ("covariance", "power")}
+    found: dict[str, Run] = {f"curator, {method}": curator(table, method) for method in ("covariance", "power")}
     for noise in ("pairwise", "independent"):
         for method in ("covariance", "power", "segments"):
             found[f"{noise}, {method}"] = ours(table, noise=noise, method=method)
@@ -119,7 +122,7 @@ def judge(table: Table, found: dict[tuple[str, float], list[Errors]], method: st
     """Print pairwise errors over a curator's; whether all are within the ratio or saturated."""
     good = True
     for epsilon in sorted({epsilon for _, epsilon in found}):
-        one, two = (np.array(found[f"{way}, {method}", epsilon]) for way in ("pairwise", "curator"))
+        one, two = (np.array(found[f"{noise}, {method}", epsilon]) for noise in ("pairwise", "curator"))
         ratio = one.mean(axis=0) / two.mean(axis=0)
         off = ratio * np.sqrt(sum((some.std(axis=0) / some.mean(axis=0)) ** 2 / len(some) for some in (one, two)))
         flat = bool(min(one.mean(axis=0)[1], two.mean(axis=0)[1]) > SATURATED)
@@ -158,11 +161,11 @@ def measure(name: str, seeds: int, many: int, epsilons: Sequence[float]) -> bool
     for share in SHARES:
         show_published(table, epsilons, seeds, share=share)
     found: dict[tuple[str, float], list[Errors]] = {}
-    for way, run in ways(table).items():
-        count = many if "covariance" in way or way == "curator, power" else seeds
+    for words, run in methods(table).items():
+        count = many if "covariance" in words or words == "curator, power" else seeds
         for epsilon in epsilons:
-            found[way, epsilon] = [run(seed, epsilon) for seed in range(count)]
-        line([way, str(count), *(_shown(np.array(found[way, epsilon])) for epsilon in epsilons)])
+            found[words, epsilon] = [run(seed, epsilon) for seed in range(count)]
+        line([words, str(count), *(_shown(np.array(found[words, epsilon])) for epsilon in epsilons)])
     print(f"\npairwise over curator ({time.perf_counter() - began:.0f} s so far)\n")
     heading(["data", "method", "epsilon", "left ratio (error)", "right ratio (error)", "seeds", "says"])
     # Power is shown, and not judged.

@@ -1,16 +1,17 @@
 """D-DP-PM's Figure 3: error and delta at epsilon = 5 against the number of iterations T, and what delta is if nothing is dropped.
 
-The data, the ring and the way of tuning are those of gossip_figure2.py; its docstring says what is READ FROM THE DATA. The noise
+The data, the ring and the tuning are those of gossip_figure2.py; its docstring says what is READ FROM THE DATA. The noise
 schedule is the one tuned there for epsilon = 5, fixed for all T. Errors are sines to the first left singular vector, means
 (standard deviations) over seeds.
 
-delta is an instance estimate against a few rows put to zeros. As printed, (42)-(43), it is of the view that the paper writes down
-with r directions kept, those of at least so large a share of the largest variance; the paper does not say which. "all" drops
-nothing of that view, and "seen" nothing of what a peer really receives. None of them is a guarantee, and over all tables the
-worst is infinite: under each table is what it is once one person alone has something in one more column.
+delta is an instance estimate against a few rows set to zero. As printed, (42)-(43), it is for the view that the paper
+writes down with r directions kept. Those have at least a given share of the largest variance; the paper does not say
+which. "all" drops nothing of that view, and "seen" nothing of what a peer really receives. None of them is a
+guarantee, and over all tables the worst is infinite. Below each table is what it becomes once one person alone has
+something in one more column.
 
-Beside it, at the same T, are Segments and the power method with pairwise noise, c = 1, under (5, 1 / (10 n)) for every
-table there is. There more iterations do not cost privacy: each gets a smaller part of the budget, and more noise.
+Segments and the power method with pairwise noise, c = 1, are shown at the same T, with (5, 1 / (10 n)) for every
+possible table. There more iterations do not cost privacy: each gets a smaller part of the budget, and more noise.
 
 About 15 minutes; --quick, one data set, three T and few seeds, 20 seconds.
 
@@ -98,12 +99,12 @@ def measure(name: str, rounds: Sequence[int], seeds: int) -> None:
     heading(["T", "published error", *views, *(f"pairwise {method}, (5, {table.delta:.1g})" for method in methods)])
     for count in rounds:
         tuned = Tuned.by_corollary(table, rounds=count, scale=best.scale)
-        promised = []
+        guaranteed = []
         for method in methods:
             run = ours(table, noise="pairwise", method=method, rounds=count)
-            promised.append(shown([run(seed, EPSILON)[0] for seed in range(seeds)]))
+            guaranteed.append(shown([run(seed, EPSILON)[0] for seed in range(seeds)]))
         estimates = [f"{delta:.2g}" for delta in deltas(table, tuned)]
-        line([str(count), shown(published_errors(table, tuned, seeds)), *estimates, *promised])
+        line([str(count), shown(published_errors(table, tuned, seeds)), *estimates, *guaranteed])
     print(f"\n{infinite(table, best, share=share)} ({time.perf_counter() - began:.0f} s)", flush=True)
 
 

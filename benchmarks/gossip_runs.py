@@ -1,6 +1,6 @@
-"""D-DP-PM's experiments: its data and ring, its own way of tuning, and runs of Alg. 1 as printed. Shared by gossip_*.py.
+"""D-DP-PM's experiments: its data and ring, its own tuning, and runs of Alg. 1 as printed. Shared by gossip_*.py.
 
-Everything here reads the private rows to choose what is chosen, as the paper does. That is for repeating its figures only.
+All tuning here reads the private rows, as the paper does. That is for reproducing its figures only.
 """
 
 import math
@@ -17,7 +17,7 @@ from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.papers.leakage import InstanceLeakage, instance_leakage, observed_law
 from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols.gossip import GossipTerms, Peer, Plain, graph_of_weights
-from eigenveil.runtimes import Meeting
+from eigenveil.runtimes import LocalPeers
 
 __all__ = ["EPSILONS", "LIMITS", "RING", "Table", "Tuned", "candidates", "delta_of", "leaks", "run_published", "sine"]
 
@@ -47,11 +47,11 @@ class Table:
 
     @classmethod
     def load(cls, name: str) -> "Table":
-        """Columns standardised and all rows divided by the longest. Means, units and length are READ FROM THE DATA."""
+        """Columns standardised and all rows divided by the largest norm. Means, units and that norm are READ FROM THE DATA."""
         load = {"diabetes": lambda: load_diabetes(scaled=False), "breast cancer": load_breast_cancer, "wine": load_wine}
         rows = np.asarray(load[name]().data, dtype=np.float64)
         rows = (rows - rows.mean(axis=0)) / rows.std(axis=0)
-        # A little within the ball, so that nobody has to cut a row by a rounding error.
+        # A little within the ball, so that no row is clipped because of a rounding error.
         return cls.of(name, rows / (np.linalg.norm(rows, axis=1).max() * (1 + 1e-12)))
 
     @classmethod
@@ -76,7 +76,7 @@ class Table:
 
 
 def sine(one: Array, unit: Array) -> float:
-    """||(I - v v^T) q|| / ||q||, (37), for v of length one."""
+    """||(I - v v^T) q|| / ||q||, (37), for v of norm one."""
     rest = one - unit * float(unit @ one)
     return float(np.linalg.norm(rest - unit * float(unit @ rest)) / np.linalg.norm(one))
 
@@ -152,14 +152,14 @@ def run_published(
         Peer(name, terms=terms, task=task, rows=DenseRows(rows), outgoing=out)
         for name, task, rows in zip(names, tasks, parts, strict=True)
     ]
-    Meeting(peers, seed=seed).run()
+    LocalPeers(peers, seed=seed).run()
     return np.concatenate([task.segments[:, 0] for task in tasks])
 
 
 def leaks(
     table: Table, tuned: Tuned, *, share: float | None, as_printed: bool = True, rows: int = 3
 ) -> list[InstanceLeakage]:
-    """Instance estimates for what peer 0 learns of the row of most leverage at each of `rows` other peers, put to zeros.
+    """Instance estimates for what peer 0 learns of the row of most leverage at each of `rows` other peers, set to zero.
 
     `share` is for (43), None for no dropping. A few neighbours are not the worst one: estimates are from below.
     """

@@ -1,12 +1,17 @@
 """What masks cost in accuracy: a curator's noise, masked shares and noise at every site, at one (epsilon, delta) on real data.
 
-20 sites, top 5, delta = 1e-5, one whole row, add/remove; rows are centred privately and clipped at the 0.95 quantile of their
-lengths around the mean, which is READ FROM THE DATA, for this comparison only and the same for every line. `captured` is the
-variance in the directions found, of the rows centred and clipped so, over the best possible; `sine` the largest to the true
-space. Both are means over seeds with their standard errors: for every line a seed has the same split into sites, other noise.
-`noise` is `noise_floor_` over the curator's, both times the noisy number of people that they were divided by. Where t sites
-must survive and c may collude, t - c shares make a curator's noise, so those of all 20 sites, who do survive here, are sqrt(20 /
-(t - c)) of it: 1.026 where all must survive, 1.155 where 16 must. With noise at every site it is sqrt(20) = 4.47.
+20 sites, top 5, delta = 1e-5, one whole row, add/remove. Rows are centred privately and clipped at the 0.95 quantile
+of their norms around the mean. That bound is READ FROM THE DATA, for this comparison only and the same for every
+line.
+
+- `captured` is the variance in the directions found, of the rows centred and clipped so, over the best possible.
+- `sine` is the largest to the true space. Both are means over seeds with their standard errors. In every line a seed
+  has the same split into sites, but other noise.
+- `noise` is `noise_floor_` over the curator's, both times the noisy number of people that they were divided by.
+
+Where t sites must survive and c may collude, t - c shares make a curator's noise. All 20 sites do survive here, so
+their noise is sqrt(20 / (t - c)) of it: 1.026 where all must survive, 1.155 where 16 must. With noise at every site
+it is sqrt(20) = 4.47.
 
 Methods: the one that the plan chooses (auto, a covariance for these) and the one that it chooses among noisy products (krylov).
 About half an hour; --quick, one data set, one epsilon and three seeds, half a minute.
@@ -29,7 +34,7 @@ from fed_runs import heading, line, shuffled_sites
 
 NAMES = ("a9a", "usps", "connect4")
 SITES, RANK, DELTA, COLLUDERS = 20, 5, 1e-5, 1
-WAYS: dict[str, dict[str, Any]] = {
+TRUSTS: dict[str, dict[str, Any]] = {
     "hub": {"trust": "hub"},
     "masked, all must survive": {"trust": "masked", "colluders": COLLUDERS},
     "masked, 80% must survive": {"trust": "masked", "survivors": 0.8, "colluders": COLLUDERS},
@@ -84,7 +89,7 @@ def measure(name: str, epsilons: Sequence[float], seeds: int) -> None:
     for method in ("auto", "krylov"):
         for epsilon in epsilons:
             floor = 0.0
-            for way, settings in WAYS.items():
+            for words, settings in TRUSTS.items():
                 terms = {"epsilon": epsilon, "row_bound": bound, "method": method, **settings}
                 runs = [
                     fitted(shuffled_sites(rows, SITES, seed=seed), gram, truth, random_state=seed, **terms)
@@ -97,10 +102,10 @@ def measure(name: str, epsilons: Sequence[float], seeds: int) -> None:
                         f"{name} {rows.shape[0]} x {rows.shape[1]}",
                         f"auto: {runs[0].method}" if method == "auto" else method,
                         f"{epsilon:g}",
-                        way,
+                        words,
                         shown([run.captured for run in runs]),
                         shown([run.sine for run in runs]),
-                        f"{mean / floor:.4f} ({EXPECTED[way]:.4f})",
+                        f"{mean / floor:.4f} ({EXPECTED[words]:.4f})",
                     ]
                 )
 

@@ -1,20 +1,26 @@
-"""What masks cost a site and a hub, in bytes and CPU seconds, beside plain parts in the same run. Target: 3x plain at 20 sites.
+"""What masks cost a site and a hub, in bytes and CPU seconds, compared with plain parts. Target: 3x plain at 20
+sites.
 
-Three companies do the same rounds with the same rows: `raw` sends parts as they are (trust="hub"), `noisy` with Gaussian
-noise of the site's own (trust="site"), and `masked` with a share of the noise under masks (trust="masked"), 80% of the sites
-having to survive and one colluding; all do survive. Two shapes: products of 1000 columns with 10 directions, 10^4 numbers, four
-rounds; and what `method="auto"` makes of 1413 columns, one covariance of 10^6 numbers. --shapes wide adds products of 100000
-columns, 10^6 numbers, two rounds. A site has 1000 rows (100 where wide), as in FedPower's Table 2. All sites have the very same
-rows, so that a thousand sites fit in memory: nothing that is timed is saved by it.
+Three groups of sites run the same rounds with the same rows. In the group `raw` they send parts as they are
+(trust="hub"). In `noisy` each adds its own Gaussian noise (trust="site"). In `masked` each adds a share of the
+noise under masks (trust="masked"), where 80% of the sites must survive and one may collude; all do survive.
 
-THE RATIO DEPENDS ON THE ROWS: a plain site's work grows with them and masks stay the same, so whether the target is reached is as
-much a matter of rows as of masks. It is measured at 100, 300, 1000 and 3000 rows, against both peers, and each judged.
+There are two shapes. The first is products of 1000 columns with 10 directions, 10^4 numbers, four rounds. The second
+is what `method="auto"` makes of 1413 columns, one covariance of 10^6 numbers. --shapes wide adds products of 100000
+columns, 10^6 numbers, two rounds. A site has 1000 rows (100 where wide), as in FedPower's Table 2. All sites have the
+same rows, so that a thousand sites fit in memory; this saves nothing that is timed.
 
-CPU is `time.process_time` around a site's `receive` and nothing else, on one BLAS thread; medians over sites, rounds and
-repetitions, ratios within each repetition first. What a process does once (the table of the noise) is timed by itself, and so
-is the exchange of keys, before the first round. With 1000 sites and 10^6 numbers all exchange keys, but only five are asked
-for their part, whose masks are with real keys of real neighbours; the end of the round, in which no part is touched, is taken
-from 10^4 numbers. No sum comes out, so nothing is known of the hub (--full lets all of them go to the end, in 10 GB).
+THE RATIO DEPENDS ON THE ROWS: a plain site's work grows with them and masks stay the same. So whether the target is
+reached depends as much on the rows as on the masks. It is measured at 100, 300, 1000 and 3000 rows, against both
+other groups, and each is judged.
+
+CPU is `time.process_time` around a site's `receive` and nothing else, on one BLAS thread. Figures are medians over
+sites, rounds and repetitions, with ratios within each repetition first. What a process does once (the table of the
+noise) is timed separately, and so is the exchange of keys before the first round.
+
+With 1000 sites and 10^6 numbers all exchange keys, but only five are asked for their part. Their masks use real keys
+of real neighbours. The end of the round, in which no part is touched, is taken from 10^4 numbers. No sum comes out,
+so nothing is known of the hub (--full lets all of them go to the end, in 10 GB).
 
 About eleven minutes; --quick half a minute.
 
@@ -40,7 +46,7 @@ from eigenveil.privacy import Budget, Domain, Exact, Gaussian, Lattice, Ledger, 
 from eigenveil.privacy.noise.rounded import Rounded, _layers
 from eigenveil.protocols import Ask, Brief, Done, Give, Hub, Masked, Member, Message, Party, Return, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking, mask_graph, member, session, terms
-from eigenveil.protocols.masked.evidence import looks
+from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.protocols.star.layout import star
 from eigenveil.protocols.wire import size
 from eigenveil.tasks import CovarianceSum, PowerIteration, SumTask, geometric_shares
@@ -240,7 +246,7 @@ def agreed(shape: Shape, roster: Mapping[str, bytes]) -> MaskedTerms:
     graph = mask_graph(sites, survivors=survivors, colluders=COLLUDERS, failure=part / (sessions * sites))
     checks = 0
     if not graph.complete:
-        checks = looks(sites, survivors=survivors, colluders=COLLUDERS, times=most + sessions, failure=part)
+        checks = checks_needed(sites, survivors=survivors, colluders=COLLUDERS, times=most + sessions, failure=part)
     lattice = Lattice(
         BUDGET,
         sites=sites,
@@ -334,7 +340,7 @@ def typical(runs: Iterable[Costs], phase: str, *, hub: bool = True) -> Typical:
 @final
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """Of one shape and number of sites: the three companies' rounds, and the exchange of keys."""
+    """Of one shape and number of sites: the three groups' rounds, and the exchange of keys."""
 
     shape: Shape
     sites: int
@@ -356,7 +362,7 @@ class Measured:
 
 
 def measure(shape: Shape, sites: int, times: int, *, asked: int | None, end: Typical | None) -> Measured:
-    """All three, in turn, `times` times over."""
+    """All three, alternating, `times` times."""
     task, rows = shape.task(), shape.table()
     few = sites if asked is None else asked
     runs: list[tuple[Costs, Costs, Costs]] = []

@@ -12,9 +12,10 @@ and not one number. The paper has log s = 5 for MovieLens and its 71567 users, w
 this table. The broadcast of the basis, n p numbers down in each iteration, is in no row of the paper; it is measured as `down`.
 
 Fits are `FederatedPCA` in a star with p = n_components, L = rounds, no centre, and two rows at each site, because bytes do not
-depend on the rows. Bytes are those of `transcript_`, as the wire has them, without the last round (`totals`, a number or two)
-and the answer in it. `keys` is the exchange of keys, once for all rounds: what the first round took beyond the second. `over`
-is what a masked client sends in a round beyond 8 n p bytes, keys apart. A covariance is n (n + 1) / 2 numbers on our wire.
+depend on the rows. Bytes are those of `transcript_`, as on the wire, without the last round (`totals`, a number or
+two) and its answer. The column `keys` is the exchange of keys, once for all rounds: what the first round took beyond
+the second. The column `over` is what a masked client sends in a round beyond 8 n p bytes, without keys. A covariance
+is n (n + 1) / 2 numbers on our wire.
 
 About five minutes of CPU, most of it the thousand sites; --quick, with two small studies, ten seconds.
 
@@ -129,10 +130,10 @@ def show(study: Study) -> None:
         line([*place, f"formula, {name}", amount(each), amount(each * study.s), *[""] * 4])
     if not study.measured:
         return
-    ways = [("power", trust) for trust in ("hub", "site", "masked")]
+    pairs = [("power", trust) for trust in ("hub", "site", "masked")]
     if study.n <= MOST_COLUMNS and study.s <= 100:
-        ways += [("covariance", "hub"), ("covariance", "masked")]
-    for method, trust in ways:
+        pairs += [("covariance", "hub"), ("covariance", "masked")]
+    for method, trust in pairs:
         more = {"survivors": 0.8} if trust == "masked" else {}
         sent = fitted(study, method=method, trust=trust, **more)
         cells = [""] * 2

@@ -3,12 +3,13 @@
 Rows of Synth(1), 800 columns, in two halves; each half is tracked by FPCA at rank 100, and the two answers are merged at rank
 100. `sine` (the largest) and `distance` (root mean square) compare with the offline SVD of all rows, `to Alg. 4` is the
 largest sine to what Alg. 4 gives, `values` is || s - s' ||_2 / || s' ||_2 against the offline singular values and, in
-brackets, against those of Alg. 4. Errors against the SVD come with the halves, tracked and cut at rank 100, not from merging; the
-100th and the 101st singular value hardly differ, so the largest sine is large whoever merges.
+brackets, against those of Alg. 4. Errors against the SVD come from the halves, which are tracked and truncated at
+rank 100, not from merging. The 100th and the 101st singular value hardly differ, so the largest sine is large for
+every merge.
 
 `merge` is Alg. 6 with one more small SVD, which drops what the two spans share and makes it safe for nearly equal ones.
-Times are medians of interleaved rounds on one BLAS thread, `ratio` the median within rounds: on a busy machine seconds vary,
-and ratios less. `extra` is the most that Python and numpy allocate during a merge.
+Times are medians of interleaved rounds on one BLAS thread. The `ratio` is the median within rounds, because on a busy
+machine ratios vary less than seconds. The column `extra` is the most that Python and numpy allocate during a merge.
 
     python benchmarks/merge_cost.py
     python benchmarks/merge_cost.py --quick
@@ -50,7 +51,7 @@ def extra(work: Callable[..., object], left: Subspace, right: Subspace, rank: in
 
 
 def table(rows: Array, rank: int, rounds: int) -> None:
-    """Print one line per way to merge."""
+    """Print one line per merge algorithm."""
     left, right = (last(fpca(rank), half) for half in np.array_split(rows, 2))
     offline = Subspace.of(rows, rank=rank)
     merged = {name: work(left, right, rank=rank) for name, work in MERGES.items()}
@@ -75,7 +76,7 @@ def table(rows: Array, rank: int, rounds: int) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--rounds", type=int, default=21, help="merges per way and size (default 21)")
+    parser.add_argument("--rounds", type=int, default=21, help="merges per algorithm and size (default 21)")
     parser.add_argument("--quick", action="store_true", help="200 columns, two sizes, rank 25, five rounds")
     options = parser.parse_args()
     dim, rank, sizes = (200, 25, (200, 400)) if options.quick else (800, 100, (800, 1600, 2400, 3200, 4000))

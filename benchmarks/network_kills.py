@@ -1,17 +1,20 @@
-"""What is spent twice, leaves unpaid or is said in two ways when a party of a network study is killed: all of it must be 0.
+"""Charges made twice, messages sent uncharged and contradictory messages when a party of a network study is killed:
+all must be 0.
 
-A study of three sites over mutual TLS, each with its ledger. One party is a real process that is killed (SIGKILL) at a point and
-started again, and then left alone until the study ends. All that reaches the others is written down byte for byte and compared
-with the ledger, at once while the party is dead and in the end. The points of a site:
+A study of three sites runs over mutual TLS, each site with its ledger. One party is a real process that is killed
+(SIGKILL) at a point, started again, and then left alone until the study ends. Everything that reaches the others is
+recorded byte for byte and compared with the ledger, both while the party is dead and at the end. The points of a
+site:
 
-  points   before and after each join, commit, send, model and finish
-  syncs    on entering each fsync and fdatasync (strace)
-  sends    on entering each sendmsg (strace)
-  writes   on entering each pwrite64, which is what SQLite writes its log and its pages with (strace)
-  room     the disk, a small tmpfs, is full at any place (needs root)
+- points: before and after each join, commit, send, model and finish
+- syncs: on entering each fsync and fdatasync (strace)
+- sends: on entering each sendmsg (strace)
+- writes: on entering each pwrite64, with which SQLite writes its log and its pages (strace)
+- room: the disk, a small tmpfs, is full at any place (needs root)
 
-And of a hub: before and after each line of its transcript and each send. strace counts calls for each thread. So that none is
-left out it is let in at several places: at the start, when the ledger has been joined, and before it is closed.
+The points of a hub are before and after each entry of its log and each send. strace counts calls for each thread. So
+that no call is missed, it attaches at several places: at the start, when the ledger has been joined, and before it is
+closed.
 
     python benchmarks/network_kills.py [--kinds points syncs sends writes room hub] [--studies ...] [--stride 1]
 """

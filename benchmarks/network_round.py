@@ -1,9 +1,9 @@
 """How long one round over the network takes: a hub and three sites, four processes on this machine, over mutual TLS.
 
-A round: the hub sends the same payload to each site, each site answers with as many bytes, and the hub has all three answers. The
-bare peer is Python's own TLS sockets, blocking, with one thread for each site at the hub: it moves the same bytes between as many
-processes and does nothing else. Rounds of both are interleaved. Targets, in the median: 200 x 8 numbers in at most 10 ms, and
-100000 x 32 in at most 0.6 s.
+In a round the hub sends the same payload to each site, each site answers with as many bytes, and the hub has all
+three answers. The baseline is Python's own TLS sockets, blocking, with one thread for each site at the hub. It moves
+the same bytes between as many processes and does nothing else. Rounds of both are interleaved. Targets, in the
+median: 200 x 8 numbers in at most 10 ms, and 100000 x 32 in at most 0.6 s.
 
     python benchmarks/network_round.py [--quick]
 """
@@ -95,7 +95,7 @@ def site(party: Party, hub: Party, port: int) -> None:
 async def rounds(
     transport: Transport, names: list[str], bare: list[ssl.SSLSocket], payload: bytes, count: int
 ) -> tuple[list[float], list[float]]:
-    """Seconds of `count` rounds of each, one of ours and one of theirs in turn, after two to warm up."""
+    """Seconds of `count` rounds of each, alternating, after two to warm up."""
 
     async def over_switchboard() -> None:
         sent = asyncio.gather(*(transport.send(name, 1, payload) for name in names))

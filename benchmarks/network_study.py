@@ -1,19 +1,21 @@
 """How long one round of a whole study over the network takes, where the time goes, and how it compares with one process.
 
-Over the network: a hub and three sites, four processes on this machine, the agents that `eigenveil hub` and `eigenveil site`
-run, mutual TLS on loopback, a ledger on disk at every site and a transcript at the hub, each step of both on the disk (fsync)
-before anything follows from it. A round is the time between two rounds that the hub tells of. The peer is the same study in one
-process (`FederatedPCA.fit`): the same questions, checks, noise and algebra, and no bytes, connections or files. Studies of both
-are interleaved. Rows are few, so that the products with them cost little on either side.
+Over the network there are a hub and three sites: four processes on this machine, with mutual TLS on loopback. They
+are the agents that `eigenveil hub` and `eigenveil site` run. Every site has a ledger on disk and the hub a log. Each
+step of both is synced (fsync) before anything follows from it. A round is the time between two rounds that the hub
+reports. The baseline is the same study in one process (`FederatedPCA.fit`): the same questions, checks, noise and
+algebra, but no bytes, connections or files. Studies of both are interleaved. Rows are few, so that products with them
+cost little on either side.
 
-The second table follows the clock, which all processes share. A round is time at the hub's desk, time at the durable party of
-some site and not at the hub's, and time at no desk: messages are carried then, or waits for a processor. The third has what is
-done at desks in one round: at the hub for all three sites together, and at one site; the file is the transcript or the ledger.
-A bare write is a plain file with the bytes of one commit, and fsync, while nothing else of this runs.
+The second table follows the clock, which all processes share. It divides a round into time when the hub works, time
+when some site works and the hub does not, and time when neither works. In the last, messages are carried, or
+processes wait for a processor. The third table shows the work in one round: at the hub for all three sites together,
+and at one site. The file is the hub's log or the ledger. A bare write is a plain file with the bytes of one commit,
+and fsync, while nothing else runs.
 
-Skipped: joining, the first question and the end of a study; machines of their own for the sites, where they would not compete
-for these processors, and links between them, which would take their time; policies, trees and peers. For carrying alone, beside
-bare TLS sockets, see network_round.py. The folder must lie on a disk: in memory fsync costs nothing.
+Not measured: joining, the first question and the end of a study; policies, trees and peers. Nor are sites on their
+own machines, where they would not compete for these processors, or links between them. For transport alone, compared
+with bare TLS sockets, see network_round.py. The folder must be on a disk: in memory fsync costs nothing.
 
     python benchmarks/network_study.py [--quick] [--threads 1] [--folder .]
 """
@@ -211,7 +213,7 @@ def over_network(folder: Path, threads: int) -> tuple[list[tuple[float, float]],
     for party in parties:
         party.start()
     waited = {party.sentinel for party in parties}
-    # Whoever ends first is looked at first: the others would wait for one that has failed.
+    # Check the process that ends first: the others would wait forever for one that has failed.
     while waited and (ended := set(wait(waited, SECONDS))):
         waited -= ended
         over = [party for party in parties if party.sentinel in ended]
@@ -285,7 +287,7 @@ class Found:
             at_hub, at_any = covered(hub), covered([*hub, *sites])
             self.parts["clock", "hub"].append(at_hub)
             self.parts["clock", "site"].append(at_any - at_hub)
-            self.parts["clock", "no desk"].append(ended - begun - at_any)
+            self.parts["clock", "neither"].append(ended - begun - at_any)
             for name in ("hub", *SITES):
                 seen = {what: covered(within(found, begun, ended)) for what, found in spans[name].items()}
                 seen["rest"] = seen["durable"] - sum(seconds for what, seconds in seen.items() if what != "durable")
@@ -294,7 +296,7 @@ class Found:
 
 
 def measure(shape: Shape, times: int, threads: int, root: Path) -> Found:
-    """So many studies of this shape, over the network and in one process in turn."""
+    """`count` studies of this shape, alternating between the network and one process."""
     found = Found()
     for _ in range(times):
         with tempfile.TemporaryDirectory(dir=root) as name:
@@ -330,10 +332,10 @@ def main() -> None:
         ratio = statistics.median(found.ours) / statistics.median(found.theirs)
         cells = [shown(found.ours), shown(found.ours, max), shown(found.theirs), shown(found.theirs, max)]
         line([str(shape), str(len(found.ours)), *cells, f"{ratio:.1f}"])
-    print("\nBy the clock, and what is done at the desks (medians)\n")
-    heading(["columns x components", "at the hub", "at a site only", "at no desk"])
+    print("\nBy the clock, and the work of hub and sites (medians)\n")
+    heading(["columns x components", "at the hub", "at a site only", "at neither"])
     for shape, found in results.items():
-        line([str(shape), *(shown(found.parts["clock", what]) for what in ("hub", "site", "no desk"))])
+        line([str(shape), *(shown(found.parts["clock", what]) for what in ("hub", "site", "neither"))])
     print()
     does = ("durable", "read", "party", "write", "disk", "rest")
     heading(["columns x components", "who", "all", "decode", "party", "encode", "file", "rest", "bare write"])

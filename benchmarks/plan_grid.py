@@ -1,16 +1,22 @@
-"""How good the planner's predictions are, against what fits really find (plan_truth.py), by table, epsilon and method.
+"""How good the planner's predictions are, compared with what fits really find (plan_truth.py), by table, epsilon and
+method.
 
-Scored are the cells whose truth, the mean captured variance over seeds, lies in 0.2-0.98: beside those everything is easy. The
-planner is told the number of people and either the true spectrum; or two true numbers, the share of the variance that the first k
-components have and how far rows fill their ball, the rest being a power law; or a spectrum that was released privately for
-epsilon = 0.1 beside the fit, where that is more than noise. The first two are READ FROM THE DATA, for this comparison only.
-Goals: 95% of the cells within 0.03 of the truth with the spectrum, 80% within 0.1 with the two numbers. An interval is right
-if a fit lies in it: nine of ten fits should, so that fits are counted there and not cells. A choice is right if what it captures
-in truth is within 0.02 of the best method.
+It scores the cells whose truth, the mean captured variance over seeds, lies in 0.2-0.98; outside that range
+prediction is easy. The planner is told the number of people and one of:
 
-    python benchmarks/plan_grid.py --cache FILE               # summary, worst cells, what is too high or too low by method
+- the true spectrum;
+- two true numbers: the share of variance of the first k components, and the mean squared row norm over the squared
+  bound. The rest is a power law;
+- a spectrum that was released privately for epsilon = 0.1 beside the fit, where that is more than noise.
+
+The first two are READ FROM THE DATA, for this comparison only. Goals: 95% of the cells within 0.03 of the truth with
+the spectrum, 80% within 0.1 with the two numbers. An interval is right if a fit lies in it. Nine of ten fits should,
+so fits are counted there and not cells. A choice is right if what it truly captures is within 0.02 of the best
+method.
+
+    python benchmarks/plan_grid.py --cache FILE               # the summary
     python benchmarks/plan_grid.py --cache FILE --markdown    # the tables of the docs
-    python benchmarks/plan_grid.py --quick                    # measures and scores two small tables, no file, some seconds
+    python benchmarks/plan_grid.py --quick                    # two small tables, no file
 """
 
 import argparse
@@ -26,14 +32,14 @@ from eigenveil.linalg import blas_threads
 from eigenveil.plan import Facts, Forecast, Interval, Spectrum, advise
 from eigenveil.privacy import Budget
 from fed_runs import heading, line
-from plan_truth import CACHE, DATA, DELTA, RELEASED, SITES, WAYS, Cell, Table, Truths, cells_of, measure
+from plan_truth import CACHE, DATA, DELTA, METHODS, RELEASED, SITES, Cell, Table, Truths, cells_of, measure
 
 LOW, HIGH = 0.2, 0.98
 NEAR, ROUGH, REGRET = 0.03, 0.1, 0.02
 GOALS: Final = {"given": (NEAR, 0.95), "guess": (ROUGH, 0.8)}
-# Two tables that come with scikit-learn, and a way or two of every kind.
+# Two tables that come with scikit-learn, and a method or two of every kind.
 QUICK, QUICK_EPSILONS = ("breast_cancer", "digits"), (1.0,)
-QUICK_WAYS: Final = (
+QUICK_METHODS: Final = (
     *("curator/covariance", "curator/power", "stream/sync", "stream/block", "hub/covariance", "hub/krylov"),
     *("site/fedpower", "site/merge", "masked/covariance", "peers/covariance"),
 )
@@ -84,7 +90,7 @@ class Group:
             people=known["people"],
             budget=Budget(self.epsilon, DELTA),
             spectrum=spectrum,
-            center="private" if self.look else "known",
+            center="private" if self.look else None,
             sites=1 if self.alone else SITES,
         )
 
@@ -142,14 +148,14 @@ class Answer:
 
     def regrets(self) -> dict[str, float]:
         """How much less than the best method the chosen one captures in truth, and in each setting the one of highest
-        guarantee."""
+        prediction."""
         found: dict[str, float] = {}
         if self.pick is not None:
             found["all"] = max(one.truth for one in self.cells) - self.pick.truth
         for setting in dict.fromkeys(_setting(one) for one in self.cells):
             members = [one for one in self.cells if _setting(one) == setting]
-            promised = max(members, key=lambda one: one.predicted.value)
-            found[setting] = max(one.truth for one in members) - promised.truth
+            expected = max(members, key=lambda one: one.predicted.value)
+            found[setting] = max(one.truth for one in members) - expected.truth
         return found
 
 
@@ -212,7 +218,8 @@ COLUMNS: Final = ("cells", "within 0.03", "within 0.1", "mean error", "worst", "
 
 
 def summary(results: dict[str, list[Scored]]) -> bool:
-    """One line for each way the spectrum is known; whether the goals are reached where there is something to score."""
+    """Print one line for each kind of knowledge of the spectrum. Returns whether the goals are reached, where cells
+    are scored."""
     reached = True
     heading(["spectrum", *COLUMNS, "goal"])
     for name, found in results.items():
@@ -228,7 +235,7 @@ def summary(results: dict[str, list[Scored]]) -> bool:
 
 
 def by(results: dict[str, list[Scored]], word: str, key: Callable[[Cell], str]) -> None:
-    """The same by method or table, for each way the spectrum is known."""
+    """The same by method or table, for each kind of knowledge of the spectrum."""
     for name, found in results.items():
         groups: dict[str, list[Scored]] = {}
         for one in found:
@@ -258,12 +265,12 @@ def chosen(asked: dict[str, list[Answer]], truths: Truths) -> None:
         [
             "choice within 0.02 of the best",
             "by advice",
-            *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS),
+            *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS),
         ]
     )
     for name, found in asked.items():
         regrets = [answer.regrets() for answer in found]
-        columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in WAYS)]
+        columns = ["all", *dict.fromkeys(candidate.partition("/")[0] for candidate in METHODS)]
         right = [[one[column] <= REGRET for one in regrets if column in one] for column in columns]
         line([name, *(f"{sum(some)} of {len(some)}" for some in right)])
     print()
@@ -298,7 +305,7 @@ def quick() -> Truths:
     truths = Truths(None, quick=True)
     for name in QUICK:
         table = Table.load(name)
-        candidates = cells_of(name, table.rows.shape[1], candidates=QUICK_WAYS, epsilons=QUICK_EPSILONS)
+        candidates = cells_of(name, table.rows.shape[1], candidates=QUICK_METHODS, epsilons=QUICK_EPSILONS)
         measure(truths, table, [cell for cell in candidates if not cell.look], error=0.02, seconds=0.1)
     return truths
 
@@ -308,7 +315,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--cache", type=Path, default=CACHE)
     parser.add_argument("--data", nargs="*", default=list(DATA))
-    parser.add_argument("--ways", nargs="*", default=list(WAYS))
+    parser.add_argument("--ways", dest="candidates", metavar="METHOD", nargs="*", default=list(METHODS))
     parser.add_argument("--spectra", nargs="*", choices=list(GUESSES), default=list(GUESSES))
     parser.add_argument("--worst", type=int, default=15)
     parser.add_argument("--markdown", action="store_true", help="only what the docs show")
@@ -342,7 +349,7 @@ def main(arguments: Sequence[str] | None = None) -> bool:
 
 
 def only(truths: Truths, names: Sequence[str], candidates: Sequence[str]) -> Truths:
-    """What was measured of these tables in these ways."""
+    """What was measured of these tables with these methods."""
     cells = {key: found for key, found in truths.cells.items() if Cell.read(key).name in names}
     cells = {key: found for key, found in cells.items() if Cell.read(key).candidate in candidates}
     kept = {Cell.read(key).name for key in cells}

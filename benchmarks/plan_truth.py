@@ -1,13 +1,16 @@
-"""What fits with a budget really find in real tables: the truth that plan_grid.py holds the planner's predictions against.
+"""What fits with a budget really find in real tables: the truth that plan_grid.py compares the planner's predictions
+with.
 
-Every cell is one table, one epsilon and one way to do it, fitted by the public estimators with several seeds: `captured`, the
-variance along the directions found over that along the best ones, and `sine`, the largest to the best space. Tables are brought
-into the unit ball by numbers READ FROM THE DATA: their own means, where units differ their own deviations, and the 0.95 quantile
-of their own lengths. That is for this comparison only, and no figure here is a private release.
+Every cell is one table, one epsilon and one method, fitted by the public estimators with several seeds. It has
+`captured`, the variance along the directions found over that along the best ones, and `sine`, the largest to the best
+space. Tables are scaled into the unit ball by numbers READ FROM THE DATA: their own means, their own deviations where
+units differ, and the 0.95 quantile of their own norms. That is for this comparison only, and no figure here is a
+private release.
 
-All cells take about two hours on one core, so they are kept in a file that is added to: a second run goes on where the first one
-stopped, and one with more --seconds repeats fits where they disagree. Left out: masks and peers beyond 500 columns for all but
-covariances, nearly everything beyond 1000, and what captures more than 0.99 with less epsilon already.
+All cells take about two hours on one core, so results are appended to a file. A second run continues where the first
+one stopped, and one with more --seconds repeats fits where they disagree. Left out: masks and peers beyond 500
+columns for all but covariances, nearly everything beyond 1000, and what already captures more than 0.99 with less
+epsilon.
 
     python benchmarks/plan_truth.py --cache FILE [--data wine usps ...] [--seconds 2] [--error 0.006]
 """
@@ -36,9 +39,9 @@ __all__ = [
     "DATA",
     "DELTA",
     "EPSILONS",
+    "METHODS",
     "RELEASED",
     "SITES",
-    "WAYS",
     "Cell",
     "Table",
     "Truths",
@@ -63,9 +66,9 @@ DATA: Final = (
     *("motes_light", "digits", "protein_homology", "jester1", "a9a", "connect4", "usps", "w8a"),
     *("pbmc68k_reduced", "mnist:test", "ml100k"),
 )
-# Tables for which the mean is looked for as well, and the ways that do.
+# Tables for which the mean is found privately as well, and the methods that do so.
 CENTRED: Final = ("breast_cancer", "winequality_red", "digits", "jester1", "a9a", "usps")
-_CENTRED_WAYS: Final = (
+_CENTRED_METHODS: Final = (
     *("curator/covariance", "curator/power", "hub/covariance", "hub/krylov", "site/covariance", "masked/covariance"),
 )
 _MOST_ROWS: Final = 30_000
@@ -92,7 +95,7 @@ class Table:
 
     @classmethod
     def load(cls, name: str) -> "Table":
-        """One of `DATA`. Its mean, deviations and length are READ FROM THE DATA."""
+        """One of `DATA`. Its mean, deviations and norm are READ FROM THE DATA."""
         if name in _SHIPPED:
             more = {"scaled": False} if name == "diabetes" else {}
             rows = np.asarray(getattr(shipped, f"load_{name}")(**more).data, dtype=np.float64)
@@ -115,7 +118,7 @@ class Table:
 
     @property
     def sites(self) -> list[Array]:
-        """The rows at `SITES` places, as evenly as can be."""
+        """The rows at `SITES` places, as evenly as possible."""
         return list(np.array_split(self.rows, SITES))
 
     def facts(self) -> dict[str, Any]:
@@ -152,8 +155,8 @@ def _curator(method: Any) -> Fit:
 def _stream(publish: Any) -> Fit:
     def fit(table: Table, epsilon: float, seed: int, look: bool) -> Any:
         horizon = len(table.rows) if publish == "continual" else None
-        terms = _terms(epsilon, seed)
-        return StreamingPCA(table.rank, publish=publish, horizon=horizon, center=look, **terms).fit(table.rows)
+        terms: dict[str, Any] = {"center": "private" if look else None, **_terms(epsilon, seed)}
+        return StreamingPCA(table.rank, publish=publish, horizon=horizon, **terms).fit(table.rows)
 
     return fit
 
@@ -175,7 +178,7 @@ def _peers(noise: Any, method: Any) -> Fit:
     return fit
 
 
-WAYS: Final[dict[str, Fit]] = {
+METHODS: Final[dict[str, Fit]] = {
     **{f"curator/{one}": _curator(one) for one in ("covariance", "power")},
     **{f"stream/{one}": _stream(one) for one in ("sync", "block", "continual")},
     **{f"hub/{one}": _federated("hub", one) for one in ("covariance", "krylov", "power")},
@@ -189,7 +192,7 @@ WAYS: Final[dict[str, Fit]] = {
 @final
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """One table, one way and one epsilon; `look` says that the mean is looked for privately."""
+    """One table, one method and one epsilon. `look`: the mean is found privately."""
 
     name: str
     candidate: str
@@ -271,7 +274,7 @@ def _less(one: Cell, other: Cell) -> bool:
 
 
 def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequence[float]) -> list[Cell]:
-    """The cells of one table: all ways, without those that take too long at this many columns."""
+    """The cells of one table: all methods, without those that take too long at this many columns."""
     kept = [candidate for candidate in candidates if not _too_slow(candidate, dim)]
     found = [Cell(name, candidate, epsilon) for epsilon in epsilons for candidate in kept]
     if name in CENTRED:
@@ -279,7 +282,7 @@ def cells_of(name: str, dim: int, *, candidates: Sequence[str], epsilons: Sequen
             Cell(name, candidate, epsilon, look=True)
             for epsilon in epsilons
             for candidate in kept
-            if candidate in _CENTRED_WAYS
+            if candidate in _CENTRED_METHODS
         ]
     return found
 
@@ -306,7 +309,7 @@ def measure(truths: Truths, table: Table, cells: Sequence[Cell], *, error: float
             with warnings.catch_warnings():
                 # How much room a masked sum has, and that nothing can be told from noise, is no news here.
                 warnings.simplefilter("ignore", UserWarning)
-                fitted = WAYS[cell.candidate](table, cell.epsilon, cell.seed(count), cell.look)
+                fitted = METHODS[cell.candidate](table, cell.epsilon, cell.seed(count), cell.look)
             captured, sine = table.judge(np.asarray(fitted.subspace_.basis))
             found["captured"].append(captured)
             found["sine"].append(sine)
@@ -327,7 +330,7 @@ def main() -> None:
             continue
         begun = time.perf_counter()
         table = Table.load(name)
-        cells = cells_of(name, table.rows.shape[1], candidates=list(WAYS), epsilons=options.epsilons)
+        cells = cells_of(name, table.rows.shape[1], candidates=list(METHODS), epsilons=options.epsilons)
         with blas_threads(1):
             for epsilon in options.epsilons:
                 some = [cell for cell in cells if cell.epsilon == epsilon]

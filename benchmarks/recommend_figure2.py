@@ -1,17 +1,17 @@
 """PPM's Figure 2: how many times the earlier sensitivity exceeds PPM's at a random start, against Approximation 6.2.
 
-For a random orthonormal Q, (n, k), the earlier bound is sqrt(k) max |Q_ij| and PPM's is max_i ||Q_i:||; r(k, n) is the
-ratio of their means over t = 5 draws, n = 8000 and 12000, k = 64, 128, .., 4000. Beside it (13), and the same with exact
-laws in place of its Gaussian ones: Q_ij^2 is Beta(1/2, (n-1)/2) and ||Q_i:||^2 is Beta(k/2, (n-k)/2), and the mean of the
-largest of N is near their quantile 1 - exp(-0.577) / N (Gumbel). Tails of the first are far heavier than Gaussian ones:
-that is what (13) misses.
+For a random orthonormal Q, (n, k), the earlier bound is sqrt(k) max |Q_ij| and PPM's is max_i ||Q_i:||. The ratio of
+their means over t = 5 draws is r(k, n), for n = 8000 and 12000, k = 64, 128, .., 4000. It is compared with (13), and
+with the same formula for exact laws in place of Gaussian ones. Those are Q_ij^2 ~ Beta(1/2, (n-1)/2) and ||Q_i:||^2 ~
+Beta(k/2, (n-k)/2). The mean of the largest of N is near their quantile 1 - exp(-0.577) / N (Gumbel). Tails of the
+first are far heavier than Gaussian ones, and (13) misses that.
 
-Two savings, neither of which changes a law. The Q of a Gaussian matrix G is G R^{-1} with R^T R = G^T G by Cholesky, at
-half the work of reflections; G has a condition below 6 here, so no digits are lost. And the first k columns of Q are the Q
-of the first k columns of G: one factorisation a draw serves every k. So the points of one draw depend on each other; draws
-do not.
+Two savings change no law. First, the Q of a Gaussian matrix G is G R^{-1} with R^T R = G^T G by Cholesky, at half the
+work of reflections. G has a condition below 6 here, so no digits are lost. Second, the first k columns of Q are the Q
+of the first k columns of G, so one factorisation per draw serves every k. So the points of one draw depend on each
+other; draws do not.
 
-To check: the paper's word that (13) is conservative, r never below it.
+To check: the paper's claim that (13) is conservative, r never below it.
 
 One to three minutes and 1.5 GB; --quick, n = 2000, seconds. Every k is computed and every eighth shown.
 

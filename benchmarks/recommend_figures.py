@@ -1,19 +1,20 @@
 """PPM's Figures 1, 3, 4 and 5: error of the filtered matrix against epsilon, published methods beside ours.
 
-On stand-ins for the paper's data (recommend_runs.py says which): figure 1 on ml100k for MovieLens and EachMovie, 3 on
-jester1 for Jester, both with p = 32; 4 on ml100k and 5 on jester1 with several p; `gowalla` is figure 1 again for
-Amazon-ledger with fewer runs, and without the methods that need a matrix of items by items. A cell is the mean of the
-relative error, (75)-(76), and its 99% interval, 1000 bootstrap resamples over runs; L = 3 and delta = 1e-4. Item degrees
-are taken as public in this error, as the paper does; with --also-without there is a second table without them.
+It uses stand-ins for the paper's data (recommend_runs.py says which). Figure 1 is on ml100k for MovieLens and
+EachMovie, figure 3 on jester1 for Jester, both with p = 32. Figure 4 is on ml100k and 5 on jester1 with several p.
+The figure `gowalla` is figure 1 again for Amazon-book, with fewer runs and without the methods that need a matrix of items by
+items. A cell is the mean of the relative error, (75)-(76), and its 99% interval, 1000 bootstrap resamples over runs;
+L = 3 and delta = 1e-4. Item degrees are taken as public in this error, as the paper does. With --also-without there
+is a second table without them.
 
-The published methods protect one interaction, by their own formulas; in one run they share the start and the noise before
-it is scaled. A dash: PPM's calibration, which Balcan et al. and Analyze Gauss are given too, holds for epsilon <= 4
-log(1/delta) only. FedPower's is proved for less than one per round and used beyond, as there. Ours is `PrivateRecommender`
-with a trusted curator, whose start is its own: "item" protects one interaction, "user" the whole history; m is a public
-number, and a user's degree counts as at least m. The reference is that of m = 1.
+The published methods protect one interaction, by their own formulas. In one run they share the start and the noise
+before it is scaled. A dash: PPM's calibration, which Balcan et al. and Analyze Gauss are given too, holds for epsilon
+<= 4 log(1/delta) only. FedPower's is proved for less than one per round and used beyond, as there. Ours is
+`PrivateRecommender` with a trusted curator and its own start. "item" protects one interaction, "user" the whole
+history. m is a public number, and a user's degree counts as at least m. The reference is that of m = 1.
 
-To reach: ours at item level, with some m and method, at epsilon <= 3 no worse than PPM as published at epsilon = 10, on
-jester1 and ml100k with p = 32; on jester1 also at whole-user level.
+To reach on jester1 and ml100k with p = 32: ours at item level, with some m and method, is at epsilon <= 3 no worse
+than PPM as published at epsilon = 10. On jester1 this should hold at whole-user level too.
 
 About 15 minutes of one core for figures 1 and 3; --quick, 3 runs of jester1, half a minute; gowalla about 4.
 
@@ -83,7 +84,7 @@ Find = Callable[[float, int], Array]  # of epsilon and seed
 
 @final
 @dataclass(frozen=True, slots=True)
-class Way:
+class Method:
     """One line: how a basis is found, up to which epsilon, and which unit ours protects; None for what is published."""
 
     find: Find
@@ -91,19 +92,19 @@ class Way:
     unit: str | None = None
 
 
-def ways(data: Table, rank: int) -> dict[str, Way]:
+def methods(data: Table, rank: int) -> dict[str, Method]:
     """The lines of a table, published ones first."""
-    found = {name: Way(_published(data, rank, name), _limit(name)) for name in published_scales(_any(), users=1)}
+    found = {name: Method(_published(data, rank, name), _limit(name)) for name in published_scales(_any(), users=1)}
     if data.covariance is not None:
-        found["Analyze Gauss"] = Way(
+        found["Analyze Gauss"] = Method(
             lambda epsilon, seed: analyze_gauss(data, Budget(epsilon, DELTA), rank=rank, seed=seed), ppm_limit()
         )
-    found = {f"{name} (item)": way for name, way in found.items()}
+    found = {f"{name} (item)": one for name, one in found.items()}
     for method in ("covariance", "power") if data.covariance is not None else ("power",):
         # At the level of users m buys nothing: one user moves P by at most 1 whatever it is.
         for unit, least in (("item", 1), ("item", LEAST_DEGREE[data.name]), ("user", 1)):
             words = f"ours, {method} ({unit}, m = {least})"
-            found[words] = Way(_ours(data, rank, method, unit, least), unit=unit)
+            found[words] = Method(_ours(data, rank, method, unit, least), unit=unit)
     return found
 
 
@@ -135,7 +136,7 @@ Found = dict[tuple[str, float], list[Errors]]
 
 
 def measure(
-    data: Table, lines: dict[str, Way], rank: int, epsilons: Sequence[float], runs: int, workers: int = 1
+    data: Table, lines: dict[str, Method], rank: int, epsilons: Sequence[float], runs: int, workers: int = 1
 ) -> Found:
     """All errors, each line printed as soon as it is there; runs go side by side in threads, which changes no number."""
     reference = data.leading(rank)[1]
@@ -145,15 +146,15 @@ def measure(
     heading(["method (unit)", *(f"epsilon = {epsilon:g}" for epsilon in epsilons), "seconds"])
     found: Found = {}
 
-    def errors(way: Way, epsilon: float, seed: int) -> Errors:
-        basis = way.find(epsilon, seed)
+    def errors(method: Method, epsilon: float, seed: int) -> Errors:
+        basis = method.find(epsilon, seed)
         return filters[0].error(basis), filters[1].error(basis)
 
-    for words, way in lines.items():
+    for words, method in lines.items():
         began = time.perf_counter()
-        within = [epsilon for epsilon in epsilons if epsilon <= way.limit]
+        within = [epsilon for epsilon in epsilons if epsilon <= method.limit]
         with ThreadPoolExecutor(workers) as pool:
-            waiting = [[pool.submit(errors, way, epsilon, seed) for seed in range(runs)] for epsilon in within]
+            waiting = [[pool.submit(errors, method, epsilon, seed) for seed in range(runs)] for epsilon in within]
         for epsilon, done in zip(within, waiting, strict=True):
             found[words, epsilon] = [one.result() for one in done]
         _show(words, found, epsilons, 0, f"{time.perf_counter() - began:.0f}")
@@ -173,7 +174,7 @@ def _cell(errors: list[float]) -> str:
     return f"{mean:.3f} ({low:.3f}-{high:.3f})"
 
 
-def judge(data: str, lines: dict[str, Way], found: Found, unit: str) -> str | None:
+def judge(data: str, lines: dict[str, Method], found: Found, unit: str) -> str | None:
     """Which of ours at epsilon <= 3 is at most PPM's error at epsilon = 10, in words; None where there is nothing to compare."""
     theirs = found.get((f"{PPM} (item)", THEIRS_AT))
     small = {key: _mean(errors) for key, errors in found.items() if lines[key[0]].unit == unit and key[1] <= OURS_AT}
@@ -206,7 +207,7 @@ def run(name: str, options: argparse.Namespace) -> tuple[list[list[str]], list[s
         print(
             f"\n{title}: {data.name} for {STAND_INS[data.name]}, {data.users} x {data.items}; p = {rank}, {runs} runs"
         )
-        lines = ways(data, rank)
+        lines = methods(data, rank)
         found = measure(data, lines, rank, epsilons, runs, options.workers)
         if options.also_without:
             print("\nwithout item degrees\n")

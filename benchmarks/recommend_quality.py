@@ -1,15 +1,15 @@
 """How good private recommendations are: recall@20 and NDCG@20, beside popularity and the same filter without privacy.
 
-jester1 (liked where the rating is above 0) and ml100k (any rating): a fifth of each user's items is held out at random, means
-over --splits splits, each with a seed of its own for the noise. gowalla comes with its split: what is marked train and
-validation is learned from, and test is asked for, of --sample users drawn at random; their items were held out and the
-histories of all users are learned from. delta is the default.
+On jester1 (liked where the rating is above 0) and ml100k (any rating), a fifth of each user's items is held out at
+random. Figures are means over --splits splits, each with its own seed for the noise. The data set gowalla comes with
+its own split: it learns from what is marked train and validation, and tests on --sample users drawn at random. Their items
+were held out, and the histories of all users are learned from. delta is the default.
 
-A cell is recall / NDCG. A column without privacy is the same filter with the same settings and no noise; popularity is not
-private either. "degrees" says how the filter uses item degrees: not at all, as released ("private"), or as released and in
-the histories too ("both", for whole users alone). "items" says how many are used: all, or the so many most popular by counts
-that are released; the others are never recommended. With ! the planner expects noise and a fit is refused unless
-on_noise="warn" is given. All settings are shown and none is chosen by the outcome.
+A cell is recall / NDCG. A column without privacy is the same filter with the same settings and no noise; popularity
+is not private either. "degrees" says how the filter uses item degrees: not at all, as released ("private"), or as
+released and in the histories too ("both", for whole users alone). "items" says how many are used: all, or the most
+popular by released counts; the others are never recommended. With ! the planner expects noise, and a fit is refused
+unless on_noise="warn" is given. All settings are shown, and none is chosen by the outcome.
 
 To reach: on jester1 and ml100k, for whole users, p = 32 and no degrees, at epsilon = 10 at least 0.9 of the recall of the filter
 without privacy.
@@ -39,13 +39,13 @@ NAMES: Final = ("jester1", "ml100k", "gowalla")
 EPSILONS: Final = (1.0, 3.0, 10.0)
 UNITS: Final = ("user", "item")
 FEWER: Final = (1000, 2000, 4000)
-# What is asked of us: of which way, with how many directions, at which epsilon, and how much of the recall.
+# The goal: for which method, with how many directions, at which epsilon, and what share of the recall.
 RANK, AT, SHARE = 32, 10.0, 0.9
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Way:
+class Method:
     """One line: what is protected, the least degree m, how degrees are used, how many items are, and by which method."""
 
     unit: str
@@ -106,18 +106,20 @@ def _own_split(sample: int) -> Halves:
     return Halves(train, test)
 
 
-def ways(name: str, units: Sequence[str] = UNITS) -> list[Way]:
+def methods(name: str, units: Sequence[str] = UNITS) -> list[Method]:
     """The lines of a table."""
-    return [way for way in _all_ways(name) if way.unit in units]
+    return [method for method in _all_methods(name) if method.unit in units]
 
 
-def _all_ways(name: str) -> list[Way]:
+def _all_methods(name: str) -> list[Method]:
     if name == "gowalla":
-        few = [Way("user", degrees=degrees, items=items) for items in FEWER for degrees in ("none", "private", "both")]
-        return [*few, *(Way("item", degrees=degrees, method="power") for degrees in ("none", "private"))]
-    users = [Way("user", degrees=degrees) for degrees in ("none", "private", "both")]
+        few = [
+            Method("user", degrees=degrees, items=items) for items in FEWER for degrees in ("none", "private", "both")
+        ]
+        return [*few, *(Method("item", degrees=degrees, method="power") for degrees in ("none", "private"))]
+    users = [Method("user", degrees=degrees) for degrees in ("none", "private", "both")]
     leasts = (1, LEAST_DEGREE[name])
-    return users + [Way("item", least, degrees) for least in leasts for degrees in ("none", "private")]
+    return users + [Method("item", least, degrees) for least in leasts for degrees in ("none", "private")]
 
 
 def quality(space: ItemSpace, data: Halves) -> Quality:
@@ -158,11 +160,11 @@ class Cell:
         return f"{self.recall:.3f} / {self.ndcg:.3f}{'!' * self.refused}"
 
 
-def fitted(way: Way, rank: int, epsilon: float | None, splits: Sequence[Halves]) -> Cell:
+def fitted(method: Method, rank: int, epsilon: float | None, splits: Sequence[Halves]) -> Cell:
     """One cell."""
     found, refused = [], False
     for seed, data in enumerate(splits):
-        model = PrivateRecommender(rank, epsilon=epsilon, on_noise="warn", random_state=seed, **way.settings)
+        model = PrivateRecommender(rank, epsilon=epsilon, on_noise="warn", random_state=seed, **method.settings)
         model.fit(data.train)
         refused |= model.plan_.hopeless
         found.append(quality(model.space_, data))
@@ -179,17 +181,17 @@ def measure(
         print(f"\n{name}, p = {rank}; popularity, not private: {popular}\n")
         names = ["protected", "m", "degrees", "items", "without privacy"]
         heading([*names, *(f"epsilon = {epsilon:g}" for epsilon in epsilons), "seconds"])
-        exact: dict[Way, Cell] = {}
-        for way in ways(name, units):
+        exact: dict[Method, Cell] = {}
+        for method in methods(name, units):
             began = time.perf_counter()
             # What is protected plays no part where nothing is.
-            plain = replace(way, unit="user", method="auto")
+            plain = replace(method, unit="user", method="auto")
             exact[plain] = exact.get(plain) or fitted(plain, rank, None, splits)
-            private = {epsilon: fitted(way, rank, epsilon, splits) for epsilon in epsilons}
-            line([*way.words, *map(str, (exact[plain], *private.values())), f"{time.perf_counter() - began:.0f}"])
-            if name != "gowalla" and rank == RANK and way == Way("user") and AT in private:
+            private = {epsilon: fitted(method, rank, epsilon, splits) for epsilon in epsilons}
+            line([*method.words, *map(str, (exact[plain], *private.values())), f"{time.perf_counter() - began:.0f}"])
+            if name != "gowalla" and rank == RANK and method == Method("user") and AT in private:
                 said.append(verdict(name, private[AT].recall, exact[plain].recall))
-        filters = exact[Way("user")] if Way("user") in exact else next(iter(exact.values()))
+        filters = exact[Method("user")] if Method("user") in exact else next(iter(exact.values()))
         print(
             f"\nwithout privacy and without degrees this filter has {filters.recall / popular.recall:.2f} of popularity's recall"
         )

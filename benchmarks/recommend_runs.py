@@ -1,12 +1,12 @@
 """PPM's application to recommendation: data, published baselines, the error of a filtered matrix. Shared by recommend_*.py.
 
-R, (n, d), has a one where a user met an item; D holds the items' degrees; P = sum_u r_u r_u^T / deg_u. A basis U, (d, p),
-of P filters R to R D^{-1/2} U U^T D^{1/2}, PPM (75), and what noise does is ||R~_p - R_p||_F / ||R_p||_F against the exact
-top p, (76). True degrees D are taken as public there, as the paper does. They are private, so every error is also to be had
-without D.
+R, (n, d), has a one where a user met an item; D holds the items' degrees; P = sum_u r_u r_u^T / deg_u. A basis U, (d,
+p), of P filters R to R D^{-1/2} U U^T D^{1/2}, PPM (75). The effect of noise is ||R~_p - R_p||_F / ||R_p||_F against
+the exact top p, (76). True degrees D are taken as public there, as the paper does. They are private, so every error
+can also be computed without D.
 
-The paper's data sets are not at hand. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
-rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-ledger. Users without any item are left out.
+The paper's data sets are not available. Stand-ins: jester1, liked where the rating is above 0, for Jester; ml100k, any
+rating, for MovieLens-10M and EachMovie; gowalla, any visit, for Amazon-book. Users without any item are left out.
 """
 
 import math
@@ -43,7 +43,7 @@ __all__ = [
 
 DELTA: Final = 1e-4
 ROUNDS: Final = 3
-STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-ledger"}
+STAND_INS: Final = {"jester1": "Jester", "ml100k": "MovieLens-10M and EachMovie", "gowalla": "Amazon-book"}
 # m, a public number, and a user's degree counts as at least that. Every m keeps the guarantee; only accuracy depends on it.
 # Nobody has fewer than 20 in ml100k, as its authors say; gowalla's least degree is 9, READ FROM THE DATA; in jester1 some have
 # fewer than 20, and weigh less.
@@ -57,7 +57,7 @@ _DENSE: Final = 5000
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """R and its rows divided to length one, both (n, d) and sparse; D, (d,); where d is small also R^T R and P, both (d, d)."""
+    """R and its rows scaled to norm one, both (n, d) and sparse; D, (d,); where d is small also R^T R and P, both (d, d)."""
 
     name: str
     rows: Any
@@ -185,12 +185,12 @@ def published_scales(budget: Budget, *, users: int, rounds: int = ROUNDS) -> dic
         return float(np.abs(basis).max()) * fedpower_worst(basis)
 
     def fedpower_worst(basis: Array) -> float:
-        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T = L). On the
-        # sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once more: sqrt(s + 1). The
-        # input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2 delta) for it, and no sqrt(p) is
-        # put in where its proof leaves it out: both in its favour. The sqrt(2) is Lemma 6.1's, as above. Alg. 2 as printed
-        # follows the largest entry; PPM speaks of a worst case that does not, which is 1, the most an orthonormal basis can
-        # have.
+        # FedPower Alg. 2 with one user per device, s_i = 1 and p_i = 1/s, and all rounds synchronous (PPM B.1: I_T =
+        # L). On the sum, which is s times the average, each of s devices adds sigma max |Z_ij| and the server once
+        # more: sqrt(s + 1). The input (epsilon, delta) is taken as it is, although Theorem 4 guarantees (2 epsilon, 2
+        # delta) for it. No sqrt(p) is added where its proof leaves it out. Both are in its favour. The sqrt(2) is
+        # Lemma 6.1's, as above. Alg. 2 as printed follows the largest entry; PPM speaks of a worst case that does
+        # not, which is 1, the most an orthonormal basis can have.
         return _LEMMA * math.sqrt(users + 1) * fedpower_multiplier(budget, rounds=rounds)
 
     return {

@@ -1,17 +1,18 @@
 """How long a fit of many items takes, and how much memory, beside the exact decomposition of the same matrix by peers.
 
-gowalla, all of its 41 thousand items, p = 32: `PrivateRecommender` by noisy products at one place and at 10 sites, item and user
-level, against scikit-learn's `TruncatedSVD` and scipy's `svds` on the histories divided to length one, which add no noise and
-guarantee nothing. Then a table that is made up: a million users with about 20 of ten thousand items each, which is at whole-user
-level. Noise is from the operating system, as on real runs.
+On gowalla, with all of its 41 thousand items and p = 32, it compares `PrivateRecommender` by noisy products, at one
+place and at 10 sites, at item and user level. The baselines are scikit-learn's `TruncatedSVD` and scipy's `svds` on
+histories of norm one, which add no noise and guarantee nothing. Then it uses an artificial table, at whole-user
+level: a million users with about 20 of ten thousand items each. Noise comes from the operating system, as on real
+runs.
 
-Every fit has a process of its own, so that its peak of memory is its own; ways take turns, and seconds are medians over
---times rounds, of the fit alone, ratios within rounds. `before` is what the process held when it had read the data and all
-libraries, `peak` the most it ever held, the reading included.
+Every fit has its own process, so that its peak of memory is its own. Methods alternate. Seconds are of the fit alone,
+medians over --times rounds, with ratios within rounds. The column `before` is the memory of the process after reading
+the data and all libraries. The column `peak` is the most ever, including the reading.
 
 To reach: one fit of gowalla in under 60 seconds on 2 cores, and never a dense matrix of items by items.
 
-About three minutes on an idle machine; --quick, one round of gowalla, one. Where others use the cores too, --threads 1 is
+About three minutes on an idle machine; --quick, one round of gowalla, one minute. On a busy machine --threads 1 is
 faster: BLAS threads wait for each other.
 
     python benchmarks/recommend_speed.py [--quick] [--times 3] [--threads 2]
@@ -43,7 +44,7 @@ from fed_runs import heading, line
 
 RANK, SITES, LIMIT = 32, 10, 60.0
 MIB, GIB = 2.0**20, 2.0**30
-# The table that is made up.
+# The artificial table.
 USERS, ITEMS, EACH, GROUPS = 1_000_000, 10_000, 20, 32
 PEER: Final = "TruncatedSVD, 5 iterations"
 
@@ -86,24 +87,24 @@ def private(held: Any, *, unit: Literal["user", "item"]) -> object:
     return PrivateRecommender(RANK, epsilon=1.0, unit=unit, method="power", on_noise="warn").fit(held)
 
 
-def of_length_one(rows: Any) -> Any:
+def of_norm_one(rows: Any) -> Any:
     """The matrix whose right singular vectors a fit looks for."""
     return sp.csr_array(sp.diags_array(1 / np.sqrt(np.maximum(rows.sum(axis=1), 1))) @ rows)
 
 
 def truncated(rows: Any, *, iterations: int) -> object:
     """scikit-learn's."""
-    return TruncatedSVD(RANK, algorithm="randomized", n_iter=iterations, random_state=0).fit(of_length_one(rows))
+    return TruncatedSVD(RANK, algorithm="randomized", n_iter=iterations, random_state=0).fit(of_norm_one(rows))
 
 
 def lanczos(rows: Any) -> object:
     """scipy's, to machine precision."""
-    return svds(of_length_one(rows), k=RANK, rng=np.random.default_rng(0))
+    return svds(of_norm_one(rows), k=RANK, rng=np.random.default_rng(0))
 
 
 # What is fitted, made of the matrix before the clock starts, and how.
-Way = tuple[Callable[[Any], Any], Callable[[Any], object]]
-WAYS: Final[dict[str, Way]] = {
+Method = tuple[Callable[[Any], Any], Callable[[Any], object]]
+METHODS: Final[dict[str, Method]] = {
     "ours, item level": (sp.csr_array, partial(private, unit="item")),
     "ours, user level": (sp.csr_array, partial(private, unit="user")),
     f"ours, item level, {SITES} sites": (at_sites, partial(private, unit="item")),
@@ -115,10 +116,10 @@ WAYS: Final[dict[str, Way]] = {
 TABLES: Final[dict[str, Callable[[], Any]]] = {"gowalla": gowalla, "made up": made_up}
 
 
-def fit_once(table: str, way: str, threads: int) -> Spent:
+def fit_once(table: str, method: str, threads: int) -> Spent:
     """One fit in this process."""
     warnings.simplefilter("ignore")
-    prepare, fit = WAYS[way]
+    prepare, fit = METHODS[method]
     rows = prepare(TABLES[table]())
     before = _held()
     with blas_threads(threads):
@@ -133,30 +134,30 @@ def _held() -> float:
     return float(Path("/proc/self/statm").read_text().split()[1]) * resource.getpagesize()
 
 
-def alone(table: str, way: str, threads: int) -> Spent:
-    """One fit in a process of its own. This one does no work itself: a child's peak starts at the size of its parent."""
+def alone(table: str, method: str, threads: int) -> Spent:
+    """One fit in its own process. This process does no work itself: a child's peak starts at the size of its parent."""
     with ProcessPoolExecutor(1, mp_context=get_context("spawn")) as pool:
-        return pool.submit(fit_once, table, way, threads).result()
+        return pool.submit(fit_once, table, method, threads).result()
 
 
-def compare(table: str, ways: Sequence[str], times: int, threads: int) -> dict[str, list[Spent]]:
-    """Print what each way took; everything measured."""
-    found: dict[str, list[Spent]] = {way: [] for way in ways}
+def compare(table: str, methods: Sequence[str], times: int, threads: int) -> dict[str, list[Spent]]:
+    """Print what each method took; everything measured."""
+    found: dict[str, list[Spent]] = {method: [] for method in methods}
     for _ in range(times):
-        for way in ways:
-            found[way].append(alone(table, way, threads))
-    heading(["way", "seconds", f"of {PEER}", "before, MiB", "peak, MiB"])
-    for way, spent in found.items():
+        for method in methods:
+            found[method].append(alone(table, method, threads))
+    heading(["method", "seconds", f"of {PEER}", "before, MiB", "peak, MiB"])
+    for method, spent in found.items():
         ratio = statistics.median(one.seconds / other.seconds for one, other in zip(spent, found[PEER], strict=True))
         seconds = statistics.median(one.seconds for one in spent)
         sizes = (max(one.before for one in spent) / MIB, max(one.peak for one in spent) / MIB)
-        line([way, f"{seconds:.1f}", f"{ratio:.2f}", *(f"{size:.0f}" for size in sizes)])
+        line([method, f"{seconds:.1f}", f"{ratio:.2f}", *(f"{size:.0f}" for size in sizes)])
     return found
 
 
 def judge(found: dict[str, list[Spent]], items: int) -> list[str]:
     """Whether the slowest of our fits is fast enough, and whether the largest had room for a matrix of items by items."""
-    ours = [one for way, spent in found.items() if way.startswith("ours") for one in spent]
+    ours = [one for method, spent in found.items() if method.startswith("ours") for one in spent]
     slowest, peak, dense = max(one.seconds for one in ours), max(one.peak for one in ours), 8.0 * items * items
     return [
         f"target {'reached' if slowest < LIMIT else 'NOT REACHED'}: slowest fit {slowest:.1f} s, allowed {LIMIT:g} s",
@@ -177,7 +178,7 @@ def main() -> None:
     if not datasets.skipped("gowalla"):
         users, items = gowalla().shape
         print(f"\ngowalla, {users} x {items}, {times} round(s)\n")
-        said = judge(compare("gowalla", list(WAYS), times, options.threads), items)
+        said = judge(compare("gowalla", list(METHODS), times, options.threads), items)
     if not options.quick:
         print(f"\nmade up, {USERS} x {ITEMS}, at most {EACH} items each, 1 round\n")
         compare("made up", ["ours, item level", "ours, user level", PEER], 1, options.threads)

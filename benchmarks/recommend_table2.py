@@ -1,20 +1,23 @@
 """PPM's Table 2 on stand-ins: how far the eigenvectors of P are spread out, and what each sensitivity makes of it.
 
-P = sum_u r_u r_u^T / deg_u over users, d x d over items (the paper's n), with eigenvectors U. mu_0 = max |U_ij| and mu_1 =
-max_i ||U_i:||; the earlier bound on the sensitivity is mu_0 sqrt(log d) sqrt(p), PPM's is mu_1 (Theorem 4.1).
+Let P = sum_u r_u r_u^T / deg_u over users, d x d over items (the paper's n), with eigenvectors U. Let mu_0 = max
+|U_ij| and mu_1 = max_i ||U_i:||. The earlier bound on the sensitivity is mu_0 sqrt(log d) sqrt(p), and PPM's is mu_1
+(Theorem 4.1).
 
-Over all d eigenvectors U is square and orthogonal, so that mu_1 = 1 whatever the data are. Where P has no full rank, mu_0
-over all of them depends on the basis that a solver picks in the null space; so both are also shown over eigenvectors of
-non-zero eigenvalue, where ||U_i:||^2 is the leverage of item i among users' rows, and over the leading 32, which is what a
-good run ends at. gowalla's items by items matrix is never formed: the leading --leading are shown, which bound both numbers
-from below, and for mu_1 over non-zero eigenvalues least squares at the most popular items: 1 - ||e_i - R^T y||^2 is at most
-the leverage for every y.
+Over all d eigenvectors U is square and orthogonal, so that mu_1 = 1 whatever the data are. Where P has no full rank,
+mu_0 over all of them depends on the basis that a solver picks in the null space. So both are also shown over
+eigenvectors of non-zero eigenvalue, where ||U_i:||^2 is the leverage of item i among users' rows. And they are shown
+over the leading 32, which is what a good run ends at.
 
-Then rho, the largest row norm in PPM's real runs as published (p = 32, L = 3, delta = 1e-4), the bound that depends on the
-run; and what one interaction may change: P Z by sqrt(2) rho (Lemma 6.1) or sqrt(min(rho^2, 1/m) + (m-1) rho^2 / m^2) (ours,
-rho itself for m = 1), and P by sqrt(2m-1) / m, where a user's degree counts as at least m. A whole user changes both by at
-most 1. For P Z an m above 1 only helps where rho exceeds about 1 / sqrt(m): below, one interaction of a user with m items
-moves the most.
+The items by items matrix of gowalla is never formed. There the leading --leading are shown, which bound both numbers
+from below. For mu_1 over non-zero eigenvalues there is least squares at the most popular items: 1 - ||e_i - R^T y||^2
+is at most the leverage for every y.
+
+Then it shows rho, the largest row norm in PPM's real runs as published (p = 32, L = 3, delta = 1e-4), the bound that
+depends on the run. Last is what one interaction may change. It changes P Z by sqrt(2) rho (Lemma 6.1) or
+sqrt(min(rho^2, 1/m) + (m-1) rho^2 / m^2) (ours, rho itself for m = 1). It changes P by sqrt(2m-1) / m, where a user's
+degree counts as at least m. A whole user changes both by at most 1. For P Z an m above 1 only helps where rho exceeds
+about 1 / sqrt(m): below, one interaction of a user with m items moves the most.
 
 About two minutes.
 
@@ -38,7 +41,7 @@ from recommend_runs import DELTA, LEAST_DEGREE, STAND_INS, Scale, Table, noisy_p
 
 # Users, items, interactions, mu_0, mu_1 and the bounds, as the paper prints them.
 PAPER: Final = {
-    "Amazon-ledger": ("52643", "91599", "2984108", "0.33", "0.99", "1.12 sqrt(p)", "0.99"),
+    "Amazon-book": ("52643", "91599", "2984108", "0.33", "0.99", "1.12 sqrt(p)", "0.99"),
     "MovieLens": ("71567", "10677", "7972582", "0.39", "1.00", "1.19 sqrt(p)", "1.00"),
     "EachMovie": ("74425", "1649", "2216887", "0.49", "1.00", "1.33 sqrt(p)", "1.00"),
     "Jester": ("54906", "151", "1450010", "0.73", "1.00", "1.64 sqrt(p)", "1.00"),
@@ -111,7 +114,7 @@ def sensitivities(data: Table, runs: int) -> None:
     """What one interaction may change, by the row norms of real runs."""
     least = LEAST_DEGREE[data.name]
     for words, norm in largest_row_norms(data, runs).items():
-        both = [interaction_products_sensitivity(count, longest_row=norm, basis_norm=1.0) for count in (1, least)]
+        both = [interaction_products_sensitivity(count, largest_row_norm=norm, basis_norm=1.0) for count in (1, least)]
         cells = [norm, math.sqrt(2) * norm, *both, *(interaction_gram_sensitivity(count) for count in (1, least))]
         line([data.name, words, str(least), *(f"{value:.3f}" for value in cells), "1"])
 

@@ -3,7 +3,7 @@
     python benchmarks/speed.py                 # all three parts
     python benchmarks/speed.py noise covariance power
 
-Seconds depend on the machine and its neighbours; ratios measured in one run are what counts.
+Seconds depend on the machine and on what else runs there, so compare ratios measured in one run.
 """
 
 import argparse

@@ -1,16 +1,16 @@
 """Accuracy over time: FPCA against other streaming methods, after the supplement's D.1 and D.2 (Figs. 6, 7, 8 and 9d).
 
-The error is (66), || Y_t - Y_t P ||_F^2 / t for all t rows so far and the projector P on the tracker's directions at t; no
-method of rank 10 can be below the first line of its table, and those that choose their rank can by taking more.
+The error is (66), || Y_t - Y_t P ||_F^2 / t for all t rows so far and the projector P on the tracker's directions at
+t. No method of rank 10 can be below the first line of its table. Those that choose their rank can, by taking more.
 
-FPCA adaptive starts at rank 10; its bounds are runs fixed at the lowest and the highest rank that it took. The smallest of ten
-singular values is at most a tenth of their sum, so from there bounds of 1 and 10 percent can only lower the rank. A
-start at rank 1, of which only the verdict is shown, tries the other way.
+FPCA adaptive starts at rank 10. Its bounds are runs fixed at the lowest and the highest rank that it took. The
+smallest of ten singular values is at most a tenth of their sum, so from there bounds of 1 and 10 percent can only
+lower the rank. A start at rank 1, of which only the verdict is shown, tries the opposite direction.
 
-FPCA forgets per block of 50 rows and SPIRIT per row, both by 0.9. To forget is to give up the distant past for the
-present, so (66) alone would be unfair to it: `recent` is the same error over the last 250 rows. `distance` (root mean square
-sine) and `sine` (the largest) are to the offline SVD of all rows at the same rank; where the spectrum is nearly
-flat they are large for everybody and mean little.
+FPCA forgets per block of 50 rows and SPIRIT per row, both by 0.9. Forgetting gives up the distant past for the
+present, so (66) alone would be unfair to it. Therefore `recent` is the same error over the last 250 rows. The columns
+`distance` (root mean square sine) and `sine` (the largest) are to the offline SVD of all rows at the same rank. Where
+the spectrum is nearly flat they are large for every method and mean little.
 
     python benchmarks/stream_accuracy.py            # both definitions of Synth(alpha), six alphas each, and motes_light
     python benchmarks/stream_accuracy.py --quick

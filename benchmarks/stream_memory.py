@@ -1,10 +1,14 @@
 """How much memory a stream takes: the question of FPCA's Table 1 (supplement, D.5), on motes_light and on Synth(1) of D.1.
 
-Per block of 50 rows: `held` is what the arrays of the state take between blocks, `peak` the most that was in use within a step,
-the state included; `read` is what asking for the answer takes on top, once, with the release where one was held back. The
-block itself belongs to the caller and is not counted. Python's and numpy's allocations are seen, the workspace inside
-LAPACK is not. Table 1 gives what MATLAB's profiler saw, average and median; its GROUSE copied the whole data set and its
-PM waited for a block of d rows, neither of which is needed.
+All figures are per block of 50 rows:
+
+- `held` is what the arrays of the state take between blocks.
+- `peak` is the most that was in use within a step, the state included.
+- `read` is what asking for the answer takes on top, once, with the release where one was held back.
+
+The block itself belongs to the caller and is not counted. Allocations of Python and numpy are seen, the workspace
+inside LAPACK is not. Table 1 gives what MATLAB's profiler saw, average and median. Its GROUSE copied the whole data
+set and its PM waited for a block of d rows; neither is needed.
 
     python benchmarks/stream_memory.py
     python benchmarks/stream_memory.py --quick

@@ -1,14 +1,18 @@
 """Does the order of a stream matter? FPCA's Fig. 13 (supplement, D.6): 10000 x 100 rows of Synth(alpha) in random orders.
 
-For each rank and tracker, the mean over permutations of || P - P' ||_F / sqrt(2 r), the root mean square sine of the
-angles: `own` between the answer for the permuted and for the original rows by the same tracker, `svd` between the answer for the
-permuted rows and the offline SVD, which no order can change. It is 0 for equal spans and 1 for orthogonal ones. The
-paper states no formula; the program published with it takes the mean square of |U| - |U'| entry by entry, which is not zero for
-two bases of one span, and gives FD the original order every time. Synth is that of footnote 2.
+For each rank and tracker it shows the mean over permutations of || P - P' ||_F / sqrt(2 r), the root mean square sine
+of the angles. It is 0 for equal spans and 1 for orthogonal ones.
 
-Lemma 10 says that FPCA is independent of order. So it is up to what each block has cut off: `own` shows how much that is.
-FPCA keeps r + 10 directions and FD between 2 r and 4 r rows, so there is also a line for FPCA at FD's least size.
-GROUSE's step 2 depends on the scale of the rows, which are short here: it hardly leaves its random start, in any order.
+- `own` is between the same tracker's answers for the permuted and for the original rows.
+- `svd` is between the answer for the permuted rows and the offline SVD, which no order can change.
+
+The paper states no formula. Its published program takes the mean square of |U| - |U'| entry by entry, which is not
+zero for two bases of one span. It also gives FD the original order every time. Synth is that of footnote 2.
+
+Lemma 10 says that FPCA is independent of order. That holds up to what each block truncates: `own` shows how much that
+is. FPCA keeps r + 10 directions and FD between 2 r and 4 r rows, so there is also a line for FPCA at FD's smallest
+size. GROUSE's step 2 depends on the scale of the rows, whose norms are small here: it hardly leaves its random start,
+in any order.
 
     python benchmarks/stream_permutation.py             # a quarter of an hour or more, nearly all of it SPIRIT's
     python benchmarks/stream_permutation.py --quick

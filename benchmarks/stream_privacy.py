@@ -1,8 +1,10 @@
-"""What the ways of releasing a private stream cost in accuracy: captured variance of the top components over the best possible.
+"""What each schedule of releases of a private stream costs in accuracy: captured variance of the top components over
+the best.
 
-One pass over real tables in random order, rows centred and clipped by numbers READ FROM THE DATA, the same for every way, as in
-utility.py. `PrivatePCA` sees the whole table at once (zero-out neighbours). "sync x 1" and "x 16" release once and sixteen
-times; "block" releases 16 blocks on their own; "continual" has an answer after each of 64 blocks.
+It makes one pass over real tables in random order. Rows are centred and clipped by numbers READ FROM THE DATA, the
+same for every schedule, as in utility.py. The column `PrivatePCA` sees the whole table at once (zero-out neighbours).
+"sync x 1" and "x 16" release once and sixteen times; "block" releases 16 blocks on their own; "continual" has an
+answer after each of 64 blocks.
 
     python benchmarks/stream_privacy.py [--quick]
 """
@@ -22,12 +24,12 @@ NAMES = ("a9a", "connect4", "usps", "mnist", "protein_homology")
 DELTA = 1e-5
 
 
-def ways(count: int, epsilon: float, rank: int, bound: float) -> dict[str, Callable[[Array], Any]]:
-    """Each way as a function from rows to something fitted."""
+def fits(count: int, epsilon: float, rank: int, bound: float) -> dict[str, Callable[[Array], Any]]:
+    """Each schedule of releases, as a function from rows to something fitted."""
     budget: dict[str, Any] = {"epsilon": epsilon, "delta": DELTA, "row_bound": bound}
 
     def stream(**more: Any) -> StreamingPCA:
-        return StreamingPCA(rank, center=False, **budget, **more)
+        return StreamingPCA(rank, center=None, **budget, **more)
 
     def synced(rows: Array, times: int) -> StreamingPCA:
         pca = stream()
@@ -59,9 +61,9 @@ def main() -> None:
         rows = np.random.default_rng(0).permutation(rows)
         gram = rows.T @ rows
         for epsilon in (0.3, 1.0, 3.0):
-            found = ways(len(rows), epsilon, options.rank, bound)
+            found = fits(len(rows), epsilon, options.rank, bound)
             if first:
-                print(f"{'':32}" + "".join(f"{way:>12}" for way in found))
+                print(f"{'':32}" + "".join(f"{words:>12}" for words in found))
                 first = False
             line = f"{name} {rows.shape[0]} x {rows.shape[1]}"
             print(f"{line:25} eps {epsilon:<3g}", end="")

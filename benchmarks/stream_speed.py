@@ -3,8 +3,8 @@
 IncrementalPCA runs with its default batch (5 d rows). "covariance" adds up the products of blocks and decomposes them once at
 the end: exact, in d^2 numbers. Rows reach us a block at a time, as on a device. Times are medians over interleaved runs, and
 ratios are within a run. Sines are of the largest angle to the exact components. The memory allowed is
-8 d (k + oversample) + 2 d b doubles. The last table follows a long stream of 64 columns whose rows are made as it goes, with and
-without privacy, each way in a process of its own.
+8 d (k + oversample) + 2 d b doubles. The last table follows a long stream of 64 columns whose rows are generated on
+the fly, with and without privacy, each case in its own process.
 
     python benchmarks/stream_speed.py [--quick]
 """
@@ -113,7 +113,7 @@ def compare(count: int, dim: int, rank: int, decay: float, repeats: int) -> None
 
 
 def made(count: int, dim: int) -> Iterator[Array]:
-    """Batches of a stream that is never held as a whole, of length at most about 12."""
+    """Batches of a stream that is never held as a whole, of norm at most about 12."""
     rng = np.random.default_rng(1)
     spread = 4.0 * np.arange(1, dim + 1) ** -0.7
     pool = rng.standard_normal((1 << 14, dim)) * spread
@@ -156,7 +156,7 @@ def follow(name: str, count: int, dim: int) -> str:
 
 
 def long_stream(count: int, dim: int) -> None:
-    """Every way of following a stream, one after the other."""
+    """Every method of following a stream, one after the other."""
     print(
         f"\na stream of {count:,} rows, {dim} columns, k = 5 (an idle process with these libraries: ",
         end="",

@@ -1,4 +1,5 @@
-"""What the stream benchmarks share: synthetic rows, the trackers by name, a run over blocks, and how far an answer is off."""
+"""What the stream benchmarks share: synthetic rows, the trackers by name, a run over blocks, and the error of an
+answer."""
 
 import math
 from collections import deque

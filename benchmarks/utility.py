@@ -1,6 +1,6 @@
 """What a budget buys: captured variance and sine by data set, rank, epsilon and method.
 
-Rows are centred by their own mean and clipped at the 0.95 quantile of their own lengths. That bound is READ FROM THE DATA, for
+Rows are centred by their own mean and clipped at the 0.95 quantile of their own norms. That bound is READ FROM THE DATA, for
 this comparison only: every method gets the same one, and no figure here is a private release.
 
     python benchmarks/utility.py                      # the issue's table

@@ -100,7 +100,7 @@ def test_numpy_does_not_make_one_person_of_two() -> None:
 @pytest.mark.parametrize("value", PADDED, ids=repr)
 def test_text_with_spaces_around_it_is_refused(value: str) -> None:
     """Taken for another person than the same text without, somebody would count twice."""
-    message = "has ids with spaces before or after them. Take these off first"
+    message = "has ids with spaces before or after them. Remove these first"
     refused(lambda: identifiers(with_one(value)), message)
     refused(lambda: identifiers(np.array(with_one(value))), message)
     refused(

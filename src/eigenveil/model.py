@@ -14,6 +14,7 @@ from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
+from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 
 __all__ = ["SCORES_ARE_RAW", "Model"]
@@ -122,5 +123,5 @@ class Model:
             **arrays,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             columns=None if columns is None else tuple(columns),
-            settings=settings,
+            settings=in_new_words(settings),
         )

@@ -105,7 +105,7 @@ def test_a_resumed_fit_is_looked_at_before_and_after() -> None:
         pca.fit(tables)
     pca.faults = tap.faults()
     pca.resume()
-    sent = [message for message in tap.message if message.sender == "a" and isinstance(message.body, Give)]
+    sent = [message for message in tap.messages if message.sender == "a" and isinstance(message.body, Give)]
     # The matrix twice, and the count; what was said twice is one part.
     assert len(sent) == 3
     assert [part.question.stage for part in tap.parts(to="hub", by="a")] == ["components", "totals"]
@@ -146,7 +146,7 @@ def test_looks_that_do_not_fit_together_are_refused() -> None:
         Look(np.zeros(2), np.zeros(3), np.zeros((1, 2)), 1.0)
     with pytest.raises(ValueError, match="scale must be positive"):
         Look(np.zeros(2), np.zeros(2), np.zeros((1, 2)), 0.0)
-    with pytest.raises(ValueError, match="must move something"):
+    with pytest.raises(ValueError, match="must move a release"):
         scored([Look(np.zeros(2), np.zeros(2), np.zeros((1, 2)), 1.0)], np.array([True]))
 
 

@@ -134,8 +134,11 @@ def test_epsilon_from_rates_takes_silence_for_a_sign_too() -> None:
 
 
 def worst(canaries: int, guesses: int, right: int, *, epsilon: float, delta: float) -> float:
-    """The largest chance of `right` or more, over all (epsilon, delta)-private algorithms that guess about fair coins: a linear
-    programme over what they answer to each table, with one variable for what each pair of neighbours exceeds e^epsilon by."""
+    """The largest chance of `right` or more, over all (epsilon, delta)-private algorithms that guess about fair coins.
+
+    It is a linear programme over their answers to each table. One variable for each pair of neighbours is the excess over
+    e^epsilon.
+    """
     tables = list(itertools.product((0, 1), repeat=canaries))
     answers = [
         answer

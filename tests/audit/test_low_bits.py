@@ -138,7 +138,7 @@ def test_numbers_without_steps_are_refused() -> None:
 
 
 def test_candidates_that_do_not_fit_together_are_refused() -> None:
-    with pytest.raises(ValueError, match="must be alike"):
+    with pytest.raises(ValueError, match="must be vectors of one length"):
         Candidates.of(np.zeros(2), np.zeros(3), np.zeros(2), scale=1.0)
     with pytest.raises(ValueError, match="deviations must be positive"):
         Candidates.of(np.zeros(2), np.zeros(2), np.zeros(2), scale=0.0)

@@ -76,8 +76,8 @@ def test_noise_that_is_too_small_for_its_guarantee_is_seen() -> None:
 def test_a_conclusion_says_when_nothing_was_found(shown: Demonstration) -> None:
     nothing = [replace(row, value=0.0, interval=(-0.1, 0.1), succeeded=False) for row in shown.rows]
     told = _conclusion(nothing)
-    assert told.count("which a toss of a coin may have too") == len(nothing)
-    assert "told with" not in told
+    assert told.count("not distinguishable from a coin toss") == len(nothing)
+    assert "detected with" not in told
 
 
 def test_the_same_seed_gives_the_same_numbers() -> None:

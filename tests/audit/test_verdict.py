@@ -158,11 +158,11 @@ def test_a_verdict_says_it_in_words_and_in_json() -> None:
 
 
 def test_what_cannot_be_judged_is_refused() -> None:
-    with pytest.raises(ValueError, match="a run"):
+    with pytest.raises(ValueError, match="at least one run"):
         judged(case("curve"), ())
     with pytest.raises(ValueError, match="noise"):
         judged(case("noise"), (Trial(np.zeros(1), np.ones(1, dtype=bool)),))
-    with pytest.raises(ValueError, match="score for each"):
+    with pytest.raises(ValueError, match="one entry for each canary"):
         Trial(np.zeros(2), np.ones(1, dtype=bool))
     # Where all canaries are there, nothing is known of false alarms.
     always = tuple(Trial(np.ones(1), np.ones(1, dtype=bool)) for _ in range(50))

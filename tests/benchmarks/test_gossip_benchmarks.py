@@ -111,16 +111,17 @@ def test_what_is_tuned_is_within_the_limit_of_the_paper() -> None:
 
 @pytest.fixture(scope="module")
 def errors() -> dict[tuple[str, float], list[tuple[float, float]]]:
-    """Of a few runs of every way but the published one."""
+    """Of a few runs of every method but the published one."""
     table = large()
-    wanted = {way: (40 if "covariance" in way else 4) for way in figure2.ways(table)}
+    wanted = {method: (40 if "covariance" in method else 4) for method in figure2.methods(table)}
     return {
-        (way, EPSILON): [run(seed, EPSILON) for seed in range(wanted[way])] for way, run in figure2.ways(table).items()
+        (method, EPSILON): [run(seed, EPSILON) for seed in range(wanted[method])]
+        for method, run in figure2.methods(table).items()
     }
 
 
 def test_pairwise_noise_is_near_a_curators_and_noise_at_every_peer_is_not(errors: Any, capsys: Any) -> None:
-    right = {way: float(np.mean([pair[1] for pair in found])) for (way, _), found in errors.items()}
+    right = {method: float(np.mean([pair[1] for pair in found])) for (method, _), found in errors.items()}
     # The noise is sqrt(4 / 3) and 2 times the curator's; 40 runs tell means to about a tenth.
     assert 0.9 < right["pairwise, covariance"] / right["curator, covariance"] < 1.5
     assert 1.5 < right["independent, covariance"] / right["curator, covariance"] < 2.6
@@ -141,12 +142,12 @@ def test_the_judge_sees_what_is_too_far(capsys: Any) -> None:
 
 
 @pytest.mark.parametrize("kind", convergence.KINDS)
-@pytest.mark.parametrize("way", ["metropolis", "chebyshev"])
-def test_differences_shrink_as_predicted(kind: str, way: str) -> None:
+@pytest.mark.parametrize("consensus", ["metropolis", "chebyshev"])
+def test_differences_shrink_as_predicted(kind: str, consensus: str) -> None:
     ((_, graph),) = convergence.graphs([9], [kind])
     shares: list[float] = []
     for steps in (1, 3, 9):
-        predicted, measured = convergence.left_over(graph, way, steps)
+        predicted, measured = convergence.left_over(graph, consensus, steps)
         assert abs(measured - predicted) <= max(0.01 * predicted, 1e-13)
         shares.append(predicted)
     assert shares == sorted(shares, reverse=True)

@@ -53,33 +53,33 @@ def answers(measured: Any) -> Any:
 
 
 def test_every_method_of_the_planner_is_measured() -> None:
-    assert tuple(truth.WAYS) == METHODS
+    assert tuple(truth.METHODS) == METHODS
 
 
 @pytest.mark.parametrize("name", grid.QUICK)
 def test_tables_lie_in_the_unit_ball_around_their_mean(name: str) -> None:
     table = truth.Table.load(name)
-    lengths = np.linalg.norm(table.rows, axis=1)
-    assert 1 - 1e-9 < lengths.max() <= 1 + 1e-9
-    # One in twenty is cut, which moves the mean a little.
-    assert 0.04 < np.mean(lengths > 1 - 1e-9) < 0.06
+    norms = np.linalg.norm(table.rows, axis=1)
+    assert 1 - 1e-9 < norms.max() <= 1 + 1e-9
+    # One in twenty is clipped, which moves the mean a little.
+    assert 0.04 < np.mean(norms > 1 - 1e-9) < 0.06
     assert np.linalg.norm(table.rows.mean(axis=0)) < 0.02
-    assert abs(table.values.sum() - np.mean(lengths**2)) < 1e-12
+    assert abs(table.values.sum() - np.mean(norms**2)) < 1e-12
     assert sum(len(site) for site in table.sites) == len(table.rows)
     assert table.judge(table.best) == pytest.approx((1.0, 0.0), abs=1e-7)
 
 
 def test_a_cell_is_read_back_and_shares_no_noise_with_others() -> None:
-    cells = truth.cells_of("usps", 256, candidates=list(truth.WAYS), epsilons=truth.EPSILONS)
+    cells = truth.cells_of("usps", 256, candidates=list(truth.METHODS), epsilons=truth.EPSILONS)
     assert [truth.Cell.read(cell.key) for cell in cells] == cells
     seeds = {cell.seed(number) for cell in cells for number in range(150)}
     assert len(seeds) == 150 * len(cells)
 
 
 def test_what_would_take_too_long_is_left_out() -> None:
-    asked: dict[str, Any] = {"ways": list(truth.WAYS), "epsilons": [1.0]}
+    asked: dict[str, Any] = {"candidates": list(truth.METHODS), "epsilons": [1.0]}
     few, many, most = (len(truth.cells_of("mnist:test", dim, **asked)) for dim in (100, 784, 1682))
-    assert few == len(truth.WAYS) > many > most > 0
+    assert few == len(truth.METHODS) > many > most > 0
 
 
 def test_measuring_goes_on_where_it_stopped(tmp_path: Path) -> None:

@@ -49,7 +49,7 @@ def without_matrix(data: Any) -> Any:
 
 
 def filtered(data: Any, basis: Array, *, degrees: bool) -> Array:
-    """(75), to the letter."""
+    """(75), exactly as printed."""
     rows = data.rows.toarray()
     if not degrees:
         return np.asarray(rows @ basis @ basis.T)
@@ -77,8 +77,8 @@ def test_the_error_is_that_of_the_filtered_matrices(degrees: bool, held: Any) ->
     measure = runs.Filtered.of(data, truth, degrees=degrees)
     assert abs(measure.error(other) - wanted) < 1e-9
     assert measure.error(truth) < 1e-6
-    turned = truth @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
-    assert measure.error(turned) < 1e-6
+    rotated = truth @ np.linalg.qr(np.random.default_rng(0).standard_normal((4, 4)))[0]
+    assert measure.error(rotated) < 1e-6
 
 
 def test_many_items_are_handled_as_few_are() -> None:
@@ -205,15 +205,15 @@ def test_ours_finds_the_space_where_there_is_next_to_no_noise(method: str, unit:
 
 
 def test_every_line_of_ours_names_what_it_protects() -> None:
-    for held, methods in ((small(), {"covariance", "power"}), (without_matrix(small()), {"power"})):
-        lines = {words: way for words, way in figures.ways(held, 2).items() if way.unit is not None}
-        assert {words.split(", ")[1].split(" ")[0] for words in lines} == methods
-        assert all(f"({way.unit}, m = " in words and way.limit == math.inf for words, way in lines.items())
+    for held, expected in ((small(), {"covariance", "power"}), (without_matrix(small()), {"power"})):
+        lines = {words: one for words, one in figures.methods(held, 2).items() if one.unit is not None}
+        assert {words.split(", ")[1].split(" ")[0] for words in lines} == expected
+        assert all(f"({one.unit}, m = " in words and one.limit == math.inf for words, one in lines.items())
 
 
 def test_runs_side_by_side_have_the_same_errors(capsys: Any) -> None:
     data = small()
-    lines = {words: way for words, way in figures.ways(data, 2).items() if "PPM" in words}
+    lines = {words: method for words, method in figures.methods(data, 2).items() if "PPM" in words}
     one, two = (figures.measure(data, lines, 2, [1.0, 3.0], 4, workers) for workers in (1, 3))
     assert one == two
     assert len(set(one["PPM (item)", 1.0])) == 4
@@ -222,7 +222,7 @@ def test_runs_side_by_side_have_the_same_errors(capsys: Any) -> None:
 
 def test_lines_stop_where_their_calibration_does_and_the_judge_sees_the_difference(capsys: Any) -> None:
     data = small()
-    lines = {words: way for words, way in figures.ways(data, 3).items() if way.unit is None}
+    lines = {words: method for words, method in figures.methods(data, 3).items() if method.unit is None}
     found = figures.measure(data, lines, 3, [10.0, 40.0], 2)
     assert ("PPM (item)", 40.0) not in found
     assert ("FedPower, Alg. 2 (item)", 40.0) in found
@@ -230,7 +230,7 @@ def test_lines_stop_where_their_calibration_does_and_the_judge_sees_the_differen
     assert "| - |" in capsys.readouterr().out
     assert figures.judge("jester1", lines, found, "item") is None
     theirs = figures._mean(found["PPM (item)", 10.0])
-    lines["ours"] = figures.Way(lines["PPM (item)"].find, unit="item")
+    lines["ours"] = figures.Method(lines["PPM (item)"].find, unit="item")
     for factor, says in ((0.9, "target reached"), (1.1, "NOT REACHED")):
         found["ours", 3.0] = [(factor * theirs, 0.0)]
         found["ours", 10.0] = [(0.0, 0.0)]
@@ -299,8 +299,8 @@ def test_a_filter_without_noise_beats_popularity_where_items_go_together(capsys:
     splits = [quality.Halves(*quality.split(rows, rng=np.random.default_rng(0)))]
     (said,) = quality.measure("ml100k", splits, [32], [10.0])
     shown = capsys.readouterr().out
-    assert all(" | ".join(["", *way.words, ""]).strip() in shown for way in quality.ways("ml100k"))
-    assert quality.fitted(quality.Way("user"), 4, None, splits).recall > 2 * quality.popularity(splits[0]).recall
+    assert all(" | ".join(["", *method.words, ""]).strip() in shown for method in quality.methods("ml100k"))
+    assert quality.fitted(quality.Method("user"), 4, None, splits).recall > 2 * quality.popularity(splits[0]).recall
     assert said.startswith("target")
     assert quality.verdict("x", 0.91, 1.0).startswith("target reached")
     assert quality.verdict("x", 0.89, 1.0).startswith("target NOT REACHED")
@@ -312,7 +312,7 @@ def test_what_is_made_up_has_as_many_users_and_items_as_is_said(monkeypatch: pyt
     assert rows.shape == (300, speed.ITEMS)
     assert rows.nnz == 300 * speed.EACH
     assert sum(part.shape[0] for part in speed.at_sites(rows)) == 300
-    lengths = sp.linalg.norm(speed.of_length_one(sp.csr_array(np.eye(3)[:, :2])), axis=1)
+    lengths = sp.linalg.norm(speed.of_norm_one(sp.csr_array(np.eye(3)[:, :2])), axis=1)
     np.testing.assert_allclose(lengths, [1.0, 1.0, 0.0])
 
 

@@ -272,8 +272,8 @@ def test_parquet_columns_without_numbers_or_with_nulls_are_refused(tmp_path: Pat
 
 
 ARRAYS: dict[str, tuple[Any, str]] = {
-    "one dimension": (np.arange(3.0), "must hold a two-dimensional array, got 1 dimensions"),
-    "three dimensions": (np.zeros((2, 2, 2)), "must hold a two-dimensional array, got 3 dimensions"),
+    "one dimension": (np.arange(3.0), "must contain a two-dimensional array, got 1 dimensions"),
+    "three dimensions": (np.zeros((2, 2, 2)), "must contain a two-dimensional array, got 3 dimensions"),
     "complex": (SMALL * 1j, "must hold real numbers, got dtype complex128"),
     "text": (np.array([["a", SECRET]]), "must hold real numbers, got dtype <U"),
     "dates": (np.array([["2020-01-01"]], dtype="M8[D]"), "must hold real numbers, got dtype datetime64"),
@@ -318,13 +318,13 @@ def test_nothing_is_ever_unpickled(tmp_path: Path) -> None:
 def test_archives_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     np.savez(path, a=SMALL, b=SMALL)
-    refuses(path, "it holds several arrays and none is called X: a, b")
+    refuses(path, "it contains several arrays and none is called X: a, b")
     np.savez(path)
-    refuses(path, "it holds no array")
+    refuses(path, "it contains no array")
     write_npy(tmp_path / "b.npy", SMALL)
     refuses((tmp_path / "b.npy").rename(path), "it is a single npy array")
     write_npz(path, SMALL)
-    refuses(path.rename(tmp_path / "c.npy"), "it is an npz archive of arrays")
+    refuses(path.rename(tmp_path / "c.npy"), "it is an npz archive, not an npy array")
 
 
 INDICES: dict[str, dict[str, Any]] = {
@@ -367,7 +367,7 @@ def test_paths_that_lead_to_no_table_are_refused(tmp_path: Path) -> None:
     refuses(tmp_path / "folder.csv", "folder.csv does not exist or is not a file")
     for name in ("a.xlsx", "a", "a.csv.gz"):
         (tmp_path / name).write_text("a,b\n1,2\n")
-        refuses(tmp_path / name, f"{name} has the ending .*; known are .csv, .libsvm, .npy")
+        refuses(tmp_path / name, f"{name} has the unknown ending .*; use one of .csv, .libsvm, .npy")
     write_npy(tmp_path / "a.npy", SMALL)
     refuses(tmp_path / "a.npy", ".npy files have no named columns; person and drop need csv or parquet", drop=["a"])
     refuses(tmp_path / "a.npy", ".npy files have no named columns", person="a")
@@ -457,7 +457,7 @@ def test_rows_of_nobody_are_refused(table: Any) -> None:
 
 
 def test_people_named_in_two_types_are_refused_without_being_named() -> None:
-    with pytest.raises(ValueError, match='person column "who" must hold values of one type') as caught:
+    with pytest.raises(ValueError, match='person column "who" must have values of one type') as caught:
         person_ids(pd.DataFrame({"who": pd.Series([1, f"x{SECRET}"], dtype=object)}), "who")
     assert SECRET not in "".join(traceback.format_exception(caught.value))
 

@@ -119,7 +119,7 @@ def test_columns_can_be_dropped_whatever_they_hold() -> None:
 
 def test_a_first_line_of_numbers_is_no_header() -> None:
     data = b"987654.321,2\n3,4\n"
-    refused(lambda: csv(data), "seems to have no header line: its first line holds numbers")
+    refused(lambda: csv(data), "seems to have no header line: its first line has numbers")
     source = csv(data, header=False)
     assert source.columns is None and all_of(source).tolist() == [[987654.321, 2.0], [3.0, 4.0]]
     for size in (1, 5):
@@ -178,10 +178,8 @@ def test_files_must_be_open_for_bytes_and_wait_for_them() -> None:
             """Nothing yet."""
             return None
 
-    refused(
-        lambda: open_source(io.StringIO(f"a,b\n1,{SECRET}\n"), kind="csv"), "opened for reading bytes.* it gave str"
-    )
-    refused(lambda: open_source(Hasty(b"", 1), kind="csv"), "so that reading waits for them: it gave NoneType")
+    refused(lambda: open_source(io.StringIO(f"a,b\n1,{SECRET}\n"), kind="csv"), "binary mode.* a read gave str")
+    refused(lambda: open_source(Hasty(b"", 1), kind="csv"), "a read gave NoneType")
 
 
 def test_a_row_is_delivered_before_the_next_one_is_written() -> None:
@@ -295,13 +293,13 @@ def test_other_files_are_read_as_tables_are(tmp_path: Path) -> None:
     assert np.array_equal(all_of(open_source(tmp_path / "readings.txt", kind="csv")), VALUES)
     assert next(iter(open_source(tmp_path / "x.svm", features=5).batches)).shape == (4, 5)
     refused(
-        lambda: open_source(tmp_path / "readings.txt"), "has the ending '.txt'; known are .*or say which format it has"
+        lambda: open_source(tmp_path / "readings.txt"), "has the unknown ending '.txt'; use one of .*or give its format"
     )
     refused(lambda: open_source(tmp_path), "does not exist or is a folder")
     refused(lambda: open_source(tmp_path / "missing.csv"), "missing.csv does not exist or is a folder")
     refused(lambda: open_source(tmp_path / "x.npy", drop=["a"]), "npy has no named columns to drop")
     refused(lambda: open_source(tmp_path / "x.csv", kind="xls"), "the format must be one of csv, .*, got 'xls'")  # type: ignore[arg-type]
-    refused(lambda: open_source(io.BytesIO(TEXT)), "say what comes through the pipe: the format must be csv or arrow")
+    refused(lambda: open_source(io.BytesIO(TEXT)), "the format of a pipe must be given: csv or arrow")
     for kind in ("parquet", "npy", "npz", "svm"):
         refused(lambda kind=kind: open_source(io.BytesIO(b""), kind=kind), "cannot be read from a pipe")  # type: ignore[misc]
 

@@ -119,7 +119,7 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "peers, noise of D-DP-PM": lambda: peers(method="segments", noise="published", center=None),
     "stream, at synchronisations": lambda: stream().guarantee_,
     "stream, a person in three blocks": lambda: stream(person_blocks=3, neighbours="replace-one").guarantee_,
-    "stream, every block": lambda: stream(publish="block", center=False).guarantee_,
+    "stream, every block": lambda: stream(publish="block", center=None).guarantee_,
     "stream, continual": lambda: stream(publish="continual", horizon=400, origin=1.0).guarantee_,
     "stream, merged": lambda: stream().merge(stream(epsilon=2.0)).guarantee_,
     "stream, known seed": lambda: stream(random_state=1).guarantee_,

@@ -16,7 +16,7 @@ from eigenveil.privacy.sums.domain import SHIFT
 
 # More entries than this are added up pairwise.
 MOST_COLUMNS = 7
-# Weights below this count as none, and entries beyond the second are cut to it where squares overflow.
+# Weights below the first count as zero. Entries beyond the second are clipped to it where squares overflow.
 LIGHTEST, SQUARABLE = 2.0**-20, 1e140
 INSIDE, HISTORY_INSIDE = 1 - 2.0**-44, 1 - 1e-15
 

@@ -123,7 +123,7 @@ def shown(view: View) -> dict[str, str]:
     }
 
 
-def letters(view: View, *, of_sites: bool) -> list[bytes]:
+def sent_bytes(view: View, *, of_sites: bool) -> list[bytes]:
     """The messages in the order it was sent, byte by byte: what the hub says, and, where it is covered, what sites send."""
     return [encode(message) for message in view.message if of_sites or isinstance(message.body, Ask | Done)]
 

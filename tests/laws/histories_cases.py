@@ -17,7 +17,7 @@ LEASTS = [1, 2, 3, 5, 20]
 STORAGES = ["dense", "sparse", "stored zeros", "in parts"]
 # What may stand where there should be a one. All of it is an item and counts as much as any other.
 ENTRIES = np.array([1.0, 1e200, -3.0, 0.5, 1e-300])
-# How much items may weigh, as whoever asks decides.
+# Weights of items that a caller may choose.
 WEIGHTS = np.array([1e-100, 1e-3, 1.0, 1.0, 7.0, 1e100])
 
 

@@ -30,7 +30,7 @@ Release = Callable[[Rows, Domain, Neighbours], Bounded]
 
 RELEASES: dict[str, Release] = {
     "lengths": lambda rows, domain, near: bounded_tails(
-        rows, domain=domain, cells=Cells.lengths(1e-3, 1e6, per_doubling=4), neighbours=near
+        rows, domain=domain, cells=Cells.norms(1e-3, 1e6, per_doubling=4), neighbours=near
     ),
     "columns": lambda rows, domain, near: bounded_column_tails(
         rows, domain=domain, cells=Cells.signed(1e-2, 1e2, per_doubling=2), neighbours=near
@@ -87,7 +87,7 @@ class Spy(Mechanism):
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Any = None) -> Array:
         self.asked.append((label, private, share))
         size = len(private.value)
-        if "lengths" in label or label == "columns":
+        if "norms" in label or label == "columns":
             counts = np.zeros(size)
             counts[size // 2 - 9 : size // 2 + 9] = 1000 / 18
             answer: Array = _root(size) @ counts
@@ -158,11 +158,11 @@ def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
     rows = DenseRows(np.zeros((5, 3)))
     case = Case(rows, rows, Domain(3, 1.0), Neighbours.ADD_REMOVE)
     assert [label for label, _, _ in transcripts("bounds", case)[0]] == [
-        "lengths around the origin",
+        "norms around the origin",
         "mean",
-        "lengths around the mean",
+        "norms around the mean",
         "mean, once more",
-        "lengths around the mean, once more",
+        "norms around the mean, once more",
     ]
     assert [label for label, _, _ in transcripts("columns", case)[0]] == ["columns"]
     assert transcripts("spectrum", case)[0][-1][0] == "spectrum"

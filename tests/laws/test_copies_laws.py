@@ -118,7 +118,7 @@ def peers(**choices: Any) -> Kept:
 
 
 def stream(*, sync: bool = True, form: Callable[[Array], Any] = np.asarray, **choices: Any) -> Kept:
-    given = {"block_size": 16, "center": False} | BUDGET | choices
+    given = {"block_size": 16, "center": None} | BUDGET | choices
     pca = StreamingPCA(DIM, **given).partial_fit(form(ROWS[:70]))
     if sync:
         pca.sync().partial_fit(form(ROWS[70:]))
@@ -332,7 +332,7 @@ def test_a_copy_of_a_fit_does_not_know_whose_rows_they_were() -> None:
     for other in (pickle.loads(pickle.dumps(pca)), copy.deepcopy(pca), copy.copy(pca)):  # noqa: S301
         assert isinstance(other.person, Withheld)
         with pytest.raises(
-            ValueError, match=r"stayed with the original: this is a copy of a fit. Give the identifiers"
+            ValueError, match=r"this is a copy of a fitted estimator, without .*Pass the identifiers again"
         ):
             other.fit(ROWS)
         assert other.set_params(person=PEOPLE).fit(ROWS).guarantee_ == pca.guarantee_

@@ -41,14 +41,24 @@ from eigenveil.privacy.noise.steps import step_of
 from eigenveil.privacy.sums import domain as domain_module
 from eigenveil.privacy.sums import whole
 from eigenveil.privacy.sums.domain import SHIFT
-from eigenveil.privacy.sums.quantiles import Cells, _lengths, _root, bounded_column_tails, bounded_tails
-from eigenveil.privacy.sums.whole import COUNT_UNIT, Total, add_block, on_basis_grid, sum_unit, whole_weights
+from eigenveil.privacy.sums.quantiles import Cells, _norms, _root, bounded_column_tails, bounded_tails
+from eigenveil.privacy.sums.whole import (
+    COUNT_UNIT,
+    Total,
+    add_block,
+    on_basis_grid,
+    sum_unit,
+    whole_weights,
+)
+from eigenveil.privacy.sums.whole import gram as gram_module
+from eigenveil.privacy.sums.whole import products as products_module
+from eigenveil.privacy.sums.whole import total as total_module
 from laws.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 from laws.strategies import SIZES, Case, cases, domains
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-LENGTHS, SIGNED = Cells.lengths(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
+LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
 # Around the widths at which numpy, BLAS and vector units change their ways of adding up.
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 
@@ -204,7 +214,8 @@ def test_order_blocks_workers_and_threads_change_no_bit(name: str, case: tuple[T
         # Products of sparse rows one row at a time, in two threads; and a center taken off one row at a time.
         patch.setattr(sparse_module, "_PIECE", 1)
         patch.setattr(sparse_module, "_WORTH_A_THREAD", 0)
-        patch.setattr(whole, "_STRIP", 1)
+        patch.setattr(gram_module, "_STRIP", 1)
+        patch.setattr(products_module, "_STRIP", 1)
         assert alike(here, release(table.rows(), domain))
 
 
@@ -414,7 +425,7 @@ def test_counts_beyond_lengths_are_those_of_the_people_rounded_once(case: tuple[
     rows = table.rows()
     weights = np.ones(len(table.values)) if table.weights is None else table.weights
     counts = [0] * LENGTHS.count
-    for place, each in zip(LENGTHS.place(_lengths(whole_block(rows), domain)), whole_weights(weights), strict=True):
+    for place, each in zip(LENGTHS.place(_norms(whole_block(rows), domain)), whole_weights(weights), strict=True):
         counts[LENGTHS.count - 1 - int(place)] += int(each)
     root = _root(LENGTHS.count)
     for at, found in enumerate(SUMS["lengths"](rows, domain).tolist()):
@@ -476,7 +487,7 @@ def pictures(domain: Domain, block: Block, at: int) -> list[Array]:
     """All that is made of the row `at` of a block."""
     unit = cast(float, domain.unit)
     basis = on_basis_grid(basis_of(domain.dim))
-    found = [domain.squares(block)[at : at + 1], _lengths(block, domain)[at : at + 1]]
+    found = [domain.squares(block)[at : at + 1], _norms(block, domain)[at : at + 1]]
     scored = domain.scored(block, basis=basis)
     found.append(scored.scores[at])
     if not block.sparse:
@@ -687,8 +698,8 @@ def test_rounding_without_room_for_it_is_convicted(monkeypatch: pytest.MonkeyPat
 def test_totals_are_the_sums_of_pythons_integers(numbers: list[list[int]], split: int, full: int) -> None:
     with pytest.MonkeyPatch.context() as patch:
         # A total that is full after one, four, some and all of these rows; carried over in pieces of eight bits.
-        patch.setattr(whole, "_FULL", 1 << full)
-        patch.setattr(whole, "CARRY", 8)
+        patch.setattr(total_module, "_FULL", 1 << full)
+        patch.setattr(total_module, "CARRY", 8)
         parts = [Total.zeros((3,), each=1 << 20), Total.zeros((3,), each=1 << 20)]
         for at, row in enumerate(numbers):
             integers = np.array(row, dtype=np.int64)
@@ -786,7 +797,7 @@ def test_counts_of_people_carry() -> None:
     expected = {name: SUMS[name](rows, domain) for name in ("lengths", "columns")}
     with pytest.MonkeyPatch.context() as patch:
         # As if three people were as many as an int64 holds.
-        patch.setattr(whole, "_FULL", 3 << 34)
+        patch.setattr(total_module, "_FULL", 3 << 34)
         for name, value in expected.items():
             # Two parts are rounded, and their sum.
             np.testing.assert_allclose(SUMS[name](Cut(rows, (1, 2)), domain), value, rtol=3 * 2.0**-53)
@@ -802,10 +813,11 @@ def test_sums_carry(name: str, sparse: bool) -> None:
         domain = Domain(3, 1.0, center=center)
         expected = SUMS[name](table.rows(), domain)
         with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(whole, "_FULL", 1 << 44)
+            patch.setattr(total_module, "_FULL", 1 << 44)
             if name == "gram":
                 # After so few rows no more are added up in floats.
-                patch.setattr(whole, "_EXACT", 1 << 43)
+                patch.setattr(total_module, "EXACT", 1 << 43)
+                patch.setattr(gram_module, "EXACT", 1 << 43)
             patch.setattr(rows_module, "_BLOCK_NUMBERS", 1)
             patch.setattr(rows_module, "_BLOCK_STORED", 1)
             assert alike(SUMS[name](table.rows(), domain), expected)

@@ -24,7 +24,7 @@ from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_f
 from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Hub
 from eigenveil.tasks import LocalPower, Question
-from laws.federated_views import Played, View, fitted_view, letters, outside_mu, places_mu, shown
+from laws.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown
 from laws.strategies import PERSONAL, SIZES, person
 from laws.transcripts import realised_mu
 
@@ -188,7 +188,7 @@ def check(case: Case) -> None:
         return
     for what, text in shown(one).items():
         assert text == shown(other)[what], what
-    assert letters(one, of_sites=case.at_sites) == letters(other, of_sites=case.at_sites)
+    assert sent_bytes(one, of_sites=case.at_sites) == sent_bytes(other, of_sites=case.at_sites)
     against_hub, against_others = budgets(case.options)
     if case.options["trust"] == "both":
         seen = places_mu(one, other, hub=False)
@@ -196,7 +196,7 @@ def check(case: Case) -> None:
         outside = neighbouring_view(case, one, "hub")
         for what, text in shown(one).items():
             assert text == shown(outside)[what], what
-        assert letters(one, of_sites=False) == letters(outside, of_sites=False)
+        assert sent_bytes(one, of_sites=False) == sent_bytes(outside, of_sites=False)
         found = outside_mu(one, outside)
         # All that the hub makes of what sites release is as well covered as that.
         assert min(found, seen) <= min(against_hub, against_others) * SLACK
@@ -235,7 +235,7 @@ def test_people_with_several_rows_leave_no_trace_in_a_public_count() -> None:
             )
             first, second = both_views(Case(options, one, other, None, {}))
             assert shown(first) == shown(second), (method, near)
-            assert letters(first, of_sites=True) == letters(second, of_sites=True), (method, near)
+            assert sent_bytes(first, of_sites=True) == sent_bytes(second, of_sites=True), (method, near)
 
 
 # One person on the sphere, at as many sites as they may be at, in a table of zeros.

@@ -77,7 +77,7 @@ def test_no_test_gets_past_the_stated_mu(pairing: Pairing, data: st.DataObject) 
         # A peer that was asked something more sensitive takes more noise, of both kinds.
         found = best_mu(noise, row, SENSITIVITY * scales[name])
         assert found <= MU * (1 + 1e-6)
-        # Whoever sees fewer parts, or sums of them, tells less.
+        # An observer who sees fewer parts, or sums of them, learns less.
         seen = rng.standard_normal((max(1, len(honest) - 1), len(honest))) * (rng.random(len(honest)) < 0.8)
         moved = seen[:, row] * SENSITIVITY * scales[name]
         cover = seen @ noise

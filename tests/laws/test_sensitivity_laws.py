@@ -102,7 +102,7 @@ def test_scores_reach_their_sensitivity_and_are_refused_where_they_would_count_p
     ]
     # On their grid rows stay inside of their ball by up to sqrt(d) of at most 2^-16 of its radius.
     assert (1 - 2.0**-15) * sides[0].sensitivity <= gap(*sides) <= sides[0].sensitivity
-    with pytest.raises(ValueError, match="says how many there are"):
+    with pytest.raises(ValueError, match="reveals how many there are"):
         bounded_scores(one, basis=basis, domain=domain, neighbours=Neighbours.ADD_REMOVE)
 
 

@@ -130,7 +130,7 @@ REACHED: list[tuple[dict[str, Any], list[int], float]] = [
 @pytest.mark.parametrize(("options", "places", "share"), REACHED, ids=str)
 def test_the_bound_is_reached(options: dict[str, Any], places: list[int], share: float) -> None:
     """Somebody uses the whole budget: the accounting is tight, not merely safe."""
-    options = {"block_size": BLOCK, "center": False, "row_bound": 1.0, **options}
+    options = {"block_size": BLOCK, "center": None, "row_bound": 1.0, **options}
     found = realised_mu(*(followed(options, rows, ()) for rows in canary(places)))
     # A row of four columns is a whole number of units, and at most a unit shorter than the radius, which has 2^16 of them.
     assert share * mu_for(1.0, 1e-5) * (1 - 2.0**-14) <= found <= mu_for(1.0, 1e-5) * (1 + 1e-9)
@@ -139,7 +139,7 @@ def test_the_bound_is_reached(options: dict[str, Any], places: list[int], share:
 @pytest.mark.parametrize("publish", ["sync", "block", "continual"])
 def test_a_person_in_more_blocks_than_declared_is_convicted(publish: str) -> None:
     """The law can fail: the assumption that it rests on is one that matters."""
-    options: dict[str, Any] = {"block_size": BLOCK, "center": False, "row_bound": 1.0, "publish": publish}
+    options: dict[str, Any] = {"block_size": BLOCK, "center": None, "row_bound": 1.0, "publish": publish}
     if publish == "continual":
         options["horizon"] = BLOCK * 4
     found = realised_mu(*(followed(options, rows, ()) for rows in canary([0, 3, 6])))
@@ -164,7 +164,7 @@ def test_rows_that_were_not_released_leave_no_trace() -> None:
 def test_ending_a_block_early_brings_no_two_rows_of_one_person_together(publish: str) -> None:
     options: dict[str, Any] = {
         "block_size": BLOCK,
-        "center": False,
+        "center": None,
         "row_bound": 1.0,
         "publish": publish,
         "person_blocks": 2,

@@ -1,4 +1,4 @@
-"""`Subspace`: whoever holds one may trust it, and its verbs do what projectors would."""
+"""`Subspace`: a built one is always valid, and its methods do what projectors would."""
 
 import math
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""What a study costs is what the ledger says, for every kind of study; what cannot end well is refused before anybody pays."""
+"""What a study costs is what the ledger says, for every kind of study; what cannot end well is refused before any charge."""
 
 import asyncio
 import hashlib
@@ -25,13 +25,13 @@ from network.network_studies import Company, PeerCompany, keys_of
 LIFE = Budget(3.0, 1e-5)
 
 
-def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) -> None:
+def test_peers_without_privacy_cost_everything_and_leave_an_entry(tmp_path: Path) -> None:
     privacy = {"epsilon": None, "delta": None, "none": True, "noise": None}
     company = PeerCompany(tmp_path, sections={"privacy": privacy})
     assert company.run() == [None] * 4
     with DurableLedger.open(company.ledger("peer 0")) as ledger:
         assert ledger.datasets()[0].void
-        assert [line.kind for line in ledger.lines()].count("commit") == 1
+        assert [line.kind for line in ledger.entries()].count("commit") == 1
         private = PeerCompany(tmp_path / "other")
         from eigenveil.network.agents.site_data import account_of
 
@@ -41,13 +41,13 @@ def test_peers_without_privacy_cost_everything_and_leave_a_line(tmp_path: Path) 
 
 
 @pytest.mark.parametrize("trust", ["site", "masked", "hub"])
-def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
+def test_a_person_at_several_sites_is_charged_in_the_ledger_what_the_guarantee_says(tmp_path: Path, trust: str) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": trust, "person_sites": 2}})
     company.run()
     with DurableLedger.open(company.ledger("site 0")) as ledger:
         spent = ledger.datasets()[0].spent
-    promised = company.models["site 0"].guarantee.mu
-    assert spent == pytest.approx(promised, rel=1e-6)
+    expected = company.models["site 0"].guarantee.mu
+    assert spent == pytest.approx(expected, rel=1e-6)
     parties = parties_of(company.study)
     budget = parties.request.at_sites or parties.request.at_hub
     assert budget is not None and spent <= budget.mu * (1 + 1e-9)
@@ -55,12 +55,12 @@ def test_a_person_at_several_sites_pays_in_the_ledger_what_the_guarantee_says(tm
     assert math.isclose(spent, budget.mu, rel_tol=0.2)
 
 
-def test_lines_that_others_may_see_hold_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
+def test_entries_that_others_may_see_have_no_digest_that_a_guess_could_be_compared_with(tmp_path: Path) -> None:
     company = Company(tmp_path, sections={"privacy": {"trust": "hub"}})
     with DurableLedger.open(tmp_path / "ledger") as ledger:
         durable, _ = durable_of(company, ledger)
         (_, raw), *_ = durable.take("hub", first_message(company))
-        text = "\n".join(str(line) for line in ledger.lines())
+        text = "\n".join(str(line) for line in ledger.entries())
         assert hashlib.sha256(raw).hexdigest() not in text
         assert ledger.mark(raw)["hmac"] in text
 
@@ -107,7 +107,7 @@ def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trus
         assert durable.take("hub", message) == [("hub", raw)]
 
 
-def test_messages_that_could_not_be_sent_are_refused_before_anybody_pays(tmp_path: Path) -> None:
+def test_messages_that_could_not_be_sent_are_refused_before_any_charge(tmp_path: Path) -> None:
     columns = [f"c{at}" for at in range(200)]
     sections: dict[str, dict[str, Any]] = {"network": {"largest": 1 << 16}, "task": {"columns": columns}}
     company = Company.__new__(Company)
@@ -126,7 +126,7 @@ def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_
         ledger.abandon(company.study.digest)
         with pytest.raises(LedgerError):
             durable.take("hub", message)
-        with pytest.raises(ProtocolError, match="started again"):
+        with pytest.raises(ProtocolError, match="start the site again"):
             durable.take("hub", message)
         assert agent.account.study == company.study.digest
 
@@ -135,7 +135,7 @@ def test_names_that_look_alike_are_one_name(tmp_path: Path) -> None:
     with DurableLedger.open(tmp_path / "ledger") as ledger:
         ledger.declare("patients", b"rows")
         for name in ("Patients", "PATIENTS", "ｐatients"):
-            with pytest.raises(LedgerError, match="nothing that one sees"):
+            with pytest.raises(LedgerError, match="looks the same as"):
                 ledger.declare(name, b"rows")
         with pytest.raises(ValueError, match="space at either end"):
             ledger.declare("patients ", b"rows")
@@ -155,7 +155,7 @@ def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> No
             if named:
                 company.site("site 0", ledger, **settings)
                 continue
-            with pytest.raises(PolicyRefusal, match="no names of columns"):
+            with pytest.raises(PolicyRefusal, match="does not name its columns"):
                 company.site("site 0", ledger, **settings)
 
 

@@ -10,8 +10,7 @@ import pytest
 
 from eigenveil.errors import EigenveilError
 from eigenveil.network.identity.authority import new_request
-from eigenveil.network.policy import METHODS, Policy, PolicyRefusal
-from eigenveil.network.policy_text import template
+from eigenveil.network.policy import METHODS, Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
 from eigenveil.params.toml import toml_value
 from eigenveil.privacy import Budget
@@ -21,7 +20,7 @@ EXACT = {"epsilon": None, "delta": None, "none": True}
 
 
 def policy_for(study: StudyFile, *, but: tuple[str, ...] = (), **sections: dict[str, Any]) -> Policy:
-    """A policy that pins everybody in the study `but` these, with other keys where given."""
+    """A policy that pins all parties of the study `but` these, with other keys where given."""
     hub = [] if study.hub is None or study.hub.name in but else [study.hub.pin]
     peers = {one.name: one.pin for one in study.places if one is not study.hub and one.name not in but}
     lines = ["[pins]", f"hub = {toml_value(hub)}", "[pins.peers]"]
@@ -126,8 +125,8 @@ def test_sums_over_few_are_refused() -> None:
 
 def test_methods_that_are_not_listed_are_refused() -> None:
     assert [method for method in METHODS if refusals(STAR, policy_for(STAR), method=method)] == ["dr-svd"]
-    (reason,) = refusals(STAR, policy_for(STAR, limits={"tasks": ["krylov"]}), method="covariance")
-    assert reason.startswith("[limits] tasks: covariance is not among krylov")
+    (reason,) = refusals(STAR, policy_for(STAR, limits={"method": ["krylov"]}), method="covariance")
+    assert reason.startswith("[limits] method: covariance is not among krylov")
 
 
 def test_trust_that_is_not_listed_is_refused() -> None:
@@ -218,7 +217,7 @@ def test_all_reasons_come_at_once() -> None:
     assert keys == [
         "[pins] hub",
         "[limits] organisations",
-        "[limits] tasks",
+        "[limits] method",
         "[limits] trust",
         "[agent] rehearsals",
         "[budget] study_epsilon",
@@ -230,7 +229,7 @@ def test_all_reasons_come_at_once() -> None:
 
 
 def test_who_is_not_in_the_study_is_told_so() -> None:
-    with pytest.raises(ValueError, match="there is no 'eve'"):
+    with pytest.raises(ValueError, match="'eve' does not take part"):
         Policy().refusals(STAR, me="eve", method="covariance")
 
 
@@ -239,7 +238,7 @@ def test_the_template_says_the_defaults() -> None:
     written = tomllib.loads(template(None))
     assert written["limits"] == {
         "organisations": 3,
-        "tasks": ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"],
+        "method": ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"],
         "trust": ["masked", "site", "pairwise", "independent"],
         "rows": 100,
     }
@@ -269,11 +268,11 @@ WRONG: list[tuple[str, str]] = [
     ('[pins]\nhub = "abc"', r"\[pins\] hub must be a list"),
     ('[pins]\nhub = ["abc"]', r"\[pins\] hub, entry 1, must be 64 lower-case hex digits, got 'abc'"),
     (f'[pins]\nhub = ["{"A" * 64}"]', r"\[pins\] hub, entry 1, must be 64 lower-case"),
-    ('[pins.peers]\nnorth = "abc"', r"\[pins\] peers, that of 'north', must be 64 lower-case hex digits"),
+    ('[pins.peers]\nnorth = "abc"', r"\[pins\] peers, the pin of 'north', must be 64 lower-case hex digits"),
     ('[pins.peers]\n"a\\u001b" = "abc"', r"\[pins\] peers, a name, must be one line of printable"),
     ("[pins]\npeers = 3", r"\[pins\] peers must be a table"),
     ("[limits]\norganisations = 0", r"\[limits\] organisations must be an integer from 1"),
-    ('[limits]\ntasks = ["magic"]', r"\[limits\] tasks, entry 1, must be one of krylov.*'magic'"),
+    ('[limits]\nmethod = ["magic"]', r"\[limits\] method, entry 1, must be one of krylov.*'magic'"),
     ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of hub, .*masked.*'me'"),
     ("[limits]\nrows = -1", r"\[limits\] rows must be an integer from 0"),
     ("[limits]\ncolumns = 3", r"\[limits\] columns must be a list"),

@@ -38,7 +38,7 @@ def environment(folder: Path) -> dict[str, str]:
 
 
 def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tuple[int, str]:
-    """A command in a terminal of its own, where somebody types yes when asked."""
+    """A command in a terminal of its own, where a person types yes when asked."""
     person, terminal = pty.openpty()
     child = subprocess.Popen(
         ["bash", "-ec", command],
@@ -58,7 +58,7 @@ def typed(command: str, *, cwd: Path, env: dict[str, str], seconds: float) -> tu
             except OSError:
                 break
             seen += piece.decode(errors="replace")
-            if not answered and "Type yes" in seen:
+            if not answered and "Take part?" in seen:
                 os.write(person, b"yes\n")
                 answered = True
         return child.wait(max(1.0, until - time.monotonic())), seen

@@ -217,7 +217,7 @@ def test_delta_is_the_least_over_beta() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"observer": 2}, "another peer"),
+        ({"observer": 2}, "a peer other than"),
         ({"observer": 4}, "observer"),
         ({"replaced": (2, 9)}, "replaced"),
         ({"by": np.ones(3)}, "by must be"),

@@ -107,7 +107,7 @@ def test_as_printed_it_guarantees_nothing() -> None:
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"neighbours": Neighbours.ADD_REMOVE}, "how many rows"),
+        ({"neighbours": Neighbours.ADD_REMOVE}, "number of rows"),
         ({"neighbours": Neighbours.ENTRY}, "zero-out or replace-one"),
         ({"calibration": "other"}, "calibration"),
         ({"rank": 7}, "rank"),

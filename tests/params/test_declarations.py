@@ -29,7 +29,10 @@ from eigenveil.params import (
     param,
     parameters,
 )
+from eigenveil.params.declarations.study import HubStudy, NewStudy, PeerStudy
 from eigenveil.params.docs import DOCUMENTED, current, pages
+from eigenveil.params.texts import center_from
+from eigenveil.params.values import Expected
 from eigenveil.params.words import as_call, as_options, flag, in_options, in_study
 
 # What must be given, besides the number of components and epsilon.
@@ -232,3 +235,25 @@ def test_an_error_at_a_place_keeps_its_parameters_and_the_name_of_the_place() ->
     assert isinstance(error, ParameterError)
     assert str(error) == "ward {noise=}: row_bound must be positive, got 0"
     assert error.said(in_options(SimulateParams)) == "ward {noise=}: --row-bound must be positive, got 0"
+
+
+WITH_CENTER = [PrivateParams, FederatedParams, GossipParams, StreamingParams, BoundsParams, SpectrumParams, PlanParams]
+
+
+@pytest.mark.parametrize(
+    "kind", [*WITH_CENTER, SimulateParams, HubStudy, PeerStudy, NewStudy], ids=lambda kind: kind.__name__
+)
+def test_a_center_takes_the_same_values_everywhere(kind: Any) -> None:
+    one = declared(kind)["center"]
+    assert one.default == "private" and one.optional
+    assert (one.param.none, one.param.metavar, one.param.parse) == ("none", "WHICH", center_from)
+    check: Any = one.param.check
+    assert check("private") == "private"
+    for wrong in (True, False, 1.0, "mean", "known"):
+        with pytest.raises(Expected, match="numbers, one per column, or say"):
+            check(wrong)
+    if kind is StreamingParams:
+        with pytest.raises(ParameterError, match="cannot be numbers"):
+            check([1.0, 2.0])
+    else:
+        assert check([1.0, 2.0]) == [1.0, 2.0]

@@ -1,4 +1,4 @@
-"""The planner: its forecasts move the way they must, its choice follows from them, and simulated fits come out as forecast."""
+"""The planner: its forecasts move as they must, its choice follows from them, and simulated fits come out as forecast."""
 
 import math
 from itertools import pairwise, product
@@ -214,8 +214,8 @@ def test_fits_capture_what_was_forecast(dim: int, rank: int, people: int, epsilo
             random_state=seed,
         )
         found.append(captured_variance(rows.T @ rows, pca.fit(rows).components_.T))
-    # One fit of these cells has a standard deviation of at most 0.006, so the mean of four strays by 0.015 with
-    # probability below 1e-6; the first-order formula itself may be 0.01 off where it forecasts 0.95 or more.
+    # One fit of these cells has a standard deviation of at most 0.006. So the mean of four strays by 0.015 with
+    # probability below 1e-6. The first-order formula itself may be 0.01 off where it forecasts 0.95 or more.
     assert captured(forecast) > 0.95
     assert np.mean(found) == pytest.approx(captured(forecast), abs=0.025)
     # Half the people would be told apart, so the tolerance says something.

@@ -1,4 +1,4 @@
-"""Advice: the best within limits, what "auto" would take, the least trust among equals, and a plain no where nothing works."""
+"""Recommendations: the best within limits, what "auto" would take, the least trust among equals, and a plain no if none works."""
 
 from dataclasses import replace
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from eigenveil.plan import SETTINGS, Facts, Spectrum, advise, forecast
-from eigenveil.plan.forecast.instead import FAIR, _downwards, _first, _upwards
+from eigenveil.plan.forecast.recommendation import FAIR, _downwards, _first, _upwards
 from eigenveil.privacy import Budget
 
 QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked/covariance", "masked/power")
@@ -34,7 +34,7 @@ def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
     found = advise(facts(trust=(setting,)), methods=methods)
     assert found.chosen is not None and found.chosen.method == methods[0]
     # Where all pairs of columns do not fit, auto takes products.
-    small = advise(facts(trust=(setting,), memory=20_000), methods=methods)
+    small = advise(facts(trust=(setting,), memory_limit=20_000), methods=methods)
     assert small.chosen is not None and small.chosen.method == methods[1]
     assert small.forecasts[-1].method == methods[0] and "memory" in small.forecasts[-1].refused
 
@@ -42,7 +42,9 @@ def test_within_a_setting_it_is_what_auto_takes(setting: str) -> None:
 def test_limits_are_kept_and_what_they_cost_is_said() -> None:
     free = advise(facts(2500, trust=("site",)), methods=("site/covariance", "site/merge", "site/power"))
     assert free.chosen is not None and free.chosen.method == "site/covariance"
-    bound = advise(facts(2500, trust=("site",), memory=20_000), methods=("site/covariance", "site/merge", "site/power"))
+    bound = advise(
+        facts(2500, trust=("site",), memory_limit=20_000), methods=("site/covariance", "site/merge", "site/power")
+    )
     assert bound.chosen is not None and bound.chosen.method == "site/power"
     assert any("site/covariance would capture" in reason and "memory" in reason for reason in bound.reasons)
 
@@ -51,7 +53,7 @@ def test_reasons_are_sentences_with_numbers() -> None:
     found = advise(facts(), methods=QUICK)
     assert found.chosen is not None
     text = " ".join(found.reasons)
-    assert f"{found.chosen.captured}" in text and "directions drawn at random" in text and "a guess" in text
+    assert f"{found.chosen.captured}" in text and "Random directions" in text and "a guess" in text
     assert all(sentence[0].isupper() or "/" in sentence.split()[0] for sentence in found.reasons)
     assert all(sentence.endswith(".") for sentence in (*found.reasons, *found.instead))
 
@@ -95,7 +97,7 @@ def test_a_flat_spectrum_needs_no_finding() -> None:
     flat = Facts(10, 9, 100, Budget(0.1, 1e-6), Spectrum.guessed(10, decay=0.01))
     found = advise(flat, methods=("curator/covariance",))
     assert found.chosen is None and found.instead == ()
-    assert found.reasons[0].startswith("There is nothing to find here: directions drawn at random have 1.00")
+    assert found.reasons[0].startswith("There is nothing to find here: random directions capture 1.00")
 
 
 def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() -> None:
@@ -108,7 +110,7 @@ def test_methods_are_checked_and_watched() -> None:
     seen: list[str] = []
     advise(facts(), methods=QUICK[:2], watch=seen.append)
     assert seen == list(QUICK[:2])
-    with pytest.raises(ValueError, match="methods must be of"):
+    with pytest.raises(ValueError, match="methods must be among"):
         advise(facts(), methods=("hub/magic",))
     with pytest.raises(ValueError, match="at least one"):
         advise(facts(), methods=())

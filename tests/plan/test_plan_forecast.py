@@ -1,4 +1,4 @@
-"""Forecasts: intervals, limits, guarantees and calls, and what is the same whichever way it is asked."""
+"""Forecasts: intervals, limits, guarantees and calls, and what does not depend on how it is asked."""
 
 import math
 import time
@@ -91,21 +91,21 @@ def test_settings_cost_what_their_noise_says() -> None:
         math.sqrt(9 / 5), rel=0.01
     )
     # Seven blocks of a horizon of seven: three levels, and the last sum is made of three stretches.
-    tree = method_plan(facts(center="known", blocks=7, sites=1), "stream/continual")
+    tree = method_plan(facts(center=None, blocks=7, sites=1), "stream/continual")
     assert tree.blocks == 7 and tree.louder == pytest.approx(3.0)
 
 
 @pytest.mark.parametrize(
     ("changes", "method", "why"),
     [
-        ({"memory": 1000}, "hub/covariance", "memory at one place"),
-        ({"rounds": 3}, "hub/covariance", "takes up to 4 rounds, and 3 are allowed"),
+        ({"memory_limit": 1000}, "hub/covariance", "memory at one place"),
+        ({"rounds": 3}, "hub/covariance", "takes up to 4 rounds, and the limit is 3"),
         ({"traffic": 100}, "site/power", "a site would send"),
-        ({"trust": ("site",)}, "hub/covariance", "trust leaves out 'hub'"),
+        ({"trust": ("site",)}, "hub/covariance", "trust does not include 'hub'"),
         ({"sites": 1}, "hub/covariance", "it needs several sites"),
-        ({"sites": 2}, "peers/covariance", "too few against 1"),
+        ({"sites": 2}, "peers/covariance", "too few if 1"),
         ({"sites": 4, "survivors": 2}, "masked/covariance", "survivors must be at least 3"),
-        ({"sites": 1, "memory": 100_000}, "stream/continual", "memory_limit"),
+        ({"sites": 1, "memory_limit": 100_000}, "stream/continual", "memory_limit"),
     ],
 )
 def test_what_is_out_of_the_question_says_why(changes: dict[str, Any], method: str, why: str) -> None:
@@ -166,10 +166,10 @@ def test_settings_that_differ_in_name_alone_agree() -> None:
         ({"survivors": 9}, "survivors must be from 1 to the 6"),
         ({"colluders": 0}, "colluders must be at least 1"),
         ({"rounds": 0}, "rounds must be at least 1"),
-        ({"trust": ("everybody",)}, "trust must be of"),
+        ({"trust": ("everybody",)}, "trust must be one of"),
         ({"sites": 1, "trust": ("masked",)}, "needs several sites"),
         ({"center": "found"}, "center must be"),
-        ({"neighbours": Neighbours.ENTRY}, "neighbours must be of people"),
+        ({"neighbours": Neighbours.ENTRY}, "neighbours must protect people"),
     ],
 )
 def test_facts_that_cannot_be_are_refused_by_name(changes: dict[str, Any], message: str) -> None:

@@ -58,7 +58,7 @@ def test_rounds_are_products_and_reasons_say_so() -> None:
     many = plan_segments(dim=10, rank=1, people=10**7, budget=BUDGET, rounds=None)
     assert "above the noise" in many.reason
     exact = plan_segments(dim=10, rank=1, people=10, budget=None, rounds=None)
-    assert (exact.rounds, exact.tolerance) == (201, 1e-8) and "rest" in exact.reason
+    assert (exact.rounds, exact.tolerance) == (201, 1e-8) and "converged" in exact.reason
 
 
 @pytest.mark.parametrize(

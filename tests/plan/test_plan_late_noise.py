@@ -1,17 +1,16 @@
-"""Noise that is drawn where it is looked at has the law of noise that is there: symmetric, of the right sizes, the same end."""
+"""Noise drawn only where Lanczos needs it has the law of a stored noise matrix: symmetric, of the right size, same result."""
 
 import numpy as np
 import pytest
 
 from eigenveil.linalg import orthonormal, top_eigen
 from eigenveil.plan import Spectrum
-from eigenveil.plan.forecast.late_noise import _product, leading_under_noise
-from eigenveil.plan.forecast.rehearsal import judged
+from eigenveil.plan.forecast.rehearsal import _product, judged, leading_under_noise
 from eigenveil.privacy import Noise
 
 
 def whole_noise(dim: int, width: int, scale: float, noise: Noise) -> np.ndarray:
-    """N itself, from products with bases that round by what was seen before."""
+    """N itself, from products with bases that depend on the products before."""
     span, known = np.empty((dim, 0)), np.empty((dim, 0))
     while span.shape[1] < dim:
         fresh = known[:, -width:] if known.shape[1] else np.eye(dim, width)

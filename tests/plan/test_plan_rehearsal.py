@@ -40,7 +40,7 @@ def fitted(method: str, *, look: bool, seed: int, **more: Any) -> Any:
     terms: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA, "row_bound": 1.0, "random_state": seed} | more
     if setting == "stream":
         horizon = PEOPLE if name == "continual" else None
-        return StreamingPCA(RANK, publish=name, horizon=horizon, center=look, **terms).fit(ROWS)
+        return StreamingPCA(RANK, publish=name, horizon=horizon, center="private" if look else None, **terms).fit(ROWS)
     terms["center"] = "private" if look else None
     sites = np.array_split(ROWS, SITES)
     if setting == "curator":
@@ -75,7 +75,7 @@ def fitted(method: str, *, look: bool, seed: int, **more: Any) -> Any:
     ],
 )
 def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> None:
-    predicted = forecast(facts(center="private" if look else "known"), method)
+    predicted = forecast(facts(center="private" if look else None), method)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         found = np.array(
@@ -94,9 +94,7 @@ def test_predictions_tell_half_the_people_apart() -> None:
 
 
 def test_looking_for_the_mean_costs_its_share() -> None:
-    known, looked = (
-        forecast(facts(people=500, center=center), "curator/covariance") for center in ("known", "private")
-    )
+    known, looked = (forecast(facts(people=500, center=center), "curator/covariance") for center in (None, "private"))
     # The same noise is drawn for both. The error of the mean alone costs 0.018, the shares of the budget the rest.
     assert looked.captured.value < known.captured.value - 0.024
 
@@ -106,7 +104,7 @@ def test_looking_for_the_mean_costs_its_share() -> None:
 )
 def test_the_noise_that_is_stated_is_that_of_the_parties(method: str) -> None:
     pca = fitted(method, look=False, seed=0, neighbours="zero-out")
-    ours = method_plan(facts(center="known", neighbours=Neighbours.ZERO_OUT), method).noise
+    ours = method_plan(facts(center=None, neighbours=Neighbours.ZERO_OUT), method).noise
     # A floor is in units of variance.
     assert ours == pytest.approx(pca.noise_floor_ * PEOPLE, rel=2e-3)
 
@@ -128,7 +126,7 @@ def test_a_mean_is_found_as_exactly_as_noise_allows() -> None:
 def test_judging_is_by_angles_and_variance() -> None:
     values = np.array([4.0, 2.0, 1.0, 1.0])
     assert judged(np.eye(4)[:, [1, 0]], values) == (1.0, 0.0)
-    turned = np.zeros((4, 2))
-    turned[0, 0], turned[1, 1], turned[2, 1] = 1.0, 0.6, 0.8
-    captured, sine = judged(turned, values)
+    rotated = np.zeros((4, 2))
+    rotated[0, 0], rotated[1, 1], rotated[2, 1] = 1.0, 0.6, 0.8
+    captured, sine = judged(rotated, values)
     assert captured == pytest.approx((4 + 2 * 0.36 + 0.64) / 6) and sine == pytest.approx(0.8)

@@ -88,7 +88,7 @@ def test_one_interaction_is_for_histories_alone() -> None:
         lambda: trace_sensitivity(1.0, near),
         lambda: gram_sensitivity(1.0, near),
     ):
-        with pytest.raises(ValueError, match="for the rows of `Histories` alone"):
+        with pytest.raises(ValueError, match="for `Histories` only"):
             refused()
     assert not near.protects_a_person
     assert near.count_is_public
@@ -96,7 +96,7 @@ def test_one_interaction_is_for_histories_alone() -> None:
 
 def test_levels_of_single_entries_are_not_for_histories() -> None:
     for near in (Neighbours.ENTRY, Neighbours.SYMMETRIC_UPDATE):
-        with pytest.raises(ValueError, match="no entry-level form"):
+        with pytest.raises(ValueError, match="no entry-level sensitivity"):
             Histories(3).trace_sensitivity(near)
 
 
@@ -105,7 +105,7 @@ def test_users_cannot_be_weighted(sparse: bool) -> None:
     inner = SparseRows(sp.csr_array(TABLE)) if sparse else DenseRows(TABLE)
     rows = WeightedRows(inner, np.full(3, 0.5))
     for release in (bounded_sum, bounded_gram, bounded_trace):
-        with pytest.raises(ValueError, match="cannot be weighted"):
+        with pytest.raises(ValueError, match="exactly one row"):
             release(rows, domain=Histories(4), neighbours=Neighbours.ZERO_OUT)
 
 
@@ -139,9 +139,9 @@ def test_weights_of_items_are_for_whole_users() -> None:
         assert weighted.gram_sensitivity(near) == Histories(3, 2).gram_sensitivity(near)
     rows = DenseRows(np.eye(3))
     for release in (bounded_sum, bounded_trace, bounded_gram):
-        with pytest.raises(ValueError, match="weights of items are for whole users"):
+        with pytest.raises(ValueError, match="item weights give user-level privacy only"):
             release(rows, domain=weighted, neighbours=Neighbours.INTERACTION)
-    with pytest.raises(ValueError, match="weights of items are for whole users"):
+    with pytest.raises(ValueError, match="item weights give user-level privacy only"):
         bounded_gram_times(rows, basis=np.eye(3), domain=weighted, neighbours=Neighbours.INTERACTION)
 
 
@@ -170,15 +170,15 @@ def test_golden_numbers_of_one_interaction() -> None:
 @pytest.mark.parametrize("least", [1, 2, 3, 7, 20, 1000])
 def test_the_bound_of_products_is_sensible(least: int) -> None:
     lengths = np.linspace(0.001, 1.0, 200)
-    found = [interaction_products_sensitivity(least, longest_row=rho, basis_norm=1.0) for rho in lengths]
+    found = [interaction_products_sensitivity(least, largest_row_norm=rho, basis_norm=1.0) for rho in lengths]
     # It grows with the longest row, never exceeds the Gram matrix's, and for rows longer than the norm is that of the norm.
     assert (np.diff(found) > 0).all()
     assert max(found) <= interaction_gram_sensitivity(least) * (1 + 1e-12)
-    beyond = interaction_products_sensitivity(least, longest_row=3.0, basis_norm=1.0)
+    beyond = interaction_products_sensitivity(least, largest_row_norm=3.0, basis_norm=1.0)
     assert beyond == interaction_gram_sensitivity(least)
     # Twice the basis is twice the product.
-    half = interaction_products_sensitivity(least, longest_row=0.1, basis_norm=0.5)
-    assert 2 * half == pytest.approx(interaction_products_sensitivity(least, longest_row=0.2, basis_norm=1.0))
+    half = interaction_products_sensitivity(least, largest_row_norm=0.1, basis_norm=0.5)
+    assert 2 * half == pytest.approx(interaction_products_sensitivity(least, largest_row_norm=0.2, basis_norm=1.0))
 
 
 def test_the_relation_says_in_words_what_it_protects() -> None:

@@ -93,7 +93,7 @@ def test_seeds_repeat_and_fresh_noise_does_not() -> None:
 
 @pytest.mark.parametrize("copying", [copy.copy, copy.deepcopy, pickle.dumps])
 def test_noise_cannot_be_copied(copying: Callable[[Any], Any]) -> None:
-    with pytest.raises(TypeError, match="twice"):
+    with pytest.raises(TypeError, match="two copies"):
         copying(Noise.fresh())
 
 

@@ -140,7 +140,7 @@ def test_noise_graphs_that_colluders_can_take_apart_are_refused() -> None:
     for kind, m, colluders, match in [
         ("star", 6, 1, "removing p0 leaves the others in 5 separate"),
         ("path", 5, 1, "removing p1 leaves the others in 2 separate groups, one of them p0"),
-        ("ring", 8, 2, "removing p1, p7 leaves the others in 2 separate groups, one of them p0; take a denser"),
+        ("ring", 8, 2, "removing p1, p7 leaves the others in 2 separate groups, one of them p0. Use a denser"),
         ("grid", 9, 2, "removing p1, p3 leaves"),
         ("random-regular:3", 8, 3, "at least 4 neighbours"),
     ]:
@@ -444,10 +444,10 @@ def test_bad_settings_are_refused_before_they_cost() -> None:
             part.of(Bounded(np.zeros(2), sensitivity), label="x", share=1e-9, pairs=good)
     same = keyed(3)
     for pairs, match in [
-        ({"p1": good["p1"]}, r"none for \['p3'\]"),
-        ({**good, "p2": keyed(5)}, r"some for \['p2'\]"),
-        ({"p1": same, "p3": same}, "one for two"),
-        ({"p1": same, "p3": part.noise}, "one for two"),
+        ({"p1": good["p1"]}, r"lacks \['p3'\]"),
+        ({**good, "p2": keyed(5)}, r"also has \['p2'\]"),
+        ({"p1": same, "p3": same}, "two are the same"),
+        ({"p1": same, "p3": part.noise}, "two are the same"),
     ]:
         with pytest.raises(ValueError, match=match):
             part.of(value, label="x", share=1.0, pairs=pairs)

@@ -40,7 +40,7 @@ def test_a_portion_adds_the_noise_of_its_share(fraction: float, share: float, ca
     for wrong in (0.9, 1.1):
         assert abs(scale_statistic(noise / (wrong * added))) > LEVEL
     assert [(charge.label, charge.mu) for charge in ledger.charges] == [("x", math.sqrt(fraction * share) / MULTIPLIER)]
-    # Whoever asks how noisy the release is hears of all of the noise, that of others among it.
+    # The scale reports all of the noise, including that of others.
     assert portion.scale(SENSITIVITY, share=share) == pytest.approx(
         SENSITIVITY * MULTIPLIER / math.sqrt(fraction * share)
     )

@@ -15,7 +15,7 @@ from eigenveil.privacy import Bounded, Domain, Gaussian, Ledger, Neighbours, Noi
 from eigenveil.privacy.sums.quantiles import (
     Cells,
     Tails,
-    _lengths,
+    _norms,
     _root,
     bounded_column_tails,
     bounded_tails,
@@ -24,7 +24,7 @@ from eigenveil.privacy.sums.quantiles import (
 )
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
-CELLS = Cells.lengths(0.25, 64.0, per_doubling=4)
+CELLS = Cells.norms(0.25, 64.0, per_doubling=4)
 
 
 def counted(private: Bounded, cells: Cells = CELLS) -> Tails:
@@ -55,7 +55,7 @@ def test_the_error_grows_like_a_logarithm_of_the_number_of_cells() -> None:
 
 
 def test_entry_level_neighbours_are_refused() -> None:
-    with pytest.raises(ValueError, match="protect a person or nobody"):
+    with pytest.raises(ValueError, match="need a person-level relation"):
         tails_sensitivity(4, Neighbours.ENTRY)
 
 
@@ -113,7 +113,7 @@ def test_the_cell_of_a_row_does_not_depend_on_its_company(seed: int, dim: int, s
     for before in (0, 1, 2, 5, 300):
         rows = np.vstack([np.full((before, dim), 1e9), row, np.full((int(rng.integers(3)), dim), 1e9)])
         held = SparseRows(sp.csr_array(rows)) if sparse else DenseRows(rows)
-        found.append(np.concatenate([_lengths(block, domain) for block in held.blocks(1 << 14)])[before])
+        found.append(np.concatenate([_norms(block, domain) for block in held.blocks(1 << 14)])[before])
     assert len(set(found)) == 1
 
 
@@ -182,7 +182,7 @@ def test_edges_and_squares_are_read_off_the_counts() -> None:
     assert Tails(tails.cells, np.full(3, 5.0), np.zeros(3), 10.0, 0.0).edge_above(4.0) is None
     rng = np.random.default_rng(0)
     lengths = np.linalg.norm(rng.standard_normal((20_000, 3)), axis=1)
-    cells = Cells.lengths(0.01, 16.0, per_doubling=16)
+    cells = Cells.norms(0.01, 16.0, per_doubling=16)
     private = bounded_tails(DenseRows(lengths[:, None]), domain=Domain(1, math.inf), cells=cells, neighbours=ADD)
     fine = counted(private, cells)
     for bound in (1.0, 2.0, 16.0):
@@ -199,4 +199,4 @@ def test_bad_cells_are_refused(edges: list[float]) -> None:
 @pytest.mark.parametrize("ends", [(2.0, 1.0), (0.0, 1.0), (1.0, math.inf), (math.nan, 1.0)])
 def test_bad_ranges_are_refused(ends: tuple[float, float]) -> None:
     with pytest.raises(ValueError, match="the lower one first"):
-        Cells.lengths(*ends, per_doubling=4)
+        Cells.norms(*ends, per_doubling=4)

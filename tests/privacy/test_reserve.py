@@ -28,7 +28,7 @@ def test_what_is_reserved_cannot_be_spent_by_another() -> None:
         assert ledger.reserved_mu == pytest.approx(0.8 * LIMIT) and ledger.remaining_mu == pytest.approx(0.6 * LIMIT)
         for refused in (ledger.spend, ledger.afford, ledger.reserve):
             with pytest.raises(
-                BudgetExceeded, match=r"'other' needs .* reserved by fits under way; nothing was released"
+                BudgetExceeded, match=r"'other' needs .* reserved by running fits; nothing was released"
             ):
                 refused(0.7 * LIMIT, label="other")
         assert ledger.charges == () and ledger.reserved_mu == pytest.approx(0.8 * LIMIT)
@@ -62,7 +62,7 @@ def test_nothing_is_spent_from_a_reserve_that_was_given_back() -> None:
     ledger = new()
     with ledger.reserve(0.5 * LIMIT, label="fit") as reserve:
         pass
-    with pytest.raises(BudgetExceeded, match="the reserve of 'fit', which was given back"):
+    with pytest.raises(BudgetExceeded, match="the reserve of 'fit', which is closed"):
         reserve.spend(0.01 * LIMIT, label="late")
     assert ledger.charges == ()
 

@@ -12,7 +12,7 @@ import eigenveil.protocols.wire
 import eigenveil.tasks.base
 from eigenveil.errors import PeerError
 from eigenveil.protocols import Body, Give, Hub, Member, Message
-from eigenveil.protocols.star.gathering import Gathering
+from eigenveil.protocols.star.rounds import Gathering
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import Fit
@@ -41,11 +41,11 @@ def add_as_it_comes(patch: Patch) -> None:
 def take_from_anybody(patch: Patch) -> None:
     receive = Hub.receive
 
-    def whoever(hub: Hub[Any], message: Message) -> list[Message]:
+    def anyone(hub: Hub[Any], message: Message) -> list[Message]:
         sender = message.sender if message.sender in hub._below else next(iter(hub._below))
         return receive(hub, Message(sender, message.receiver, message.body))
 
-    patch.setattr(Hub, "receive", whoever)
+    patch.setattr(Hub, "receive", anyone)
 
 
 def answer_anybody(patch: Patch) -> None:

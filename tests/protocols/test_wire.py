@@ -41,7 +41,7 @@ def symmetric_arrays(draw: st.DrawFn) -> tuple[Array, ...]:
 
 
 @st.composite
-def envelopes(draw: st.DrawFn) -> Message:
+def messages(draw: st.DrawFn) -> Message:
     arrays, round_ = draw(plain_arrays()), draw(WHOLE)
     names = st.lists(NAMES, max_size=3).map(tuple)
     question = Question(draw(WHOLE), arrays, draw(st.text(max_size=200)))
@@ -56,7 +56,7 @@ def envelopes(draw: st.DrawFn) -> Message:
 
 
 @settings(max_examples=150)
-@given(envelopes())
+@given(messages())
 def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(message: Message) -> None:
     sent = encode(message)
     assert picture(decode(sent)) == picture(message)
@@ -72,7 +72,7 @@ def test_half_of_a_symmetric_matrix_is_sent() -> None:
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
 
 
-@given(envelopes(), st.data())
+@given(messages(), st.data())
 def test_what_is_cut_short_or_goes_on_is_refused(message: Message, data: st.DataObject) -> None:
     sent = encode(message)
     for damaged in (sent[: data.draw(st.integers(0, len(sent) - 1))], sent + data.draw(st.binary(min_size=1))):
@@ -81,7 +81,7 @@ def test_what_is_cut_short_or_goes_on_is_refused(message: Message, data: st.Data
 
 
 @settings(max_examples=100)
-@given(envelopes(), st.data())
+@given(messages(), st.data())
 def test_one_wrong_bit_in_the_head_is_refused_or_makes_another_whole_message(
     message: Message, data: st.DataObject
 ) -> None:
@@ -112,7 +112,7 @@ JSON = st.recursive(
 
 
 @settings(max_examples=150)
-@given(envelopes(), st.data())
+@given(messages(), st.data())
 def test_any_other_value_in_the_head_is_refused_or_is_another_message(message: Message, data: st.DataObject) -> None:
     head, rest = taken_apart(message)
     head[data.draw(st.sampled_from(sorted(head)))] = data.draw(JSON)

@@ -91,7 +91,7 @@ def test_identifiers_of_parquet_may_be_of_any_whole_or_text_type(tmp_path: Path)
         pq.write_table(pa.table({"user": wrong, "item": [1]}), tmp_path / "a.parquet")
         refuses(
             lambda: read_interactions(tmp_path / "a.parquet"),
-            "column 'user' must hold names, which are text or whole numbers, got ",
+            "column 'user' must contain names, as text or whole numbers, got ",
         )
 
 
@@ -99,20 +99,20 @@ def test_identifiers_of_parquet_may_be_of_any_whole_or_text_type(tmp_path: Path)
 def test_values_decide_which_lines_are_interactions(name: str, tmp_path: Path) -> None:
     frame = pd.DataFrame({"user": [1, 1, 2, 3], "item": [1, 2, 2, 1], "value": [1, 0, 1, 0], "stars": [5, 3.5, 1, 4]})
     path = write_lines(tmp_path / name, frame)
-    # The column called value is found; whoever has only zeros is there all the same.
+    # The column called value is found; a user who has only zeros is kept all the same.
     assert read_interactions(path).matrix.toarray().tolist() == [[1, 0], [0, 1], [0, 0]]
     assert read_interactions(path, at_least=0).matrix.toarray().tolist() == [[1, 1], [0, 1], [1, 0]]
     assert read_interactions(path, value="stars", at_least=3.5).matrix.toarray().tolist() == [[1, 1], [0, 0], [1, 0]]
     refuses(
         lambda: read_interactions(path, value="stars"),
-        r"^column 'stars' must hold 1 for an interaction or 0 for none; if it holds ratings, say from which one on they are "
-        r"interactions with at_least$",
+        r"^column 'stars' must contain 1 for an interaction or 0 for none. If it contains ratings, set the lowest that counts "
+        r"as an interaction with at_least$",
         "3.5",
     )
     rated = write_lines(tmp_path / name, frame.drop(columns=["value"]).rename(columns={"stars": "rating"}))
     # A column of ratings is not guessed.
     assert read_interactions(rated).matrix.nnz == 4
-    refuses(lambda: read_interactions(rated, at_least=3), "at_least needs a column of values: give value")
+    refuses(lambda: read_interactions(rated, at_least=3), "at_least needs a column of values: name it with value")
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -122,7 +122,7 @@ def test_values_that_are_no_numbers_are_refused(name: str, tmp_path: Path) -> No
 
     refuses(
         lambda: read_interactions(written(["1", f"x{SECRET}"])),
-        "column 'value' must hold numbers$|columns must hold numbers; these do not: value",
+        "column 'value' must contain numbers$|columns must hold numbers; these do not: value",
     )
     for gap in (None, math.nan, math.inf):
         refuses(
@@ -159,18 +159,18 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
     (tmp_path / "list.csv").write_text('"a, b"\n"ü v"\n', encoding="utf-8")
     assert read_interactions(path, items=tmp_path / "list.csv").items == ("a, b", "ü v")
     (tmp_path / "list.csv").write_text('"a, b"\n"ü\nv"\n', encoding="utf-8")
-    with pytest.raises(ValueError, match="names of one line"):
+    with pytest.raises(ValueError, match="names on one line"):
         read_interactions(path, items=tmp_path / "list.csv")
     bad = {
         "a.csv": (
             b"a,b\nc,d\n",
-            "a.csv must have one item on each line, or a first line that says which column is 'item'$",
+            "a.csv must have one item on each line, or a header with the column 'item'$",
         ),
         "b.csv": (b"item,b\nc\n", "b.csv must have one item on each line, or"),
         "c.csv": (b'"a\n', "c.csv is not a list of comma-separated values$"),
         "d.txt": (b"\xff\xfe\n", "d.txt is not UTF-8 text$"),
-        "e.txt": (b"", "e.txt must list at least one item, and none without a name$"),
-        "f.txt": (b"a\n\nb\n", "f.txt must list at least one item, and none without a name$"),
+        "e.txt": (b"", "e.txt must list at least one item, and every item needs a name$"),
+        "f.txt": (b"a\n\nb\n", "f.txt must list at least one item, and every item needs a name$"),
         "g.txt": (b"a\nb\na\n", "g.txt must list every item once, but has 'a' more than once$"),
         "h.csv": (b"item\n", "h.csv must list at least one item"),
     }
@@ -183,21 +183,21 @@ def test_lists_of_items_are_lines_of_text_or_a_column(tmp_path: Path) -> None:
     fraction: Any = (1.5,)
     refuses(
         lambda: read_interactions(path, items=fraction),
-        "^items must be names, which are text or whole numbers, got 1.5$",
+        "^items must be names, as text or whole numbers, got 1.5$",
     )
 
 
-OPTIONS = r"Say which columns to read with user, item and value$"
+OPTIONS = r"Name the columns to read with user, item and value$"
 CSV: dict[str, tuple[bytes, str]] = {
     "other names": (b"person,film\n8675309,1\n", f"a.csv has no column 'user', 'item'; it has person, film. {OPTIONS}"),
     "one other name": (b"user,film\n8675309,1\n", f"a.csv has no column 'item'; it has user, film. {OPTIONS}"),
     # A first line that may be somebody's is not shown.
-    "no header": (b"8675309,1\n8,2\n", f"a.csv has no column 'user', 'item'; its first line may be no header, .* {OPTIONS}"),
-    "names for a header": (b"ulrike8675309,x\nbob,2\n", "its first line may be no header, or not be separated by commas"),
-    "tabs": (b"user\titem\n8675309\t1\n", "its first line may be no header, or not be separated by commas"),
-    "colons": (b"8675309::1193::5\n", "its first line may be no header, or not be separated by commas"),
+    "no header": (b"8675309,1\n8,2\n", f"a.csv has no column 'user', 'item'; its first line may not be a header, .* {OPTIONS}"),
+    "names for a header": (b"ulrike8675309,x\nbob,2\n", "its first line may not be a header, or is not separated by commas"),
+    "tabs": (b"user\titem\n8675309\t1\n", "its first line may not be a header, or is not separated by commas"),
+    "colons": (b"8675309::1193::5\n", "its first line may not be a header, or is not separated by commas"),
     "empty": (b"", "a.csv cannot be read: Empty CSV file$"),
-    "header only": (b"user,item\n", "a.csv has column names and no lines$"),
+    "header only": (b"user,item\n", "a.csv has column names but no rows$"),
     "twice": (b"user,item,user\n1,2,8675309\n", "more than one column called 'user'$"),
     "nobody": (b"user,item\n8675309,1\n,2\n", 'user column "user" has missing, blank or placeholder ids'),
     "nothing": (b'user,item\n8675309,1\n2,""\n', "column 'item' must have no missing values$"),
@@ -232,14 +232,14 @@ def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None
     (tmp_path / "a.tsv").write_text(f"user\titem\n{SECRET}\t1\n")
     refuses(
         lambda: read_interactions(tmp_path / "a.tsv"),
-        r"has the ending '.tsv'; known are .csv, .csv.gz, .npz, .parquet$",
+        r"has the unknown ending '.tsv'; use one of .csv, .csv.gz, .npz, .parquet$",
     )
     path = write_lines(tmp_path / "a.csv", lines_of(SMALL))
     refuses(
         lambda: read_interactions(path, item="user"), "user, item and value must be different columns, got user, user$"
     )
     refuses(lambda: read_interactions(path, at_least=math.inf), "at_least must be a finite number, got inf$")
-    refuses(lambda: read_interactions(path, value="stars"), "has no column 'stars'; it has user, item. Say which")
+    refuses(lambda: read_interactions(path, value="stars"), "has no column 'stars'; it has user, item. Name the")
     (tmp_path / "cut.csv.gz").write_bytes(gzip.compress(f"user,item\n{SECRET},1\n".encode())[:-9])
     refuses(lambda: read_interactions(tmp_path / "cut.csv.gz"), "cut.csv.gz cannot be read: ")
 
@@ -262,13 +262,13 @@ def test_npz_files_give_back_the_matrix(store: Callable[[Any], Any], tmp_path: P
 def test_npz_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.npz"
     sp.save_npz(path, sp.csr_array(SMALL))
-    refuses(lambda: read_interactions(path, user="who"), "npz files have no named columns; use csv or parquet$")
+    refuses(lambda: read_interactions(path, user="who"), "npz files have no named columns: ")
     refuses(
         lambda: read_interactions(path, items=["a"]),
         "the list of items must name each of the 4 columns of .*a.npz, got 1 names$",
     )
     whole = path.read_bytes()
-    cannot = "a.npz cannot be read as npz: it must hold what `scipy.sparse.save_npz` writes$"
+    cannot = "a.npz cannot be read as npz: write it with `scipy.sparse.save_npz`$"
     for cut in (0, 10, len(whole) // 2, len(whole) - 1):
         path.write_bytes(whole[:cut])
         refuses(lambda: read_interactions(path), cannot)
@@ -276,7 +276,7 @@ def test_npz_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     np.savez(path, **honest)  # type: ignore[arg-type]
     assert read_interactions(path).matrix.toarray().tolist() == [[1, 0], [0, 1]]
     np.savez(path, **(honest | {"indices": [0, SECRET]}))  # type: ignore[arg-type]
-    refuses(lambda: read_interactions(path), f"matrix is not a whole sparse matrix|{cannot}")
+    refuses(lambda: read_interactions(path), f"matrix is a damaged sparse matrix|{cannot}")
     np.savez(path, X=SMALL)
     refuses(lambda: read_interactions(path), cannot)
 
@@ -324,7 +324,7 @@ def test_text_far_down_a_file_of_numbers_makes_text_of_all_names(tmp_path: Path)
     (tmp_path / "a.csv").write_text("user,item\n" + "10,2\n9,2\n" * 200_000 + "x,2\n")
     assert read_interactions(tmp_path / "a.csv").users == ("10", "9", "x")
     (tmp_path / "a.csv").write_text("user,item,value\n" + "10,2,1\n9,2,0\n" * 100_000 + f"x,2,x{SECRET}\n")
-    refuses(lambda: read_interactions(tmp_path / "a.csv"), "a.csv cannot be read: column 'value' must hold numbers$")
+    refuses(lambda: read_interactions(tmp_path / "a.csv"), "a.csv cannot be read: column 'value' must contain numbers$")
 
 
 @pytest.mark.parametrize("lines", [50, 30_000])
@@ -333,7 +333,7 @@ def test_a_quote_that_is_never_closed_makes_no_item_of_the_lines_behind_it(tmp_p
     plays = [f"u{at % 500},x{at % 50}" for at in range(lines)]
     plays[lines // 2] = 'u1,"x9'
     (tmp_path / "a.csv").write_text("user,item\n" + "\n".join(plays) + "\n")
-    with pytest.raises(ValueError, match=r"names of one line|cannot be read"):
+    with pytest.raises(ValueError, match=r"names on one line|cannot be read"):
         read_interactions(tmp_path / "a.csv")
 
 
@@ -341,8 +341,8 @@ def test_a_quote_that_is_never_closed_makes_no_item_of_the_lines_behind_it(tmp_p
     "name", ["two\nlines", "long" * 126, "bell\x07", "\x1b[2J", "\u2028"], ids=lambda name: ascii(name)[:12]
 )
 def test_names_that_are_no_single_line_are_refused_everywhere(tmp_path: Path, name: str) -> None:
-    with pytest.raises(ValueError, match="names of one line"):
+    with pytest.raises(ValueError, match="names on one line"):
         Interactions(np.ones((1, 2)), items=("jazz", name))
     pq.write_table(pa.table({"user": ["u", "v"], "item": ["jazz", name]}), tmp_path / "a.parquet")
-    with pytest.raises(ValueError, match="names of one line"):
+    with pytest.raises(ValueError, match="names on one line"):
         read_interactions(tmp_path / "a.parquet")

@@ -110,8 +110,8 @@ def test_what_comes_back_shares_nothing_with_what_was_given() -> None:
 
 
 BINARY = (
-    r"R must be binary: 1 where the user has the item and 0 elsewhere; "
-    r"round ratings into interactions with `Interactions.from_ratings\(R, at_least=...\)`$"
+    r"R must be binary: 1 where the user has the item and 0 elsewhere. "
+    r"Convert ratings with `Interactions.from_ratings\(R, at_least=...\)`$"
 )
 FINITE = "R must have no NaN, infinite or missing entries$"
 WRONG: dict[str, tuple[Any, str]] = {
@@ -133,17 +133,17 @@ WRONG: dict[str, tuple[Any, str]] = {
     "one dimension": (np.array([1, 0]), "R must have two dimensions, users and items, got 1$"),
     "three dimensions": (np.zeros((2, 2, 2)), "R must have two dimensions, users and items, got 3$"),
     "sparse of one dimension": (sp.coo_array(np.array([1, 0])), "R must have two dimensions, users and items, got 1$"),
-    "no columns": (np.zeros((3, 0)), "R has no columns: there must be one for each item$"),
-    "sparse without columns": (sp.csr_array((3, 0)), "R has no columns: there must be one for each item$"),
-    "pandas without columns": (pd.DataFrame(index=[0, 1]), "R has no columns: there must be one for each item$"),
+    "no columns": (np.zeros((3, 0)), "R has no columns: it needs one for each item$"),
+    "sparse without columns": (sp.csr_array((3, 0)), "R has no columns: it needs one for each item$"),
+    "pandas without columns": (pd.DataFrame(index=[0, 1]), "R has no columns: it needs one for each item$"),
     "text": (np.array([["a", str(SECRET)]]), "R must hold real numbers, got dtype <U7$"),
     "complex": (np.array([[1j]]), "R must hold real numbers, got dtype complex128$"),
     "sparse complex": (sp.csr_array(np.array([[1j]])), "R must hold real numbers, got dtype complex128$"),
     "objects": (np.array([[SECRET, None]], dtype=object), "R must hold real numbers, got dtype object$"),
     "table of text": (pl.DataFrame({"a": ["x", str(SECRET)]}), r"R: columns must hold numbers; these do not: a \("),
-    "pandas of text": (pd.DataFrame({"a": ["x", str(SECRET)]}), r"R: columns must hold numbers; these do not: a \("),
-    "pandas objects": (pd.DataFrame({"a": [SECRET, "x"]}), r"R: columns must hold numbers; these do not: a \(object\)"),
-    "masked": (np.ma.masked_array(SMALL, SMALL == 1), "R is a masked array, whose hidden entries would be used"),
+    "pandas of text": (pd.DataFrame({"a": ["x", str(SECRET)]}), r"R: these columns are not numbers: a \("),
+    "pandas objects": (pd.DataFrame({"a": [SECRET, "x"]}), r"R: these columns are not numbers: a \(object\)"),
+    "masked": (np.ma.masked_array(SMALL, SMALL == 1), "R is a masked array, and its hidden entries would be used"),
     "list": ([[1, SECRET]], "R must be a sparse matrix, a two-dimensional array or a table, got list$"),
     "nothing": (None, "R must be a sparse matrix, a two-dimensional array or a table, got NoneType$"),
     "series": (pd.Series([1, 0]), "R must be a sparse matrix, a two-dimensional array or a table, got Series$"),
@@ -173,7 +173,7 @@ def test_a_sparse_matrix_whose_indices_point_elsewhere_is_refused(change: dict[s
         matrix = kind(np.eye(2))
         for name, array in change.items():
             setattr(matrix, name, array)
-        refuses(partial(checked_interactions, matrix), "R is not a whole sparse matrix")
+        refuses(partial(checked_interactions, matrix), "R is a damaged sparse matrix")
 
 
 # Ratings.
@@ -212,8 +212,8 @@ def test_missing_ratings_may_be_nan() -> None:
     ):
         found = Interactions.from_ratings(table, at_least=3, missing=math.nan)
         assert found.matrix.toarray().tolist() == [[1, 0], [0, 1]]
-        refuses(partial(Interactions.from_ratings, table, at_least=3), "ratings must have no NaN, infinite or")
-        refuses(partial(Interactions.from_ratings, table, at_least=3, missing=99), "ratings must have no NaN")
+        refuses(partial(Interactions.from_ratings, table, at_least=3), "ratings have NaN, infinite or")
+        refuses(partial(Interactions.from_ratings, table, at_least=3, missing=99), "ratings have NaN")
     whole = Interactions.from_ratings(np.array([[5, 1]]), at_least=3, missing=math.nan)
     assert whole.matrix.toarray().tolist() == [[1, 0]]
 
@@ -221,7 +221,7 @@ def test_missing_ratings_may_be_nan() -> None:
 @pytest.mark.parametrize(
     ("how", "message"),
     [
-        ({"at_least": 0}, "missing is required with at_least=0: zeros would count as ratings"),
+        ({"at_least": 0}, "missing is required with at_least=0, because zeros would count"),
         ({"at_least": math.nan}, "at_least must be a finite number, got nan"),
         ({"at_least": "3"}, "at_least must be a finite number, got '3'"),
         ({"at_least": True}, "at_least must be a finite number, got True"),
@@ -243,29 +243,29 @@ def test_rows_and_columns_go_by_name_and_by_number() -> None:
         assert is_canonical(row) and row.shape == (1, 4) and row.toarray().tolist() == [SMALL[index].tolist()]
     assert plays.columns(["ü", "a, b", 3]).tolist() == [2, 0, 3]
     assert plays.columns([]).tolist() == []
-    refuses(lambda: plays.row("bob"), "^there is no user called 'bob'$", "zoë", "ann")
-    refuses(lambda: plays.row(3), "^there is no user number 3; they count from 0$")
-    refuses(lambda: plays.row(-1), "^there is no user number -1; they count from 0$")
-    refuses(lambda: plays.row(1.0), "^user must be a name or the number of a row, got 1.0$")  # type: ignore[arg-type]
-    refuses(lambda: plays.columns(["b", "x"]), "^there is no item called 'x'$", "zoë")
-    refuses(lambda: plays.columns([4]), "^there is no item number 4; they count from 0 to 3$")
-    refuses(lambda: plays.columns([True]), "^items must be names or numbers of columns, got True$")
+    refuses(lambda: plays.row("bob"), "^no user is named 'bob'$", "zoë", "ann")
+    refuses(lambda: plays.row(3), "^no user has number 3: rows count from 0$")
+    refuses(lambda: plays.row(-1), "^no user has number -1: rows count from 0$")
+    refuses(lambda: plays.row(1.0), "^user must be a name or a row number, got 1.0$")  # type: ignore[arg-type]
+    refuses(lambda: plays.columns(["b", "x"]), "^no item is named 'x'$", "zoë")
+    refuses(lambda: plays.columns([4]), "^no item has number 4: columns count from 0 to 3$")
+    refuses(lambda: plays.columns([True]), "^items must be names or column numbers, got True$")
     refuses(lambda: plays.columns("b"), "^items must be a list of names, not a single string$")
     bare = Interactions(SMALL)
     assert bare.row(2).toarray().tolist() == [SMALL[2].tolist()] and bare.columns([1]).tolist() == [1]
-    refuses(lambda: bare.row("0"), "^the users have no names; give the number of a row$")
-    refuses(lambda: bare.columns(["0"]), "^the items have no names; give the numbers of columns$")
+    refuses(lambda: bare.row("0"), "^the users have no names: pass a row number$")
+    refuses(lambda: bare.columns(["0"]), "^the items have no names: pass column numbers$")
 
 
 @pytest.mark.parametrize(
     ("names", "message"),
     [
-        ({"users": ("a", "b", "8675309", "8675309")}, "^users must have one name for each user of the matrix$"),
-        ({"users": ("a", "8675309", "8675309")}, "^users must have names that differ from each other$"),
+        ({"users": ("a", "b", "8675309", "8675309")}, "^users must have one name for each user in the matrix$"),
+        ({"users": ("a", "8675309", "8675309")}, "^users must have distinct names$"),
         ({"users": ["a", "b", "c"]}, "^users must be None or a tuple of names, each a string$"),
         ({"users": ("a", "b", 8675309)}, "^users must be None or a tuple of names, each a string$"),
-        ({"items": ("a", "b", "c")}, "^items must have one name for each item of the matrix$"),
-        ({"items": ("a", "b", "b", "c")}, "^items must have names that differ from each other$"),
+        ({"items": ("a", "b", "c")}, "^items must have one name for each item in the matrix$"),
+        ({"items": ("a", "b", "b", "c")}, "^items must have distinct names$"),
     ],
 )
 def test_names_that_do_not_go_with_the_matrix_are_refused(names: dict[str, Any], message: str) -> None:

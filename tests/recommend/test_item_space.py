@@ -79,7 +79,7 @@ def test_who_has_none_of_the_items_gets_popular_ones() -> None:
     other[1] = 1.0
     for row in (np.zeros(DIM), other):
         assert held.top(row, n=4).tolist() == [6, 3, 2, 0]
-    # Without degrees, the leading direction, whichever way it was turned.
+    # Without degrees, the leading direction, whatever its sign.
     for sign in (1.0, -1.0):
         basis = sign * np.array([[0.1, 0.7, 0.5, 0.5]])
         lone = ItemSpace(basis / np.linalg.norm(basis), np.array([1.0]), 4, GUARANTEE)

@@ -130,7 +130,7 @@ def test_recall_and_ndcg_are_what_counting_by_hand_gives(test: Array, data: st.D
     lists = [order + [-1] * (width - len(order)) for order in orders]
     found, held = np.array(lists), sp.csr_array(test)
     if not test.any():
-        with pytest.raises(ValueError, match="no user has an item held out"):
+        with pytest.raises(ValueError, match="no user has a held-out item"):
             recall(found, held, n=n)
         return
     expected = obvious_quality(lists, test, n)
@@ -166,7 +166,7 @@ def test_nothing_found_is_nobodys_last_item() -> None:
         (np.array([[0, 1]]), 1, "found must have a row for each user of test and at least n=1 columns"),
         (np.array([[0], [1]]), 2, "found must have a row for each user of test and at least n=2 columns"),
         (np.array([0, 1]), 1, "found must have a row for each user of test"),
-        (np.array([[0], [3]]), 1, "found must hold numbers of items that test has"),
+        (np.array([[0], [3]]), 1, "found must contain item numbers that test has"),
         (np.array([[0], [1]]), 0, "n must be an integer of at least 1, got 0"),
     ],
 )
@@ -182,7 +182,7 @@ def test_evaluation_in_blocks_is_that_of_everybody_at_once(dense: Array, seed: i
     train, test = split(sp.csr_array(dense), rng=rng)
     weights = rng.integers(0, 3, (dense.shape[1],) * 2).astype(np.float64)
     if test.nnz == 0:
-        with pytest.raises(ValueError, match="test holds nothing: no user has an item held out"):
+        with pytest.raises(ValueError, match="test is empty: no user has a held-out item"):
             evaluate(lambda rows: rows @ weights, train, test, n=n)
         return
     lists = obvious_top(train.toarray() @ weights, train.toarray(), n)

@@ -178,7 +178,7 @@ def test_a_hopeless_fit_goes_on_with_a_warning_where_that_is_asked_for(trust: st
     with pytest.raises(ValueError, match="Nothing was spent"):
         PrivateRecommender(4, epsilon=0.5, delta=1e-4, trust=trust).fit(sites)  # type: ignore[arg-type]
     assert not untouched
-    with pytest.warns(UserWarning, match="hides"):
+    with pytest.warns(UserWarning, match="would drown"):
         model = PrivateRecommender(4, epsilon=0.5, delta=1e-4, trust=trust, on_noise="warn").fit(sites)  # type: ignore[arg-type]
     assert model.plan_.hopeless
     assert untouched
@@ -198,7 +198,7 @@ def test_in_between_there_is_a_warning_and_beyond_it_none() -> None:
     plan = plan_items(asked)
     assert not plan.hopeless
     assert plan.advice
-    with pytest.warns(UserWarning, match=r"of 8 directions will stand above the noise.*More would need"):
+    with pytest.warns(UserWarning, match=r"of 8 directions will be above the noise.*To find more, use"):
         PrivateRecommender(8, epsilon=1.0, delta=1e-5, random_state=0).fit(histories(users, 200))
     with warnings.catch_warnings():
         warnings.simplefilter("error")

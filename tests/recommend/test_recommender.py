@@ -137,7 +137,7 @@ def test_items_outside_of_a_list_are_never_recommended() -> None:
         model = recommender(items=items, n_components=2).fit(R)
         found = model.recommend(R, n=ITEMS)
         assert set(found.ravel().tolist()) <= {-1, *model.columns_.tolist()}
-    # Whoever has none of them is, as far as these go, somebody who has nothing.
+    # A user who has none of them counts as one who has nothing.
     model = recommender(items=listed, n_components=2).fit(R)
     assert model.columns_.tolist() == sorted(listed)
     elsewhere = np.zeros(ITEMS)
@@ -162,7 +162,7 @@ def test_names_of_items_are_kept_and_serve_in_lists_and_histories() -> None:
         assert model.items_ == names
         assert np.array_equal(model.components_, plain.components_)
         assert model.history_of(["song 3", "song 0"]).toarray().nonzero()[1].tolist() == [0, 3]
-        with pytest.raises(ValueError, match="there is no item called 'song 99'"):
+        with pytest.raises(ValueError, match="no item is named 'song 99'"):
             model.history_of(["song 99"])
     assert plain.history_of([3, 0, 3]).toarray().nonzero()[1].tolist() == [0, 3]
     assert plain.history_of([]).nnz == 0
@@ -171,7 +171,7 @@ def test_names_of_items_are_kept_and_serve_in_lists_and_histories() -> None:
 @pytest.mark.parametrize("wrong", [[12], [-1], ["a"], [1.0], [True], [None], [[1]]], ids=repr)
 def test_histories_of_unknown_items_are_refused(wrong: Any) -> None:
     model = recommender().fit(R)
-    with pytest.raises(ValueError, match=r"no item number|no names|must be names or numbers"):
+    with pytest.raises(ValueError, match=r"no item has number|no names|must be names or column numbers"):
         model.history_of(wrong)
 
 
@@ -393,7 +393,7 @@ def test_delta_is_a_tenth_of_one_over_the_users_where_their_number_is_public(uni
 def test_a_matrix_of_pairs_that_no_machine_holds_is_refused_before_anything_is_spent() -> None:
     wide = sp.csr_array((10, 2_000_000))
     model = private(items=1_000_000, method="covariance", on_noise="warn")
-    with pytest.raises(ValueError, match="take method='power', or fewer items"):
+    with pytest.raises(ValueError, match="Use method='power', or fewer items"):
         quietly(model, wide)
     assert not hasattr(model, "unfinished_")
 
@@ -515,7 +515,7 @@ def test_watch_is_told_of_every_round() -> None:
 
 @pytest.mark.parametrize("normalise", ["filter", "both"])
 def test_without_privacy_the_space_is_exact(normalise: str) -> None:
-    # Small weights beside large ones: on the grid that private rows are brought to they would be cut short.
+    # Small weights beside large ones: on the grid that private rows are brought to they would be rounded off.
     rng = np.random.default_rng(4)
     held = (rng.random((200, 60)) < np.exp(-np.arange(60) / 20)).astype(float)
     degrees = np.maximum(held.sum(axis=0), 1.0) * np.exp(rng.standard_normal(60))

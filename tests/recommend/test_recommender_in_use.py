@@ -27,7 +27,7 @@ def private(**choices: Any) -> PrivateRecommender:
 def test_a_history_is_a_list_and_a_series_has_names() -> None:
     names = [f"i{at}" for at in range(ITEMS)]
     model = recommender().fit(pd.DataFrame(DENSE.astype(int), columns=names))
-    with pytest.raises(ValueError, match="must be a list of items"):
+    with pytest.raises(ValueError, match="must be a list, got"):
         model.history_of("i3")
     one = pd.Series(DENSE[0], index=names)
     assert np.array_equal(model.recommend(one, n=3), model.recommend(DENSE[0], n=3))

@@ -281,7 +281,7 @@ def test_a_hub_that_weighs_as_it_should_not_gets_nothing_for_it(trust: str, lie:
 
 
 def test_what_sites_do_not_agree_on_is_refused() -> None:
-    with pytest.raises(ValueError, match="site 1 has 17 items, and site 0 has 18"):
+    with pytest.raises(ValueError, match="site 1 has 17 items, but site 0 has 18"):
         recommender().fit([R, R[:, :17]])
     with pytest.raises(ValueError, match="at least one site"):
         recommender().fit([])

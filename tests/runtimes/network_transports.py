@@ -90,7 +90,7 @@ async def next_data(transport: Transport) -> bytes:
 
 
 def transport(party: Party, **changed: Any) -> Transport:
-    """A switchboard of `party`, which `run` closes."""
+    """A transport of `party`, which `run` closes."""
     _MADE.append(
         Transport(party.name, **{"credentials": party.credentials, "greeting": GREETING, "timing": QUICK, **changed})
     )
@@ -99,7 +99,7 @@ def transport(party: Party, **changed: Any) -> Transport:
 
 @final
 class Hall:
-    """A hub that listens, and whoever dials it. All are closed at the end."""
+    """A hub that listens, and the parties that dial it. All are closed at the end."""
 
     def __init__(self, hub: Transport, port: int) -> None:
         self.hub, self.port = hub, port

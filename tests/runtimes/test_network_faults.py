@@ -14,7 +14,7 @@ import grpc.aio
 import pytest
 
 from eigenveil.runtimes.grpc import Got, Joined, Left
-from eigenveil.runtimes.grpc.frames import CHUNK, bye, cut, greeting_frame
+from eigenveil.runtimes.grpc.frames import CHUNK, bye, frames_of, greeting_frame
 from runtimes.network_children import child, computes, sends
 from runtimes.network_transports import (
     GREETING,
@@ -178,7 +178,7 @@ async def until_still(count: Callable[[], int]) -> None:
         ([HELLO], "not the beginning of a message"),
         ([struct.pack("<BBQ", 1, 0, 3) + b"abcd"], "another number of bytes than it announced"),
         ([struct.pack("<BBQ", 1, 0, CHUNK + 1) + bytes(CHUNK), b"\x02ab"], "another number of bytes than it announced"),
-        ([struct.pack("<BBQ", 1, 0, CHUNK + 1) + bytes(CHUNK), *cut(0, b"")], "in the middle of a message"),
+        ([struct.pack("<BBQ", 1, 0, CHUNK + 1) + bytes(CHUNK), *frames_of(0, b"")], "in the middle of a message"),
         ([struct.pack("<BBQ", 1, 0, 1 << 62) + bytes(CHUNK)], "announced a message of"),
         ([bytes((3, 200))], "it ended the connection"),
         ([bye(0)], "it closed the connection"),

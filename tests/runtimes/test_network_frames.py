@@ -10,11 +10,11 @@ from eigenveil.runtimes.grpc.frames import (
     CHUNK,
     LARGEST_FRAME,
     LONGEST_GREETING,
+    BadFrame,
     Bye,
     Incoming,
-    Unfit,
     bye,
-    cut,
+    frames_of,
     greeting_frame,
     is_greeting,
     parting,
@@ -39,7 +39,7 @@ def together(frames: list[bytes]) -> Incoming:
 def test_put_together_it_is_what_was_cut(kind: int, chunks: int, more: int) -> None:
     data = bytes(range(251)) * (1 + max(0, chunks * CHUNK + more) // 251)
     data = data[: max(0, chunks * CHUNK + more)]
-    frames = list(cut(kind, data))
+    frames = list(frames_of(kind, data))
     message = together(frames)
     assert message.complete
     assert (message.kind, message.data()) == (kind, data)
@@ -48,7 +48,9 @@ def test_put_together_it_is_what_was_cut(kind: int, chunks: int, more: int) -> N
 
 
 def test_an_announcement_over_the_limit_is_refused_and_nothing_is_held() -> None:
-    with pytest.raises(Unfit, match=f"announced a message of {LIMIT + 1} bytes, and {LIMIT} are allowed") as refusal:
+    with pytest.raises(
+        BadFrame, match=f"announced a message of {LIMIT + 1} bytes, and at most {LIMIT} are allowed"
+    ) as refusal:
         Incoming(first(LIMIT + 1, bytes(CHUNK)), limit=LIMIT)
     assert refusal.value.code == Bye.TOO_LONG
     assert not Incoming(first(LIMIT, bytes(CHUNK)), limit=LIMIT).complete
@@ -70,7 +72,7 @@ def test_an_announcement_over_the_limit_is_refused_and_nothing_is_held() -> None
     ],
 )
 def test_what_begins_no_message_is_refused(frame: bytes) -> None:
-    with pytest.raises(Unfit) as refusal:
+    with pytest.raises(BadFrame) as refusal:
         Incoming(frame, limit=LIMIT)
     assert refusal.value.code == Bye.UNFIT
 
@@ -80,13 +82,13 @@ def test_what_begins_no_message_is_refused(frame: bytes) -> None:
 )
 def test_what_continues_no_message_is_refused(frame: bytes) -> None:
     message = Incoming(first(CHUNK + 3, bytes(CHUNK)), limit=LIMIT)
-    with pytest.raises(Unfit):
+    with pytest.raises(BadFrame):
         message.add(frame)
 
 
 def test_a_message_that_is_whole_takes_nothing_more() -> None:
     message = Incoming(first(1, b"a"), limit=LIMIT)
-    with pytest.raises(Unfit):
+    with pytest.raises(BadFrame):
         message.add(b"\x02b")
 
 

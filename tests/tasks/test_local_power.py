@@ -275,7 +275,7 @@ def test_noise_at_the_hub_is_for_one_local_step_only() -> None:
             # A basis and scores on their grids may add a part in 2^18 to it.
             assert 1.0 <= task.sensitivity(task.ask(task.start())) <= 1.0 + 2.0**-17
         else:
-            with pytest.raises(ValueError, match="each site must add its own"):
+            with pytest.raises(ValueError, match="dd noise at the sites"):
                 task.advance(task.start(), part, mechanism)
             assert ledger.charges == ()
 

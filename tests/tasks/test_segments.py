@@ -198,7 +198,7 @@ def test_what_was_found_is_taken_off_after_the_release() -> None:
 
 @pytest.mark.parametrize("clip", [1e-80, 0.1, 0.25, 3.0])
 def test_hidden_scores_are_whole_numbers_of_the_stated_law(clip: float) -> None:
-    """Cut to the clip and never beyond; between, the stated normal: 10% more or less of it is seen."""
+    """Scores are clipped, and inside the clip they have the stated normal law: a 10% error is detected."""
     task = a_task(deviation=0.5 * clip, clip=clip)
     scores = task._scores(200_000)
     assert scores.dtype == np.int64
@@ -215,7 +215,7 @@ def test_hidden_scores_are_whole_numbers_of_the_stated_law(clip: float) -> None:
 
 def test_a_matrix_in_place_of_rows_cannot_start() -> None:
     task = a_task(2, rank=1)
-    with pytest.raises(ValueError, match="hidden scores"):
+    with pytest.raises(ValueError, match="hidden start"):
         task.work(task.ask(task.start()), Symmetric(np.eye(2), people=3), EXACT)
 
 
@@ -253,7 +253,7 @@ def test_questions_that_it_would_not_ask_are_refused(question: Question, message
         ({"deviation": 0.0}, "deviation"),
         ({"clip": math.inf}, "clip"),
         ({"tolerance": 1.0}, "tolerance"),
-        ({"neighbours": Neighbours.ENTRY}, "entry-level"),
+        ({"neighbours": Neighbours.ENTRY}, "protects people only"),
     ],
 )
 def test_bad_settings_are_refused(wrong: dict[str, Any], message: str) -> None:

@@ -14,7 +14,7 @@ from eigenveil.data.rows import Block
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, gram_columns, sum_unit
 from eigenveil.privacy.noise.steps import step_of
-from eigenveil.privacy.sums.whole import _Ends
+from eigenveil.privacy.sums.whole.center import CenterTerms
 from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, SumTerms, TreeTracker, sums
 from eigenveil.tracking.store import restored, taken_apart
 from eigenveil.tracking.sums import as_block
@@ -24,7 +24,7 @@ from tracking.listening import Listening
 from tracking.offline_answers import falling, run
 
 DIM = 5
-KNOWN = Exact(because="whoever tests knows everything")
+KNOWN = Exact(because="a test may know everything")
 
 
 def terms_of(radius: float = 3.0, dim: int = DIM, **choices: Any) -> SumTerms:
@@ -147,12 +147,12 @@ def test_columns_of_products_are_symmetric_to_the_last_bit(store: Any, at: float
 @pytest.mark.parametrize("width", [1, 2, 3, 5])
 def test_columns_of_products_are_symmetric_whatever_is_rounded(width: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """Taking a center off is exact to a hundred bits. With an error that is not symmetric in place of that, both still agree."""
-    real = _Ends._off
+    real = CenterTerms._off
 
-    def off_by_the_row(ends: _Ends, products: Any, rows: slice, columns: slice) -> Array:
+    def off_by_the_row(ends: CenterTerms, products: Any, rows: slice, columns: slice) -> Array:
         return real(ends, products, rows, columns) + np.arange(rows.start, rows.stop)[:, None]
 
-    monkeypatch.setattr(_Ends, "_off", off_by_the_row)
+    monkeypatch.setattr(CenterTerms, "_off", off_by_the_row)
     rows, domain = sp.csr_array(falling(30, DIM)), Domain(DIM, 3.0, np.full(DIM, 0.3))
     gram = np.hstack(list(gram_columns(as_block(rows), width=width, domain=domain)))
     assert np.array_equal(gram, gram.T)

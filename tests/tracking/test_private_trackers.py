@@ -242,7 +242,7 @@ def test_beyond_the_horizon_nothing_is_released_and_nothing_changes() -> None:
     tracker, mechanism = TreeTracker(2, terms_of(3.0), horizon=3), noisy()
     state = run(tracker, falling(30, DIM), cut=10, mechanism=mechanism)
     before, charges, series = snapshot(state), mechanism.ledger.charges, series_of(mechanism)
-    with pytest.raises(ValueError, match="reached its horizon of 3 blocks; nothing more can be released"):
+    with pytest.raises(ValueError, match="reached its horizon of 3 blocks, so nothing more can be released"):
         tracker.step(state, falling(10, DIM), mechanism)
     assert same(state, before)
     assert (mechanism.ledger.charges, series_of(mechanism)) == (charges, series)

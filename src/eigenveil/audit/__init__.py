@@ -1,4 +1,7 @@
-"""Trying to break a guarantee: attacks on everything that is released, and verdicts that hold with a stated confidence."""
+"""Attacks on every release of the package, and verdicts on its guarantees that hold with a stated confidence.
+
+`cli.audit` and the tests call it. It may import every package below `cli`; nothing else imports it.
+"""
 
 from eigenveil.audit.case import Case, Claim, Trial
 from eigenveil.audit.cases import CASES

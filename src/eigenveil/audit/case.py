@@ -1,7 +1,7 @@
 """`Case`: one claim, how to attack it once, and what a run shows. `Claim` and `Trial` are its parts.
 
-A case runs the public estimators or parties on a synthetic table in which canaries, people made to be noticed, are each
-present or not by the toss of a fair coin, and gives each a score from what the adversary sees. It never sees a verdict.
+A case runs the public estimators or parties on a synthetic table. In it are canaries: people made to be noticed, each present or
+not by the toss of a fair coin. The case scores each canary from what the adversary sees. It never sees a verdict.
 """
 
 import math
@@ -28,11 +28,10 @@ Test = Literal["curve", "rates", "one-run", "noise"]
 
 @lru_cache(maxsize=256)
 def mu_of(budget: Budget) -> float:
-    """The largest mu within a budget, by a computation of its own.
+    """The largest mu within a budget, computed independently of the package's accounting.
 
-    With the package's accounting in its place, noise would be measured by the very number that it was made from, and an
-    account that allows too much would refute nothing.
-
+    The package's own accounting would compare noise with the very number that it was made from. If that number allowed too
+    much, nothing would be refuted.
     >>> round(mu_of(Budget(1.0, 1e-6)), 6)
     0.236704
     """
@@ -41,10 +40,12 @@ def mu_of(budget: Budget) -> float:
         return math.inf
 
     def beyond(mu: float) -> float:
+        # delta of a Gaussian mechanism at mu (Balle and Wang 2018), less the budget's: its root is the mu looked for.
         likely = float(np.exp(log_ndtr(mu / 2 - epsilon / mu)))
         return likely - float(np.exp(epsilon + log_ndtr(-mu / 2 - epsilon / mu))) - budget.delta
 
     low, high = 1.0, 1.0
+    # Bracket the root first: mu ranges over many orders of magnitude.
     while beyond(low) >= 0:
         low /= 2
     while beyond(high) < 0:
@@ -55,9 +56,9 @@ def mu_of(budget: Budget) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class Claim:
-    """What is said of a release: `words` for who says it, (epsilon, delta), and the mu that the curve is tested at.
+    """What is claimed of a release: `words` name the guarantee, (epsilon, delta) is claimed, and the curve is tested at `mu`.
 
-    `mu` is the guarantee's own where it is Gaussian: (epsilon, delta) holds exactly up to it.
+    A Gaussian guarantee has its own `mu`: (epsilon, delta) holds exactly up to it.
 
     >>> round(Claim.of(Budget(1.0, 1e-5), "the guarantee").mu, 3)
     0.268
@@ -70,24 +71,25 @@ class Claim:
 
     @classmethod
     def of(cls, budget: Budget, words: str) -> "Claim":
-        """A claim of (epsilon, delta) by somebody whose noise is Gaussian."""
+        """A claim of (epsilon, delta) for Gaussian noise."""
         return cls(words, budget.epsilon, budget.delta, mu_of(budget))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Trial:
-    """What one run showed: a score for each canary, (m,), larger where it seems to be there, and whether it was, (m,).
+    """What one run showed: a score for each canary, (m,), larger if it seems present, and whether it was, (m,).
 
-    `noise`, (q,), is what was added to released numbers, as far as the auditor can tell who knows the table, in units of the
-    deviation that was charged. Independent standard normals, if the claim is true. `parts` says how many of them are of each
-    release, all of one unless given: each is looked at by itself, because a small one would be lost in a large one. `moved` is
-    how far the canary that moves them most moves all releases together, in the same units: no further than mu, if the claim is
-    true, whatever sensitivities were computed to be.
+    An auditor who knows the table computes the noise that was added to the released numbers: `noise`, (q,), in units of the
+    deviation that was charged. If the claim is true these are independent standard normals. The numbers of each release are
+    counted in `parts`, all in one unless given. Each release is tested by itself, because a small one would be lost in a large
+    one. The canary that moves all releases most moves them by `moved`, in the same units. If the claim is true this is at most
+    mu, whatever sensitivities were computed.
     """
 
     scores: Array
     present: NDArray[np.bool_]
+    # Empty where an adversary cannot separate noise from the value.
     noise: Array = field(default_factory=lambda: np.zeros(0))
     parts: tuple[int, ...] = ()
     moved: float = 0.0
@@ -95,7 +97,7 @@ class Trial:
     def __post_init__(self) -> None:
         require(
             self.scores.ndim == 1 and self.scores.shape == self.present.shape,
-            f"a score for each canary: got shapes {self.scores.shape} and {self.present.shape}",
+            f"scores and present must have one entry for each canary, got shapes {self.scores.shape} and {self.present.shape}",
         )
         require(bool(np.isfinite(self.scores).all()), "scores must be finite")
         require(not self.parts or sum(self.parts) == len(self.noise), "parts must add up to all of the noise")
@@ -106,11 +108,11 @@ class Trial:
 class Case:
     """One claim and how it is attacked.
 
-    `about` says what is released and who looks at it, `canary` who is looked for. `budget` is what it is audited at
-    unless another is asked for: large enough for the curve to tell a fifth of the noise. `claim` says what is claimed of it.
-    `trial` runs it once: budget, generator for the canaries, and the estimator's random_state, None for real noise. `quick` and
-    `full` are how many runs; `threshold` is where a score begins to mean presence, None to learn it from the first runs.
-    Specimens are known to be wrong: the audit must refute them, or it is blind.
+    What is released, and who sees it, is in `about`; who is looked for is the `canary`. The case is audited at `budget` unless
+    another is asked for; it is large enough for the curve to show noise that is a fifth too small. The claim at a budget is
+    `claim`. One run is `trial`: from a budget, a generator for the canaries, and the estimator's random_state, None for real
+    noise. The number of runs is `quick` or `full`. A score above `threshold` means present; None learns it from the first runs.
+    Specimens are known to be wrong: an audit that does not refute them is blind.
     """
 
     name: str

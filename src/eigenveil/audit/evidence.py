@@ -1,9 +1,9 @@
 """What runs on neighbouring tables say of a claim: lower bounds that hold with a stated confidence, whatever was attacked.
 
-Three kinds of claim are tested. A claim in mu is tested by the trade-off curve: of somebody who guesses whether a person was
-there by the toss of a fair coin, at most Phi(mu / 2) of the guesses are right (Dong, Roth and Su 2022). A claim of one (epsilon,
-delta) is tested by the rates of right and false alarms (Clopper and Pearson 1934), or, from a single run, by many canaries
-at once (Steinke, Nasr and Jagielski 2023). And that noise is as large as was charged is tested by its sum of squares.
+Three kinds of claim are tested. A claim in mu is tested by the trade-off curve. Guesses about the toss of a fair coin are right
+at a rate of at most Phi(mu / 2) (Dong, Roth and Su 2022). A claim of one (epsilon, delta) is tested by the rates of right and
+false alarms (Clopper and Pearson 1934). From a single run it is tested by many canaries at once (Steinke, Nasr and Jagielski
+2023). The claim that noise is as large as was charged is tested by its sum of squares.
 
 None of these can show that a claim is true. They can refute it, or fail to.
 """
@@ -29,25 +29,26 @@ __all__ = [
     "rate_at_most",
 ]
 
-# A bet never risks more than this share of what it holds: with all of it one bad run would end it.
+# A bet never risks more than this share of the capital: with all of it, one bad run would end the game.
 _RISK: Final = 0.9
 _STEPS: Final = 60
-# Where an epsilon is looked for, before it is found in between.
+# The grid on which an epsilon is looked for first, before bisection.
 _EPSILONS: Final = tuple(number / 8 for number in range(129))
 
 
 def rate_at_least(hits: int, runs: int, *, level: float) -> float:
-    """The lowest rate that explains `hits` in `runs` independent runs, but for a chance of `level` (Clopper and Pearson 1934).
+    """The lowest rate that explains `hits` in `runs` independent runs, at confidence 1 - `level` (Clopper and Pearson 1934).
 
     >>> round(rate_at_least(300, 300, level=0.01), 4)
     0.9848
     """
     _require_counts(hits, runs, level)
+    # The quantile of a beta law is the exact inverse of the binomial tail.
     return 0.0 if hits == 0 else float(beta.ppf(level, hits, runs - hits + 1))
 
 
 def rate_at_most(hits: int, runs: int, *, level: float) -> float:
-    """The highest rate that explains `hits` in `runs` independent runs, but for a chance of `level`.
+    """The highest rate that explains `hits` in `runs` independent runs, at confidence 1 - `level`.
 
     >>> round(rate_at_most(0, 300, level=0.01), 4)
     0.0152
@@ -57,29 +58,30 @@ def rate_at_most(hits: int, runs: int, *, level: float) -> float:
 
 
 def mean_at_least(values: Array, *, level: float) -> float:
-    """The lowest mean that explains independent `values`, (n,), each in [0, 1] and all of one mean, but for a chance of `level`.
+    """The lowest mean that explains independent `values`, (n,), each in [0, 1] and of one mean, at confidence 1 - `level`.
 
-    A gambler who bets against a mean of q, in each run a share that depends on the runs before it alone, holds on average no
-    more than at the start if the mean is at most q. So capital of 1 / level at any time comes with a chance of at most
-    `level` (Ville 1939), and then q is refuted. Nothing is assumed of how a run's canaries hang together: a run is one value.
-    Where all values are the same size the bound comes close to the normal one (Waudby-Smith and Ramdas 2024).
+    A gambler bets against a mean of q. The stake in each run depends on the runs before it alone. If the mean is at most q, the
+    expected capital never exceeds the capital at the start. So capital of 1 / level is reached with probability at most `level`
+    (Ville 1939), and then q is refuted. Nothing is assumed about how the canaries of a run depend on each other: a run is one
+    value. Where all values have the same size, the bound is close to the normal one (Waudby-Smith and Ramdas 2024).
 
     >>> round(mean_at_least(np.full(400, 0.7), level=0.01), 3)
     0.687
     """
-    require(values.ndim == 1 and len(values) >= 1, f"values must be a row of numbers, got shape {values.shape}")
+    require(values.ndim == 1 and len(values) >= 1, f"values must be one vector, got shape {values.shape}")
     require(bool(((values >= 0) & (values <= 1)).all()), "values must lie in [0, 1]")
     require(0 < level < 1, f"level must lie in (0, 1), got {level}")
     count = len(values)
     before = np.arange(count)
-    # What was seen before each run, beginning with half a run at 1/2 and a deviation of 1/2, so that the first bets are small.
+    # What was seen before each run. A start of half a run at 1/2, with a deviation of 1/2, keeps the first bets small.
     means = (0.5 + np.concatenate([[0.0], np.cumsum(values)[:-1]])) / (before + 1)
     spread = np.concatenate([[0.0], np.cumsum((values - means) ** 2)[:-1]])
     variances = (0.25 + spread) / (before + 1)
-    # The same bets against every mean: what is held then falls as the mean rises, and all below a refuted one are refuted.
+    # The same bets against every mean: the capital then falls as the mean rises, so all means below a refuted one are refuted.
     bets = np.minimum(np.sqrt(2 * math.log(1 / level) / (variances * count)), _RISK)
 
     def refuted(mean: float) -> bool:
+        # The maximum over all times, not the last value: Ville's bound holds for any time.
         return bool(np.cumsum(np.log1p(bets * (values - mean))).max() >= math.log(1 / level))
 
     low, high = 0.0, 1.0
@@ -92,10 +94,10 @@ def mean_at_least(values: Array, *, level: float) -> float:
 
 
 def mu_from_accuracy(accuracy: float) -> float:
-    """The least mu for which guesses about the toss of a fair coin can be right at this rate: 2 Phi^-1(accuracy).
+    """The least mu at which guesses about the toss of a fair coin can be right at this rate: 2 Phi^-1(accuracy).
 
-    Proof. At mu, whoever has false alarms at rate a has misses at a rate of at least G(a) = Phi(Phi^-1(1 - a) - mu). Guesses
-    are right at a rate of 1 - (a + misses) / 2, at most 1 - min (a + G(a)) / 2; the minimum is where both are Phi(-mu / 2).
+    Proof. At mu, a test with false alarms at rate a misses at a rate of at least G(a) = Phi(Phi^-1(1 - a) - mu). Guesses are
+    right at a rate of 1 - (a + misses) / 2, at most 1 - min (a + G(a)) / 2. The minimum is where both are Phi(-mu / 2).
 
     >>> round(mu_from_accuracy(0.6914624612740131), 9)
     1.0
@@ -106,12 +108,13 @@ def mu_from_accuracy(accuracy: float) -> float:
 def epsilon_at_least(alarms: int, present: int, false: int, absent: int, *, delta: float, level: float) -> float:
     """The least epsilon at `delta` that explains `alarms` in `present` runs with the person and `false` ones in `absent` runs.
 
-    (epsilon, delta) says that right alarms come at most at e^epsilon times the rate of false ones plus delta, and the same
-    of staying silent; the better of the two bounds is taken, each rate at a quarter of the level.
+    By (epsilon, delta), right alarms come at most at e^epsilon times the rate of false ones plus delta. The same holds for
+    staying silent. The better of the two bounds is taken, with each rate at a quarter of the level.
 
     >>> round(epsilon_at_least(500, 1000, 5, 1000, delta=1e-5, level=0.01), 2)
     3.41
     """
+    # Four rates are bounded, two for each of the two inequalities.
     quarter = level / 4
     loud = _log_ratio(rate_at_least(alarms, present, level=quarter) - delta, rate_at_most(false, absent, level=quarter))
     silent = _log_ratio(
@@ -126,19 +129,20 @@ def _log_ratio(more: float, less: float) -> float:
 
 
 def one_run_level(right: int, guesses: int, canaries: int, *, epsilon: float, delta: float) -> float:
-    """The largest chance, under (epsilon, delta), of `right` or more among `guesses` about `canaries`, each tossed for itself.
+    """The largest chance, under (epsilon, delta), of `right` or more among `guesses` about `canaries`, each tossed independently.
 
-    It is at most P[B >= right] + canaries delta / (1 + e^epsilon), with B binomial of rate q = e^epsilon / (1 + e^epsilon)
+    It is at most P[B >= right] + canaries delta / (1 + e^epsilon). B is binomial with rate q = e^epsilon / (1 + e^epsilon)
     (Steinke, Nasr and Jagielski 2023, for delta = 0).
 
-    Proof. Let h_k be the chance of enough right guesses when guesses about the canaries after the k-th are right by tosses with
-    chance q. Its mean goes from P[B >= right] at k = 0 to what is asked for. With g in [0, 1] for what one right guess more adds
-    to it, and P_s for the law of the output t if toss k is s and the tosses before it are known, the k-th step adds half the
-    sum over outputs that guess s, for both s, of g(t) ((1 - q) P_s(t) - q P_1-s(t)) = g(t) (1 - q) (P_s(t) - e^epsilon P_1-s(t)),
-    and the positive parts of these differences add up to at most delta. One canary reaches it.
+    Proof. Let h_k be the chance of enough right guesses when guesses about the canaries after the k-th are right independently
+    with chance q. Its mean goes from P[B >= right] at k = 0 to the chance asked for. Let g in [0, 1] be what one more right guess
+    adds. Let P_s be the law of the output t if toss k is s, given the tosses before it. The k-th step adds half a sum over
+    both s and the outputs t that guess s. Its terms are g(t) ((1 - q) P_s(t) - q P_1-s(t)), which equals
+    g(t) (1 - q) (P_s(t) - e^epsilon P_1-s(t)). The positive parts of these differences add up to at most delta. One canary
+    attains the bound.
 
-    A smaller last term, 2 canaries delta max_i P[right - i <= B < right] / i, is not taken here: where nearly all of B lies
-    above `right`, guesses that are changed just where too few were right do better than it allows.
+    A smaller last term, 2 canaries delta max_i P[right - i <= B < right] / i, is not used here. Where nearly all of B lies above
+    `right`, an adversary who changes guesses exactly where too few were right does better than it allows.
 
     >>> round(one_run_level(95, 100, 100, epsilon=1.0, delta=1e-5), 6)
     0.000269
@@ -150,10 +154,10 @@ def one_run_level(right: int, guesses: int, canaries: int, *, epsilon: float, de
 
 
 def epsilon_in_one_run(right: int, guesses: int, canaries: int, *, delta: float, level: float) -> float:
-    """The least epsilon at `delta` that explains `right` of `guesses` about `canaries`, but for a chance of `level`.
+    """The least epsilon at `delta` that explains `right` of `guesses` about `canaries`, at confidence 1 - `level`.
 
-    Whoever keeps (epsilon, delta) keeps it with a larger epsilon too, so that the largest epsilon that is refuted counts, also
-    where smaller ones by themselves are not.
+    A release that is (epsilon, delta)-private is so for every larger epsilon too. So the largest epsilon refuted counts, even
+    where smaller ones alone are not refuted.
 
     >>> round(epsilon_in_one_run(95, 100, 100, delta=1e-5, level=0.01), 3)
     1.937
@@ -162,6 +166,7 @@ def epsilon_in_one_run(right: int, guesses: int, canaries: int, *, delta: float,
     def refuted(epsilon: float) -> bool:
         return one_run_level(right, guesses, canaries, epsilon=epsilon, delta=delta) < level
 
+    # From above: refuted epsilons need not form an interval, and the largest one counts.
     low = next((place for place in reversed(range(len(_EPSILONS))) if refuted(_EPSILONS[place])), None)
     if low is None:
         return 0.0
@@ -175,7 +180,7 @@ def epsilon_in_one_run(right: int, guesses: int, canaries: int, *, delta: float,
 
 
 def noise_at_most(squares: float, count: int, *, level: float) -> float:
-    """The largest deviation that explains a sum of `squares` of `count` independent normals, but for a chance of `level`.
+    """The largest deviation that explains a sum of `squares` of `count` independent normals, at confidence 1 - `level`.
 
     >>> round(noise_at_most(1000 * 0.8**2, 1000, level=0.01), 3)
     0.844

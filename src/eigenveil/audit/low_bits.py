@@ -1,17 +1,18 @@
-"""The low-bit attack: which of two tables released float64 numbers can have come from at all.
+"""The low-bit attack: which of two tables can released float64 numbers have come from at all?
 
-Somebody who knows every row but one has two candidates for what was there before noise: with the person and without. If the two
-can lead to different sets of numbers, the numbers themselves say which it was, whatever the size of the noise. `certain` looks
-for that. `likelihood` is what is left to somebody who finds nothing, by the size of the noise: what mu speaks of. `told` is both.
+An attacker who knows every row but one has two candidates for the values before noise: with the person and without. The two may
+lead to different sets of numbers. Then the numbers themselves tell which it was, whatever the size of the noise. The function
+`certain` looks for that. If it finds nothing, the likelihood ratio by the size of the noise is left (`likelihood`), which mu
+bounds. Both together are `told`.
 
 **Noise in floating point.** A release fl(v + n), n = fl(s z), cannot be any number. Where the noise cancels part of the value,
-the sum has zeros in its last places, which a wrong candidate would not have left there. And n is the product of s and a double z:
-if s has the mantissa m and the product stays below the next power of two, only one double in m can be such a product. With tens
-of numbers in a release a wrong candidate fails one of the two nearly always, and the right one never does.
+the sum has zeros in its last places, which a wrong candidate would not have left there. And n is the product of s and a double z.
+If s has the mantissa m and the product stays below the next power of two, only one double in m can be such a product. With tens
+of numbers in a release, a wrong candidate nearly always fails one of the two tests, and the right one never does.
 
-**Noise in whole steps.** What noise adds must not be coarser than what is released: where a value was not rounded, or not as
-coarsely as the noise, only the right candidate leaves multiples of the noise's steps. Steps are read off the numbers, and not
-taken from anybody's word: the largest power of two that divides all of them.
+**Noise in whole steps.** The noise must not be coarser than the released numbers. Where a value was not rounded, or less coarsely
+than the noise, only the right candidate leaves multiples of the noise's steps. The steps are measured from the numbers, not taken
+from what anybody says: the largest power of two that divides all of them.
 """
 
 import math
@@ -26,24 +27,24 @@ from eigenveil.linalg import Array
 
 __all__ = ["Candidates", "certain", "likelihood", "on_steps", "told"]
 
-# A guess that low bits make certain counts for more than any likelihood.
+# A guess that low bits make certain outweighs any likelihood.
 _CERTAIN: Final = 1e6
-# Steps are coarser by so many bits than the last place of the largest number.
+# Steps must be coarser than the last place of the largest number by this many bits.
 _SPARE: Final = 4
-# What a residue must be worth, in bits, to be no accident.
+# A residue must be worth this many bits not to be an accident.
 _BITS: Final = 30
-# The deviation is public, but for how it was rounded: so many doubles on either side are tried.
+# The deviation is public, but not how it was rounded: this many doubles on either side are tried.
 _ULPS: Final = 4
-# What a decomposition and back may have lost of a number, relatively, and by how much steps must be coarser to be seen.
+# The relative error of a decomposition and its inverse, and how much coarser than that steps must be to show.
 _LOST, _COARSER = 2.0**-40, 2.0**4
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Candidates:
-    """Numbers as they were `released`, (n,), and what was there before noise `without` the person, (n,), and `given` it, (n,).
+    """Numbers as they were `released`, (n,), and their values before noise `without` the person, (n,), and `given` it, (n,).
 
-    `deviation`, (n,), is that of the noise on each of them.
+    The noise on each number has the `deviation`, (n,).
     """
 
     released: Array
@@ -53,14 +54,16 @@ class Candidates:
 
     def __post_init__(self) -> None:
         shapes = {array.shape for array in (self.released, self.without, self.given, self.deviation)}
-        require(len(shapes) == 1 and self.released.ndim == 1, f"four arrays of numbers must be alike, got {shapes}")
+        require(
+            len(shapes) == 1 and self.released.ndim == 1, f"the four arrays must be vectors of one length, got {shapes}"
+        )
         require(bool((self.deviation > 0).all()), "deviations must be positive")
 
     @classmethod
     def of(
         cls, released: Array, without: Array, given: Array, *, scale: float, symmetric: bool = False
     ) -> "Candidates":
-        """Of arrays of any shape. Symmetric matrices have less noise off the diagonal, and each number there once.
+        """From arrays of any shape. Symmetric matrices have less noise off the diagonal, and each number there counts once.
 
         >>> one = Candidates.of(np.eye(2), np.eye(2), np.eye(2), scale=1.0, symmetric=True)
         >>> one.deviation.round(3).tolist()
@@ -69,15 +72,16 @@ class Candidates:
         deviation = np.full(released.shape, scale)
         if not symmetric:
             return cls(released.ravel(), without.ravel(), given.ravel(), deviation.ravel())
+        # Symmetrised noise (N + N^T) / 2 has less variance off the diagonal.
         deviation[~np.eye(len(released), dtype=bool)] /= math.sqrt(2)
         upper = np.triu_indices(len(released))
         return cls(released[upper], without[upper], given[upper], deviation[upper])
 
 
 def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None = None) -> float:
-    """How surely the person was there: above zero for yes, below for no, and beyond all doubt where low bits say so.
+    """How surely the person was present: above zero for yes, below for no, and far from zero where low bits prove it.
 
-    Where releases share noise, `weighed` are those of them whose likelihoods count, all unless given: independent ones.
+    Where releases share noise, only those in `weighed` count by their likelihoods: they must be independent. None is all.
 
     >>> value, noise = np.array([0.1, 0.2, 0.3]), np.array([0.7, -0.3, 0.11])
     >>> told([Candidates.of(value + noise, value, value + 0.5, scale=1.0)]) < 0
@@ -87,15 +91,15 @@ def told(releases: Sequence[Candidates], *, weighed: Sequence[Candidates] | None
 
 
 def certain(releases: Sequence[Candidates]) -> int:
-    """1 if low bits show that the person was there, -1 if that it was not, and 0 if they show neither."""
+    """1 if low bits show that the person was present, -1 if absent, and 0 if they show neither."""
     votes = sum(_residues(one) if _in_steps(one) else _reached(one) + _multiples(one) for one in releases)
     return (votes > 0) - (votes < 0)
 
 
 def likelihood(releases: Sequence[Candidates]) -> float:
-    """The logarithm of how many times as likely independent releases are with the person, by the size of their noise.
+    """The log likelihood ratio of independent releases, with the person against without, by the size of their noise.
 
-    Of values g and v and noise of deviation s: the sum of (g - v) (r - (g + v) / 2) / s^2 over all numbers r.
+    For values g and v and noise of deviation s: the sum of (g - v) (r - (g + v) / 2) / s^2 over all numbers r.
     """
     return math.fsum(
         float(
@@ -107,25 +111,26 @@ def likelihood(releases: Sequence[Candidates]) -> float:
 
 
 def on_steps(values: Array) -> Array:
-    """Released numbers as they were, where a computation has lost a few of their last digits: the multiples of their steps.
+    """Released numbers to the last bit, where a computation has lost a few of their last digits: multiples of their steps.
 
-    Steps are the largest power of two of which all numbers are multiples but for what may have been lost. Numbers that have none,
-    as those with noise in floating point, are refused: what they were is no longer known to the last bit.
+    The step is the largest power of two of which all numbers are multiples, up to that loss. Numbers without such a step, as with
+    noise in floating point, are refused: their last bits are no longer known.
 
     >>> on_steps(np.array([0.75, -1.25]) * (1 + 1e-15)).tolist()
     [0.75, -1.25]
     """
     step = _step_near(values)
-    require(step is not None, "what is shown is not made of numbers in whole steps of a lattice")
+    require(step is not None, "the numbers are not whole steps of a lattice")
     assert step is not None
     return np.asarray(np.rint(values / step) * step)
 
 
 def _step_near(values: Array) -> float | None:
-    """The largest power of two of which all values are multiples, but for what may have been lost; None if that is anything."""
+    """The largest power of two of which all values are multiples, up to the digits lost; None if there is none."""
     size = float(np.abs(values).max(initial=0.0))
     if size == 0:
         return 1.0
+    # From the coarsest step down, so that the first one that fits is the largest.
     lost, step = size * _LOST, math.ldexp(1.0, math.frexp(size)[1])
     while step > _COARSER * lost:
         if float(np.abs(values - np.rint(values / step) * step).max()) <= lost:
@@ -135,21 +140,22 @@ def _step_near(values: Array) -> float | None:
 
 
 def _in_steps(one: Candidates) -> bool:
-    """Whether all that was released is in whole steps of something, coarser than the last place that the largest number has."""
+    """Whether all released numbers are whole steps of something coarser than the last place of the largest number."""
     grain, largest = _grain(one.released), float(np.abs(one.released).max(initial=0.0))
     return grain is None or grain >= math.frexp(largest)[1] - 53 + _SPARE
 
 
 def _reached(one: Candidates) -> int:
-    """Which of the candidates floating-point noise can have led from, if it is just one of them."""
+    """The candidate from which floating-point noise can have led to the release, if only one can: 1, -1, or 0 for neither."""
     return int(_possible(one, one.given)) - int(_possible(one, one.without))
 
 
 def _multiples(one: Candidates) -> int:
-    """Which of the candidates leaves noise in whole steps although what was released is not, if it is just one of them.
+    """The candidate that leaves noise in whole steps although the release is not in whole steps, if only one does.
 
     Steps no coarser than the last place of the largest number are those of floating point itself.
     """
+    # Each number is worth at least one bit; fewer of them could fit by accident.
     if len(one.released) < _BITS:
         return 0
     given, without = (_step_near(one.released - value) for value in (one.given, one.without))
@@ -159,9 +165,9 @@ def _multiples(one: Candidates) -> int:
 
 
 def _possible(one: Candidates, value: Array) -> bool:
-    """Whether there is noise fl(s z), with one s for each deviation, that takes `value` to what was released.
+    """Whether some noise fl(s z), with one s for each deviation, takes `value` to the released numbers.
 
-    Symmetric noise was made of two draws times half of one s: off the diagonal that s may be the largest one, too.
+    Symmetric noise is made of two draws times half of one s: off the diagonal, that s may also be the largest one.
     """
     noise = _added(one.released, value)
     return any(_products(noise, _moved(scale, ulps)) for scale in _scales(one) for ulps in range(-_ULPS, _ULPS + 1))
@@ -172,9 +178,9 @@ def _scales(one: Candidates) -> tuple[Array, Array]:
 
 
 def _added(released: Array, value: Array) -> Array:
-    """The doubles n, (5, q), around released - value, those for which fl(value + n) is what was released; else NaN.
+    """The doubles n, (5, q), around released - value for which fl(value + n) is the released number; NaN for the others.
 
-    The others for which it is lie between these, or else there are so many that two of them are next to each other.
+    Any other such double lies between these, or there are so many that two of them are adjacent.
     """
     near = released - value
     tried = np.stack([_moved(near, ulps) for ulps in range(-2, 3)])
@@ -182,16 +188,17 @@ def _added(released: Array, value: Array) -> Array:
 
 
 def _products(noise: Array, scale: Array) -> bool:
-    """Whether in each column of `noise`, (5, q), there is a fl(scale z) with a double z."""
+    """Whether each column of `noise`, (5, q), has a number fl(scale z) with a double z."""
     draw = noise / scale
     reached = np.zeros(noise.shape, dtype=bool)
+    # The quotient is rounded, so the right draw may be its neighbour.
     for ulps in range(-1, 2):
         reached |= scale * _moved(draw, ulps) == noise
     return bool(reached.any(axis=0).all())
 
 
 def _residues(one: Candidates) -> int:
-    """Which of the candidates, in steps of what was released, leaves noise in coarser ones, if it is just one of them."""
+    """The candidate that, in steps of the release, leaves noise in coarser steps, if only one does."""
     grain = _grain(one.released)
     if grain is None:
         return 0
@@ -202,30 +209,32 @@ def _residues(one: Candidates) -> int:
 
 
 def _whole(values: Array, grain: int) -> list[int]:
-    """Values in whole steps of 2^grain, the nearest ones."""
+    """Values rounded to whole steps of 2^grain."""
     return [int(number) for number in np.rint(np.ldexp(values, -grain)).tolist()]
 
 
 def _coarseness(steps: Sequence[int], value: Sequence[int]) -> int:
-    """The largest t such that 2^t divides all of what noise would have added; beyond 64 there is no noise."""
+    """The largest t such that 2^t divides all noise that this value implies; 64 if that noise is zero."""
     found = 0
     for one, other in zip(steps, value, strict=True):
+        # The lowest bit set in any difference is the coarsest step that divides all of them.
         found |= one - other
     return 64 if found == 0 else min(64, (found & -found).bit_length() - 1)
 
 
 def _grain(values: Array) -> int | None:
-    """The largest g such that all values are multiples of 2^g, None if all are zero."""
+    """The largest g such that all values are multiples of 2^g; None if all are zero."""
     mantissas, exponents = np.frexp(values[values != 0])
     if len(mantissas) == 0:
         return None
+    # Mantissas as whole numbers: their trailing zeros are the grain.
     whole = np.ldexp(mantissas, 53).astype(np.int64)
     lowest = np.log2((whole & -whole).astype(np.float64)).astype(np.int64)
     return int((exponents - 53 + lowest).min())
 
 
 def _moved(values: Array, ulps: int) -> Array:
-    """The doubles that are so many places above, or below."""
+    """The doubles this many places above, or below."""
     for _ in range(abs(ulps)):
         values = np.nextafter(values, math.copysign(math.inf, ulps))
     return values

@@ -1,4 +1,4 @@
-"""Running cases many times, in several processes, and judging them. The confidence is that of all verdicts together."""
+"""Runs cases many times, in several processes, and judges them. The confidence is that of all verdicts together."""
 
 import hashlib
 import os
@@ -22,14 +22,14 @@ from eigenveil.privacy import Budget
 
 __all__ = ["Progress", "audit"]
 
-# A worker comes back at least after so many runs, and so often, so that progress shows and Ctrl-C is heard.
+# A worker returns after at most this many runs, and at least this often, so that progress shows and Ctrl-C is heard.
 _LONGEST, _CHUNKS = 20, 16
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """How far an audit is: runs done and to do, of which case."""
+    """How far an audit is: the runs done and wanted of a case."""
 
     case: str
     done: int
@@ -39,7 +39,7 @@ class Progress:
 @final
 @dataclass(frozen=True, slots=True)
 class _Chunk:
-    """Runs number `first` to `last` of a case, as a worker is told of them."""
+    """Runs number `first` to `last` of a case, as a worker gets them."""
 
     case: str
     budget: Budget
@@ -60,23 +60,24 @@ def audit(
     watch: Callable[[Progress], None] | None = None,
     judged: Callable[[Verdict], None] | None = None,
 ) -> tuple[Verdict, ...]:
-    """Attack each of `cases` and say which claims do not stand.
+    """Attack each of `cases` and say which claims are refuted.
 
-    With `confidence` none of the claims that are true is refuted: each case has its part of what is left. `budget` and `runs`
-    stand in for each case's own. With a `seed` the audit can be repeated; without one canaries and noise are the operating
-    system's, as in real fits. `watch` is told of progress and `judged` of each verdict as it comes.
+    With probability `confidence` no true claim is refuted: the cases share the rest. Each case has its own budget and number of
+    runs, unless `budget` or `runs` replaces them. With a `seed` the audit can be repeated. Without one, canaries and noise come
+    from the operating system, as in real fits. Progress goes to `watch`, each verdict to `judged` as it comes.
 
     >>> from eigenveil.audit import CASES
     >>> verdict, = audit([CASES["curator/covariance"]], runs=40, seed=1, jobs=1)
     >>> verdict.words
     'not refuted'
     """
-    require(len(cases) >= 1, "there must be a case to audit")
+    require(len(cases) >= 1, "name at least one case to audit")
     require(0 < confidence < 1, f"confidence must lie in (0, 1), got {confidence}")
     require(runs is None or runs >= 2, f"runs must be at least 2, got {runs}")
     require(jobs is None or jobs >= 1, f"jobs must be at least 1, got {jobs}")
+    # Bonferroni: each case may refute a true claim with this probability, all together with 1 - confidence.
     level = (1 - confidence) / len(cases)
-    require(len({case.name for case in cases}) == len(cases), "each case can be audited once")
+    require(len({case.name for case in cases}) == len(cases), "name each case once")
     workers = min(jobs or os.cpu_count() or 1, 8)
     with _workers(workers, {case.name: case for case in cases}) as run:
         verdicts = []
@@ -104,6 +105,7 @@ def _audited(
 ) -> Verdict:
     begun = time.perf_counter()
     wanted = runs if runs is not None else (case.quick if quick else case.full)
+    # The theorem is about one run; more would not be used.
     if case.tests == ("one-run",):
         wanted = 1
     chunks = min(wanted, max(_CHUNKS, -(-wanted // _LONGEST)))
@@ -118,20 +120,21 @@ def _audited(
         seconds = time.perf_counter() - begun
         return judge(case, claim, tuple(trials), level=level, confidence=confidence, seconds=seconds)
     except Exception as error:
-        # What broke one case must not take the others' verdicts with it. Tables are made up: an error may say what it says.
+        # An error in one case must not cost the others their verdicts. Tables are synthetic, so the message reveals nobody.
         failed, seconds = f"{type(error).__name__}: {error}", time.perf_counter() - begun
         return Verdict(case.name, case.kind, case.about, case.canary, claim, (), confidence, seconds, failed)
 
 
 @contextmanager
 def _workers(count: int, cases: Mapping[str, Case]) -> Iterator[Run]:
-    """Whoever does the runs: this process, or several others that know the cases by their names."""
+    """A function that does the runs, in this process or in several others, which know the cases by their names."""
     from eigenveil.audit.cases import CASES
 
+    # A case of the caller's own cannot be sent to another process: it is known there by its name only.
     if count == 1 or any(CASES.get(name) is not case for name, case in cases.items()):
         yield lambda chunks: (_run(cases[chunk.case], chunk) for chunk in chunks)
         return
-    # New processes and not copies of this one: threads and locks that were open here would be half there.
+    # Spawn, not fork: threads do not survive a fork, and the locks they held would stay locked.
     pool = ProcessPoolExecutor(count, mp_context=get_context("spawn"), initializer=_begin)
     try:
         yield lambda chunks: pool.map(_run_by_name, chunks)
@@ -140,7 +143,7 @@ def _workers(count: int, cases: Mapping[str, Case]) -> Iterator[Run]:
 
 
 def _begin() -> None:
-    # The process that waits for this one hears Ctrl-C and ends it.
+    # The parent process hears Ctrl-C and ends this one.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     warnings.simplefilter("ignore")
 
@@ -153,15 +156,16 @@ def _run_by_name(chunk: _Chunk) -> tuple[Trial, ...]:
 
 def _run(case: Case, chunk: _Chunk) -> tuple[Trial, ...]:
     with warnings.catch_warnings():
-        # A seed's "not private" and small tables' warnings are about fits that nobody will use.
+        # Warnings of seeded noise and of small tables are about fits that nobody will use.
         warnings.simplefilter("ignore")
         return tuple(_trial(case, chunk, number) for number in range(chunk.first, chunk.last))
 
 
 def _trial(case: Case, chunk: _Chunk, number: int) -> Trial:
-    """One run: its canaries and its noise are its own, and with a seed the same every time and in every order."""
+    """One run. Its canaries and noise are its own; with a seed they are the same every time and in every order."""
     if chunk.seed is None:
         return case.trial(chunk.budget, np.random.default_rng(), None)
+    # By the name and number of the run, so that the result depends neither on the number of workers nor on the order.
     words = hashlib.sha256(f"eigenveil audit {chunk.seed} {case.name} {number}".encode()).digest()
     return case.trial(
         chunk.budget,

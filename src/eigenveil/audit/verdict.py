@@ -1,4 +1,4 @@
-"""`Verdict`: what an audit of one case found, in numbers and in words. "Refuted" or "not refuted", and never "proved"."""
+"""`Verdict`: what an audit of one case found, in numbers and in words: "refuted" or "not refuted", never "proved"."""
 
 import math
 from dataclasses import dataclass
@@ -21,19 +21,19 @@ from eigenveil.linalg import Array
 
 __all__ = ["Finding", "Verdict", "judge"]
 
-# The first runs, of which the threshold is learnt, count for nothing else.
+# The share of runs from which a threshold is learnt. They are not used for the test, or it would be biased.
 _PILOT = 0.2
-# What rounding may move a bound by: an exact tie with the claim is no violation.
+# Rounding may move a bound by this much: an exact tie with the claim is not a violation.
 _ROUNDING = 1e-9
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """One hypothesis and what the runs say of it: the claim's own number, the bound found, and whether that refutes it.
+    """One hypothesis and what the runs say of it: the claimed number, the bound found, and whether that refutes the claim.
 
-    `level` is the chance that a true claim is refuted by this test, and `reach` what the bound would be if every guess had been
-    right: a test that reaches no further than the claim cannot refute it, and more runs are needed.
+    The test refutes a true claim with probability at most `level`. If every guess had been right, the bound would be `reach`. A
+    test that reaches no further than the claim cannot refute it, and needs more runs.
     """
 
     test: Test
@@ -48,7 +48,7 @@ class Finding:
 
     @property
     def refuted(self) -> bool:
-        """Whether the bound is beyond what was claimed."""
+        """Whether the bound exceeds the claim."""
         return self.bound > self.claimed * (1 + _ROUNDING)
 
     def __str__(self) -> str:
@@ -59,7 +59,7 @@ class Finding:
 @final
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What became of one case: every finding, and how long it took. `failed` says why there is none, "" where there are some."""
+    """The result of one case: every finding, and the seconds it took. If there are none, `failed` says why."""
 
     case: str
     kind: Literal["shipped", "specimen"]
@@ -73,17 +73,17 @@ class Verdict:
 
     @property
     def refuted(self) -> bool:
-        """Whether any of its hypotheses is."""
+        """Whether any of its hypotheses is refuted."""
         return any(finding.refuted for finding in self.findings)
 
     @property
     def as_it_should(self) -> bool:
-        """Whether what we ship stands, or what is known to be wrong was found out."""
+        """Whether a shipped case is not refuted, or a specimen is."""
         return not self.failed and self.refuted == (self.kind == "specimen")
 
     @property
     def words(self) -> str:
-        """The verdict, in one word or two."""
+        """The verdict in words."""
         if self.failed:
             return "not audited"
         return "refuted" if self.refuted else "not refuted"
@@ -112,7 +112,7 @@ class Verdict:
                     "hypothesis": finding.hypothesis,
                     "unit": finding.unit,
                     "claimed": finding.claimed,
-                    # Where every guess was right and the noise none, no number is too large.
+                    # The bound is infinite where noise was zero. JSON has no infinity.
                     "bound": finding.bound if math.isfinite(finding.bound) else None,
                     "reach": finding.reach if math.isfinite(finding.reach) else None,
                     "refuted": finding.refuted,
@@ -128,11 +128,11 @@ class Verdict:
 def judge(
     case: Case, claim: Claim, trials: tuple[Trial, ...], *, level: float, confidence: float, seconds: float
 ) -> Verdict:
-    """What `trials` of a case say of its claim. Each test has its part of `level`, the chance to refute a true claim.
+    """What `trials` of a case say of its claim. The tests share `level`, the chance to refute a true claim.
 
-    `confidence` is that of the whole audit, of which this case may be one of many.
+    The `confidence` is that of the whole audit, of which this case may be one of many.
     """
-    require(len(trials) >= 1, f"{case.name}: there must be a run to judge")
+    require(len(trials) >= 1, f"{case.name}: at least one run is needed")
     each = level / len(case.tests)
     findings = tuple(_FINDERS[test](case, claim, trials, each) for test in case.tests)
     return Verdict(case.name, case.kind, case.about, case.canary, claim, findings, confidence, seconds)
@@ -140,10 +140,12 @@ def judge(
 
 def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     threshold, rest = _threshold(case, trials)
+    # One number for each run: canaries of one run may depend on each other.
     rates = np.array([np.mean((trial.scores > threshold) == trial.present) for trial in rest])
     canaries = max(len(trial.scores) for trial in rest)
 
     def least(rates: Array) -> float:
+        # With one canary a rate is a single guess, and the exact binomial bound is tighter than the betting bound.
         if canaries == 1:
             return mu_from_accuracy(rate_at_least(int(rates.sum()), len(rates), level=level))
         return mu_from_accuracy(mean_at_least(rates, level=level))
@@ -163,7 +165,7 @@ def _curve(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
 
 def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     threshold, rest = _threshold(case, trials, delta=claim.delta)
-    # One canary of each run, drawn by its number, because those of one run need not be independent.
+    # One canary of each run, picked by the run's number: those of one run need not be independent.
     picked = [(trial, number % len(trial.scores)) for number, trial in enumerate(rest)]
     alarm = np.array([trial.scores[place] > threshold for trial, place in picked])
     there = np.array([trial.present[place] for trial, place in picked])
@@ -187,9 +189,10 @@ def _rates(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
 
 
 def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
-    # The first run alone, whatever the number of runs: the theorem is about one.
+    # Only the first run, however many there are: the theorem is about one run.
     trial = trials[0]
     canaries = len(trial.scores)
+    # Guess only about the two extreme thirds: the bound allows abstaining, and middling scores tell little.
     order = np.argsort(trial.scores, kind="stable")
     guessed = max(1, canaries // 3)
     right = int((~trial.present[order[:guessed]]).sum() + trial.present[order[-guessed:]].sum())
@@ -209,13 +212,13 @@ def _one_run(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) 
 
 def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) -> Finding:
     releases = _by_release(trials)
-    require(len(releases) >= 1, f"{case.name}: no noise was looked at")
-    # The largest deviation that explains each release, of all of them the least, each at its part of the level.
+    require(len(releases) >= 1, f"{case.name}: no trial reports noise")
+    # For each release the largest deviation that explains it, and of these the smallest. The releases share the level.
     largest, quietest = min(
         ((noise_at_most(float(one @ one), len(one), level=level / len(releases)), one) for one in releases),
         key=lambda found: found[0],
     )
-    # Noise as large as was charged is too small for somebody who moves what is released by more than was charged for.
+    # Noise as large as was charged is too small for a canary that moves the releases by more than was charged.
     moved = max(claim.mu, *(trial.moved for trial in trials))
     return Finding(
         "noise",
@@ -230,7 +233,7 @@ def _noise(case: Case, claim: Claim, trials: tuple[Trial, ...], level: float) ->
 
 
 def _by_release(trials: tuple[Trial, ...]) -> list[Array]:
-    """The noise of each release, of all trials together."""
+    """The noise of each release, from all trials together."""
     found: dict[int, list[Array]] = {}
     for trial in trials:
         ends = np.cumsum(trial.parts or (len(trial.noise),))
@@ -244,18 +247,18 @@ _FINDERS = {"curve": _curve, "rates": _rates, "one-run": _one_run, "noise": _noi
 
 
 def _threshold(case: Case, trials: tuple[Trial, ...], *, delta: float | None = None) -> tuple[float, tuple[Trial, ...]]:
-    """Where a score begins to mean presence, learnt from the first runs where the case does not say; and the runs left."""
+    """The score above which a canary counts as present, learnt from the first runs if the case has none; and the runs left."""
     if case.threshold is not None:
         return case.threshold, trials
     pilot = max(1, math.ceil(_PILOT * len(trials)))
-    require(pilot < len(trials), f"{case.name}: {len(trials)} runs are too few to learn a threshold from")
+    require(pilot < len(trials), f"{case.name}: {len(trials)} runs are too few to learn a threshold; use more --runs")
     scores = np.concatenate([trial.scores for trial in trials[:pilot]])
     present = np.concatenate([trial.present for trial in trials[:pilot]])
     return _best(scores, present, delta), trials[pilot:]
 
 
 def _best(scores: Array, present: NDArray[np.bool_], delta: float | None) -> float:
-    """The threshold with most right guesses or, with a `delta`, with the largest bound on epsilon."""
+    """The threshold with most right guesses or, given `delta`, the largest bound on epsilon."""
     order = np.argsort(scores, kind="stable")
     ordered = scores[order]
     # Alarms above the i-th smallest score, for i from none to all.
@@ -268,7 +271,7 @@ def _best(scores: Array, present: NDArray[np.bool_], delta: float | None) -> flo
     there, away = int(present.sum()), int((~present).sum())
     if there == 0 or away == 0:
         return float(np.median(scores))
-    # Some places will do, if the one that tells the two apart where nothing blurs them is among them.
+    # A grid of places is enough, if it has the one with most right guesses: without noise that one separates the two.
     places = np.unique([*np.linspace(0, len(scores), num=min(64, len(scores) + 1)).astype(int), most])
     bounds = [epsilon_at_least(int(right[i]), there, int(false[i]), away, delta=delta, level=0.1) for i in places]
     return float(between[places[int(np.argmax(bounds))]])

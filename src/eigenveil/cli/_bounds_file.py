@@ -114,8 +114,7 @@ class BoundsFile:
             f"--bounds {self.path} was found in units of a --scale, which a stream does not have",
         )
         found = self.merged(settings, given)
-        center = found["center"] is not None and found["center"] is not False
-        return {**settings, "row_bound": found["row_bound"], "center": center, "origin": found["origin"]}
+        return {**settings, **{name: found[name] for name in ("row_bound", "center", "origin")}}
 
     def require_columns(self, dim: int, columns: Sequence[str] | None) -> None:
         """Refuse a table of other columns than the bounds were found for."""
@@ -178,7 +177,10 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
     scale = None if plain.get("scale") is None else _numbers(plain, "scale", dim)
     center = None if plain.get("center") is None else _numbers(plain, "center", dim)
     around: dict[str, Any] = {"center": None, "origin": None, "mean_bound": None}
-    if center is not None:
+    if center is not None and not plain.get("searched", True):
+        around["center"] = center
+    elif center is not None:
+        # Version 0.1 looked for every center that it wrote.
         around = {"center": "private", "origin": center, "mean_bound": bound}
     return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")
 

@@ -6,6 +6,8 @@ from typing import Any
 import typer
 from typer.core import TyperCommand, TyperGroup
 
+from eigenveil.params.renamed import RENAMED_OPTIONS
+
 __all__ = ["Commands"]
 
 
@@ -23,6 +25,17 @@ class Commands(typer.Typer):
 class _Command(TyperCommand):
     def get_params(self, ctx: Any) -> list[Any]:
         return _plain_flags(super().get_params(ctx))
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        """Refuse an option of version 0.1 with the name it has now."""
+        # Before typer sees it: typer would suggest the nearest spelling, which is another option.
+        known = {name for one in self.params for name in (*one.opts, *one.secondary_opts)}
+        for word in args[: args.index("--")] if "--" in args else args:
+            name = word.partition("=")[0]
+            now = [option for option in RENAMED_OPTIONS.get(name, ()) if option in known]
+            if now and name not in known:
+                ctx.fail(f"No such option: {name}. It is called {now[0]} now.")
+        return super().parse_args(ctx, args)
 
 
 class _Group(TyperGroup):

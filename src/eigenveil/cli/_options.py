@@ -30,7 +30,9 @@ Data: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Output: TypeAlias = Annotated[Path, typer.Option("--output", "-o", help="Where the model goes, a .safetensors file.")]
+Output: TypeAlias = Annotated[
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model goes, a .safetensors file.")
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
 Drop: TypeAlias = Annotated[
     list[str] | None,
@@ -39,7 +41,10 @@ Drop: TypeAlias = Annotated[
 Features: TypeAlias = Annotated[
     int | None,
     typer.Option(
+        "--features",
+        "-d",
         min=1,
+        metavar="D",
         help="The number of columns of an svmlight file, which does not say; without it the largest index in the file "
         "serves, a number from the data.",
         rich_help_panel=_BOUNDS,
@@ -53,11 +58,9 @@ OneBased: TypeAlias = Annotated[
 Seed: TypeAlias = Annotated[
     int | None,
     typer.Option(
+        metavar="INTEGER",
         help="Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only.",
         rich_help_panel=_PRIVACY,
         show_default=False,
     ),
 ]
-
-# These words occur in messages as names of parameters only.
-# Ordinary words, which are names of parameters where a message opens with them or gives them a value.

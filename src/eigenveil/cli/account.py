@@ -34,9 +34,12 @@ def account(
     laplace: Annotated[
         Releases, typer.Option(metavar="SCALE[xN]", help=f"Laplace releases: {_REPEAT}.", show_default=False)
     ] = None,
-    delta: Annotated[float | None, typer.Option(help="At which delta; always needed.", show_default=False)] = None,
+    delta: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="At which delta; always needed.", show_default=False)
+    ] = None,
     epsilon: Annotated[
-        float | None, typer.Option(help="A budget: say what noise it needs instead.", show_default=False)
+        float | None,
+        typer.Option(metavar="NUMBER", help="A budget: say what noise it needs instead.", show_default=False),
     ] = None,
     releases: Annotated[
         int | None, typer.Option(help="With --epsilon: how many equal releases share it.", show_default="1")

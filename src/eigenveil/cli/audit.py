@@ -44,11 +44,16 @@ def audit(
     confidence: Annotated[
         float, typer.Option(help="With this confidence no true claim is refuted, in the whole audit.")
     ] = 0.99,
-    epsilon: Annotated[float | None, typer.Option(help="Audit at this budget.", show_default="each case's own")] = None,
-    delta: Annotated[float | None, typer.Option(help="Audit at this budget.", show_default="each case's own")] = None,
+    epsilon: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Audit at this budget.", show_default="each case's own")
+    ] = None,
+    delta: Annotated[
+        float | None, typer.Option(metavar="NUMBER", help="Audit at this budget.", show_default="each case's own")
+    ] = None,
     runs: Annotated[int | None, typer.Option(help="Runs of each case.", show_default="each case's own")] = None,
     seed: Annotated[
-        int | None, typer.Option(help="Make the audit repeatable.", show_default="noise as in real fits")
+        int | None,
+        typer.Option(metavar="INTEGER", help="Make the audit reproducible.", show_default="noise as in real fits"),
     ] = None,
     jobs: Annotated[int | None, typer.Option(help="Processes.", show_default="as many as cores")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.")] = False,

@@ -50,9 +50,9 @@ class DemoFit:
 
 @errors_as_lines
 def demo(
-    model: Annotated[Path, typer.Option("--output", "-o", help="Where the model of the middle budget goes.")] = Path(
-        "demo-model.safetensors"
-    ),
+    model: Annotated[
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the model of the middle budget goes.")
+    ] = Path("demo-model.safetensors"),
     seed: Seed = None,
 ) -> None:
     """Watch privacy and accuracy trade off on a public dataset.

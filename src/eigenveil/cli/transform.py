@@ -25,7 +25,10 @@ def transform(
     data: Data,
     model: Annotated[Path, typer.Option("--model", "-m", help="A model that `fit` wrote.", show_default=False)],
     scores: Annotated[
-        Path, typer.Option("--output", "-o", help="Where scores go: .csv, .parquet or .npy.", show_default=False)
+        Path,
+        typer.Option(
+            "--output", "-o", metavar="FILE", help="Where scores go: .csv, .parquet or .npy.", show_default=False
+        ),
     ],
     drop: Drop = None,
     force: Force = False,

@@ -1,7 +1,7 @@
-"""Files that are there whole or not at all, what kind a name says they are, and archives: arrays in safetensors with a JSON
-header. No pickle anywhere.
+"""Files that are written whole or not at all, their kinds by the ending of the name, and archives.
 
-Nothing heavy is imported here, so that a wrong name is refused at once.
+An archive is a safetensors file: arrays with a JSON header. There is no pickle anywhere. Nothing heavy is imported here, so
+that a wrong name is refused at once. Models, stream states and recommenders are stored as archives.
 """
 
 import json
@@ -30,11 +30,11 @@ __all__ = [
 Made = TypeVar("Made")
 
 _KEY = "eigenveil"
-# What the header of a recommender's file says: `inspect` asks before it loads a recommender.
+# The format name in the header of a recommender's file: `inspect` checks it before it loads a recommender.
 ITEMS_FORMAT = "eigenveil-items"
 
 SVMLIGHT: Final = (".svm", ".svmlight", ".libsvm")
-# Tables, streams of rows with what each ending stands for, and histories of users.
+# Endings of tables, of streams of rows with the format of each, and of users' histories.
 TABLES: Final = (".csv", ".parquet", ".npy", ".npz", *SVMLIGHT)
 STREAMS: Final = {
     **{".csv": "csv", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow"},
@@ -52,15 +52,15 @@ def ending_of(path: Path, known: Collection[str]) -> str:
     """
     found = next((ending for ending in known if path.name.lower().endswith(ending)), None)
     if found is None:
-        raise ValueError(f"{path} has the ending {path.suffix!r}; known are {', '.join(sorted(known))}")
+        raise ValueError(f"{path} has the unknown ending {path.suffix!r}; use one of {', '.join(sorted(known))}")
     return found
 
 
 @contextmanager
 def whole_file(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path`, readable by its owner only, that takes its name when all went well.
+    """A temporary path beside `path`, readable by its owner only, that is renamed to `path` if all went well.
 
-    A reader never sees half a file, and after an error, an interrupt or a crash the old one is still there.
+    A reader never sees half a file. After an error, an interrupt or a crash the old file is still there.
     """
     require(path.parent.is_dir(), f"the folder {path.parent} does not exist")
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
@@ -68,6 +68,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     temporary = Path(name)
     try:
         yield temporary
+        # On disk before it gets its name: a crash must not leave the new name on an empty file.
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
@@ -77,7 +78,7 @@ def whole_file(path: Path) -> Iterator[Path]:
 
 
 def format_of(path: Path) -> str | None:
-    """What the header of an archive calls it; None where there is no such header to be read."""
+    """The format name in the header of an archive; None where no such header can be read."""
     from safetensors import SafetensorError, safe_open
 
     try:
@@ -90,12 +91,13 @@ def format_of(path: Path) -> str | None:
 @final
 @dataclass(frozen=True, slots=True)
 class ArchiveKind:
-    """One kind of archive: what its header calls it, which version this program writes and reads, and its error."""
+    """One kind of archive: its format name, the version this program writes, the older ones it reads, and its error."""
 
     format: str
     version: int
     words: str
     error: type[EigenveilError]
+    older: tuple[int, ...] = ()
 
     def write(self, path: Path, arrays: Mapping[str, Any], header: Mapping[str, Any], *, readable: bool) -> None:
         """Write the archive whole or not at all; `readable` by others, or by its owner only."""
@@ -108,7 +110,7 @@ class ArchiveKind:
                 temporary.chmod(0o644)
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Arrays and header; this kind's error for a file that is of another kind or version, or damaged. Nothing runs."""
+        """Arrays and header; this kind's error for a file of another kind or version, or a damaged one. No code is executed."""
         from safetensors import SafetensorError, safe_open
 
         if not path.is_file():
@@ -122,7 +124,7 @@ class ArchiveKind:
         return arrays, header
 
     def read_as(self, path: Path, make: Callable[[dict[str, Any], dict[str, Any]], Made]) -> Made:
-        """What `make` makes of arrays and header; this kind's error too where it cannot."""
+        """`make(arrays, header)`; this kind's error if the file cannot be read or `make` fails."""
         arrays, header = self.read(path)
         try:
             return make(arrays, header)
@@ -136,8 +138,8 @@ class ArchiveKind:
             raise self.error(f"{path} is a safetensors file but not {self.words}") from error
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")
-        if header.get("version") != self.version:
+        if header.get("version") not in (self.version, *self.older):
             raise self.error(
-                f"{path} is {self.words} of version {header.get('version')!r}; this program reads version {self.version}"
+                f"{path} is {self.words} of version {header.get('version')!r}; this program only reads version {self.version}"
             )
         return header

@@ -1,10 +1,10 @@
-"""Whose row is it: identifiers of people, checked in one place, whatever they come in.
+"""Identifiers: which person a row belongs to. They are checked in one place, for every kind of table.
 
-The rows that share an identifier count as one person, and the guarantee is for that person. It is only as good as the
-identifiers are. Say a blank stands for m rows of several people, k of them yours. Together they count as one, by the average of
-their rows. If you leave, the average goes from (k x + (m - k) y) / m to y, where x and y are the averages of your rows and of
-the others', and a sum moves by (k / m) |x - y|. Where most blank rows are yours that is nearly 2 B, and B was paid for. So what
-names nobody is refused, and never grouped.
+Rows that share an identifier count as one person, and the guarantee protects that person. So it is only as good as the
+identifiers. Suppose that m rows of several people have a blank identifier, and k of them are yours. Together they count as one
+person, by the average of their rows. Let x and y be the averages of your rows and of the others'. If you leave, the average goes
+from (k x + (m - k) y) / m to y, and a sum moves by (k / m) |x - y|. Where most blank rows are yours that is nearly 2 B, but the
+noise covers only B. So identifiers that name nobody are refused and never grouped.
 """
 
 import math
@@ -18,19 +18,19 @@ from eigenveil.errors import require
 
 __all__ = ["PLACEHOLDERS", "Withheld", "identifiers", "require_ids"]
 
-# What programs write where a value is missing, in lower case: nothing, log files, SAS and Stata, ARFF files, Excel,
-# pandas, SQL dumps, R, NumPy, JavaScript, Python, SQL and JSON; then other ways in which C, Windows, pandas, database tools, Ruby
-# and Lisp write one of them. What a person may have typed ("unknown", 999) is not here: no list of that would be whole.
+# What programs write for a missing value, in lower case. The first list is from log files, SAS and Stata, ARFF files, Excel,
+# pandas, SQL dumps, R, NumPy, JavaScript, Python, SQL and JSON. The second is from C, Windows, pandas, database tools, Ruby and
+# Lisp. Words that a person may have typed ("unknown", 999) are not here, because no list of those would be complete.
 PLACEHOLDERS = frozenset(
     ("", "-", ".", "?", "#n/a", "<na>", "\\n", "n/a", "na", "nan", "nat", "undefined", "none", "null")
 ).union(
     ("-nan", "+nan", "1.#ind", "-1.#ind", "1.#qnan", "-1.#qnan", "#na", "#n/a n/a", "#null!"),
     ("(null)", "<null>", "[null]", "nil"),
 )
-# White space that `str.strip` knows, characters of no width, as a byte-order mark or a joiner, and blanks that count as letters.
+# White space that `str.strip` knows, characters of no width, such as a byte-order mark, and blanks that Unicode calls alphabetic.
 _UNSEEN = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\xad\u061c\u180e\ufeff\u115f\u1160\u2800\u3164\uffa0"
 _UNSEEN += "".join(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070))))
-# Whole numbers from here on have no float64 of their own.
+# Two whole numbers from here on may have the same float64.
 _EXACT = 2.0**53
 _KINDS = (str, bytes, bool, np.bool_, numbers.Integral, numbers.Number)
 _AT_ONCE = 1 << 16
@@ -38,7 +38,7 @@ _AT_ONCE = 1 << 16
 
 @final
 class Withheld:
-    """Stands where identifiers were, in what is shown or copied of a fitted estimator: who is in a table is private.
+    """Replaces the identifiers where a fitted estimator is shown or copied: who is in a table is private.
 
     >>> Withheld()
     <identifiers, not shown>
@@ -51,14 +51,18 @@ class Withheld:
 def identifiers(person: Any, *, what: str = "person") -> Any:
     """One checked identifier per row, an array (n,), from an array, a list, or a column of pandas, polars or Arrow.
 
-    Text, bytes, numbers or dates, all of one kind. Refused are what is missing or masked; NaN and infinity; text that is
-    blank or one of `PLACEHOLDERS`, in capital or small letters; text with white space before or after it; and floats of 2^53
-    or more, of which two whole numbers can be one. **White space is refused and not taken off**: "a" and "a " are one person
-    in most tables and two in some. Taken for two, one person counts twice; taken for one, two people share an average. Either
-    breaks the guarantee, and only who made the table knows. "Ann" and "ann", or "7" and "007", are different people.
+    Identifiers are text, bytes, numbers or dates, all of one kind. These are refused:
+    - missing or masked values, NaN and infinity;
+    - text that is blank or one of `PLACEHOLDERS`, in upper or lower case;
+    - text with white space before or after it;
+    - floats of 2^53 or more, where two whole numbers can be the same float.
 
-    Numbers such as -1, 0 or 999 are people. `what` is the name of the argument or the column, for the error, which shows no
-    identifier and does not tell how many are wrong.
+    **White space is refused, not removed**: "a" and "a " are one person in most tables and two in some. If we treated them as
+    two, one person might count twice. If we treated them as one, two people might share an average. Either breaks the guarantee,
+    and only the author of the table knows. "Ann" and "ann", or "7" and "007", are different people.
+
+    Numbers such as -1, 0 or 999 are people. Errors use `what`, the name of the argument or the column. They show no identifier
+    and do not say how many are wrong.
 
     >>> identifiers(["ann", "bob", "ann"]).tolist()
     ['ann', 'bob', 'ann']
@@ -70,16 +74,16 @@ person, or leave those rows out.
     """
     require(
         not isinstance(person, Withheld),
-        f"{what} stayed with the original: this is a copy of a fit. Give the identifiers anew, with set_params(person=...)",
+        f"this is a copy of a fitted estimator, without {what}. Pass the identifiers again with set_params(person=...)",
     )
-    # Of lists and masked arrays, before numpy makes one type out of several, the text "nan" out of NaN, and drops the mask.
+    # Lists and masked arrays are checked first: numpy makes one type out of several, the text "nan" out of NaN, and drops masks.
     require(not np.ma.is_masked(person), _missing(what, "person"))
     if isinstance(person, list | tuple):
         require_ids(person, what=what)
         _require_one_kind(person, what)
     ids = np.asarray(person)
     if ids.dtype.kind in "SU" and isinstance(person, list | tuple) and any(one[-1:] in ("\0", b"\0") for one in person):
-        # Numpy fills up with zeros, so that "a" and "a\0" would be one person.
+        # numpy pads with zeros, so "a" and "a\0" would become one person.
         ids = np.array(person, dtype=object)
     require(ids.ndim == 1, f"{what} must be a column name or one identifier per row, got shape {ids.shape}")
     if ids.dtype.kind in "fc":
@@ -94,29 +98,29 @@ person, or leave those rows out.
 
 
 def require_ids(values: Iterable[Any], *, what: str, who: str = "person") -> None:
-    """Refuse `values` that name nobody, or do not name one person for sure (see `identifiers`): the one place that decides.
+    """Refuse `values` that name nobody, or may not name exactly one person (see `identifiers`): the one place that decides.
 
     >>> require_ids(["ann", b"bob", -1, 0.5], what="person")
     >>> require_ids(["ann "], what='person column "patient"')
     Traceback (most recent call last):
     ...
-    ValueError: person column "patient" has ids with spaces before or after them. Take these off first: "a" and "a " would \
+    ValueError: person column "patient" has ids with spaces before or after them. Remove these first: "a" and "a " would \
 count as two people.
     """
     for value in values:
         if isinstance(value, tuple):
-            # A clinic and a number in it, say: without one of them it is nobody.
+            # For example a clinic and a number in it: without either of them it names nobody.
             require(len(value) > 0, _missing(what, who))
             require_ids(value, what=what, who=who)
             continue
-        # Bytes that are all zero are what a field of fixed width holds where there is nothing.
+        # A field of fixed width is all zero bytes where there is no identifier.
         value = _text(value.strip(b"\0") and value) if isinstance(value, bytes) else value
         if isinstance(value, str):
             seen = value.strip(_UNSEEN + "\0")
             require(seen.lower() not in PLACEHOLDERS, _missing(what, who))
             require(
                 len(seen) == len(value),
-                f'{what} has ids with spaces before or after them. Take these off first: "a" and "a " would count as two people.',
+                f'{what} has ids with spaces before or after them. Remove these first: "a" and "a " would count as two people.',
             )
             continue
         require(not _is_nothing(value), _missing(what, who))
@@ -125,7 +129,7 @@ count as two people.
 
 
 def _text(value: bytes) -> str | bytes:
-    """Bytes as the text that they are; a digest or a number in bytes, which may well end in what a space is, as it is."""
+    """Bytes decoded as text. A digest or a number in bytes, which may end in the byte of a space, is returned unchanged."""
     try:
         text = value.decode()
     except UnicodeDecodeError:
@@ -140,12 +144,12 @@ def _is_nothing(value: Any) -> bool:
     try:
         return bool(value != value) or (isinstance(value, numbers.Real) and math.isinf(value))
     except (TypeError, ValueError):
-        # Whether pandas' NA is like itself, it does not say.
+        # pandas' NA does not say whether it equals itself.
         return True
 
 
 def _each(ids: Any) -> Iterator[Any]:
-    """The entries of an array as Python has them, without a list of all."""
+    """The entries of an array as Python values, without a list of all of them."""
     for start in range(0, len(ids), _AT_ONCE):
         yield from ids[start : start + _AT_ONCE].tolist()
 
@@ -153,7 +157,7 @@ def _each(ids: Any) -> Iterator[Any]:
 def _require_one_kind(values: Iterable[Any], what: str) -> None:
     """Refuse identifiers of several kinds: 1 and "1", or 1 and 1.0, could be one person or two."""
     kinds = {next((known for known in _KINDS if issubclass(kind, known)), kind) for kind in set(map(type, values))}
-    require(len(kinds) <= 1, f"{what} must hold identifiers of one type, none of them missing")
+    require(len(kinds) <= 1, f"{what} must have identifiers of one type, none of them missing")
 
 
 def _missing(what: str, who: str) -> str:
@@ -164,4 +168,4 @@ def _missing(what: str, who: str) -> str:
 
 
 def _inexact(what: str) -> str:
-    return f"{what} has numbers too large to tell people apart as floats. Give ids as text or as whole numbers."
+    return f"{what} has numbers too large to tell people apart as floats. Pass ids as text or as whole numbers."

@@ -1,8 +1,8 @@
-"""What the core asks of data: `Rows`, a shape and a sequence of blocks, each block read as it is needed.
+"""What the core needs of data: `Rows`, a shape and a sequence of blocks, each read when it is needed.
 
-Every storage (an array, a sparse matrix, an Arrow table, a Parquet file) becomes `Rows` once, at the edge; nothing
-further in knows where rows come from. Blocks are raw rows: who takes them must bound them (`eigenveil.privacy.Domain`).
-`Symmetric` stands in for rows that a site has only the sum of products of.
+Every storage (an array, a sparse matrix, an Arrow table, a Parquet file) becomes `Rows` once, at the edge. The code inside does
+not know where rows come from. Blocks are raw rows: `eigenveil.privacy.Domain` must clip them before anything is computed. A site
+that has only the sum of products of its rows uses `Symmetric` instead.
 """
 
 import numbers
@@ -35,11 +35,11 @@ __all__ = [
     "require_weights",
 ]
 
-# A block of two million numbers is long enough for a product to pay and short enough not to count as a copy of the data.
+# A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000
-# Stored entries of a sparse block: each is handled several times over, with its index.
+# Stored entries of a sparse block: fewer, because each is used several times and has an index.
 _BLOCK_STORED = 500_000
-# A symmetric matrix may differ from its transpose by this much of its largest entry, and have no entry beyond the second.
+# A symmetric matrix may differ from its transpose by the first number times its largest entry. No entry may exceed the second.
 _ROUNDING, _LARGEST = 1e-6, 1e150
 
 
@@ -79,26 +79,26 @@ class Rows(Protocol):
 
     @property
     def sparse(self) -> bool:
-        """Whether blocks are sparse, so that nobody plans on changing zeros."""
+        """Whether blocks are sparse, so that no caller changes zeros."""
         ...
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """The rows in order, at most `size` at a time. Several blocks are held at once: none may reuse another's memory."""
+        """The rows in order, at most `size` at a time. Several blocks are in use at once: none may reuse another's memory."""
         ...
 
 
 Progress: TypeAlias = Callable[[int], None]
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
-# The widest entries, in bytes, that fit in a float64 without a word about it.
+# The widest entries, in bytes, that convert to float64 without a warning.
 _WIDEST = 8
 
 
 def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
-    """`act`, without a word of numpy's about overflow and the like, whatever the caller has asked numpy to do about it.
+    """`act` without numpy's warnings or errors about overflow and the like, whatever the caller's settings are.
 
-    A warning, or an error in its place, would tell of the row that it came from. What is computed does not depend on it: who must
-    not go on with a number that is not finite looks at the number.
+    A warning or an error would reveal something about the row that caused it. Results do not depend on it: code that needs a
+    finite number checks the number.
 
     >>> with np.errstate(over="raise"):
     ...     float(in_silence(np.square)(1e300))
@@ -114,7 +114,7 @@ def in_silence(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
 
 
 def require_real(dtype: Any, name: str) -> None:
-    """Refuse what is not an array of real numbers that float64 can hold, by its type alone, which is public.
+    """Refuse dtypes other than real numbers that fit into float64. It looks at the dtype only, which is public.
 
     >>> require_real(np.dtype(complex), "X")
     Traceback (most recent call last):
@@ -129,7 +129,7 @@ def require_real(dtype: Any, name: str) -> None:
 
 
 def block_size(rows: Rows) -> int:
-    """How many rows a block of these should have: many for sparse rows, few for wide ones.
+    """How many rows a block should have: many for sparse rows, few for wide ones.
 
     >>> block_size(DenseRows(np.zeros((3, 1000))))
     2000
@@ -178,7 +178,7 @@ class DenseRows:
 class SparseRows:
     """Rows in a scipy sparse matrix in CSR form. They stay sparse throughout.
 
-    An entry that is stored in several parts is added up first, in a copy: the length of a row is not to be had from parts.
+    If an entry is stored in several parts, they are added up first, in a copy: clipping needs the norm of the whole row.
 
     >>> SparseRows(sp.csr_array(np.eye(3))).shape
     (3, 3)
@@ -221,7 +221,7 @@ def require_weights(weights: Array) -> None:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WeightedRows:
-    """Rows that count unequally: those of one person share a weight of one between them.
+    """Rows that count unequally: the rows of one person share a weight of one.
 
     `weights`, (n,), are 1 / m for each of the m rows of a person.
 
@@ -242,27 +242,27 @@ class WeightedRows:
 
     @classmethod
     def by_person(cls, rows: Rows, person: Any) -> "WeightedRows":
-        """Weights from an identifier for each row, checked by `eigenveil.data.people.identifiers`: none names nobody."""
+        """Weights from an identifier for each row, checked by `eigenveil.data.people.identifiers`."""
         ids = identifiers(person)
-        require(len(ids) == rows.shape[0], "person must name as many people as there are rows")
+        require(len(ids) == rows.shape[0], "person must have one identifier per row")
         try:
             _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
         except TypeError:
-            raise ValueError("person must hold identifiers of one type that can be sorted") from None
+            raise ValueError("person must have identifiers of one type that can be sorted") from None
         return cls(rows, 1.0 / counts[index].astype(np.float64))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As the rows behind."""
+        """That of the inner rows."""
         return self.inner.shape
 
     @property
     def sparse(self) -> bool:
-        """As the rows behind."""
+        """That of the inner rows."""
         return self.inner.sparse
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """The blocks of the rows behind, weighted."""
+        """The blocks of the inner rows, weighted."""
         start = 0
         for block in self.inner.blocks(size):
             yield Block(block.values, self.weights[start : start + len(block)])
@@ -270,7 +270,7 @@ class WeightedRows:
 
 
 def counts_people(rows: Any) -> bool:
-    """Whether these rows, or the ones behind them, are weighted so that a person counts once.
+    """Whether these rows, or the rows inside them, are weighted so that a person counts once.
 
     >>> counts_people(WatchedRows(WeightedRows(DenseRows(np.zeros((1, 1))), np.ones(1)), print))
     True
@@ -285,24 +285,23 @@ def counts_people(rows: Any) -> bool:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Symmetric:
-    """A site's own symmetric matrix A, (d, d), in place of a table: what its people add up to (PPM's A^(i)).
+    """A site's own symmetric matrix A, (d, d), in place of a table: the sum over its people (PPM's A^(i)).
 
-    PCA is of the sum over sites, so A is in the units of a Gram matrix: not divided by `people`, how many it is of. Rows
-    that should lie around a public point are to be moved there before they are multiplied. A may have negative eigenvalues;
-    the sum over sites should have none that are large, or "leading" means one thing to one method and another to the next.
+    PCA is of the sum over sites, so A is in the units of a Gram matrix and not divided by `people`, the number of people in it.
+    To center rows on a public point, subtract it before multiplying them. A may have negative eigenvalues. The sum over sites
+    should have no large ones, because methods differ in what they call "leading" then.
 
-    **Privacy rests on what the holder vouches for**: that a person is in A as a positive semi-definite P with
-    trace P <= B^2, where B is the `row_bound`. One row x with ||x|| <= B is (P = x x^T), and so is an average of such
-    matrices over a person's rows. Add/remove changes A by P and `people` by one, zero-out changes A by P alone, and
-    replace-one puts another such Q in the place of P. In a sum people cannot be told apart, so nobody here can check this or
-    see to it: a table's longer rows are scaled down, a matrix is taken as it is. With a public `scale` s it must
-    hold for P_ij / (s_i s_j).
+    **Privacy rests on what the site vouches for**: a person is in A as a positive semi-definite P with trace P <= B^2, where B is
+    the `row_bound`. This holds for one row x with ||x|| <= B (P = x x^T), and for an average of such matrices over a person's
+    rows. Add/remove changes A by P and `people` by one. Zero-out changes A by P only. Replace-one puts another such Q in the
+    place of P. People cannot be told apart in a sum, so this program can neither check nor enforce the bound. Rows of a table
+    are clipped, but a matrix is used as it is. With a public `scale` s the bound must hold for P_ij / (s_i s_j).
 
-    Proof that the bounds of `eigenveil.privacy.sensitivity` hold as they are. With eigenvalues p_i >= 0 of P,
+    Proof that the bounds of `eigenveil.privacy.sensitivity` hold unchanged. With eigenvalues p_i >= 0 of P,
     ||P||_F^2 = sum p_i^2 <= (sum p_i)^2 = (trace P)^2 <= B^4. As <P, Q> = ||P^(1/2) Q^(1/2)||_F^2 >= 0,
     ||Q - P||_F^2 <= ||P||_F^2 + ||Q||_F^2 <= 2 B^4. For C = P or Q - P and any basis Z, ||C Z||_F <= ||C||_F ||Z||_2.
-    Traces of persons lie in [0, B^2], so two of them differ by at most B^2. Nothing is asked of A itself; what is kept of
-    it, (A + A^T) / 2, changes just as A does.
+    Traces of persons lie in [0, B^2], so two of them differ by at most B^2. Nothing is required of A itself. The part we use,
+    (A + A^T) / 2, changes just as A does.
 
     >>> Symmetric(np.array([[2.0, 1.0], [1.0, 3.0]]), people=4).shape
     (4, 2)
@@ -314,14 +313,14 @@ class Symmetric:
     def __post_init__(self) -> None:
         people: Any = self.people
         whole = not isinstance(people, bool) and isinstance(people, numbers.Integral) and int(people) >= 0
-        # Not what was given instead: the number of people may be private.
-        require(whole, "people must be a whole number of at least 0: how many people the matrix is of")
+        # The error does not show the value: the number of people may be private.
+        require(whole, "people must be a whole number of at least 0: the number of people in the matrix")
         object.__setattr__(self, "people", int(people))
         object.__setattr__(self, "matrix", _symmetric(self.matrix))
 
     @property
     def shape(self) -> tuple[int, int]:
-        """People, as the rows that it stands in for, and columns."""
+        """The number of people, in place of rows, and of columns."""
         return self.people, len(self.matrix)
 
     @property
@@ -330,16 +329,16 @@ class Symmetric:
         return False
 
     def blocks(self, size: int) -> NoReturn:
-        """None: always a `ValueError`."""
+        """Always a `ValueError`: there are no rows."""
         raise ValueError("a Symmetric is a sum over people and has no rows to read")
 
     def __repr__(self) -> str:
-        # Neither the matrix nor the number of people need be public.
+        # Not shown: the matrix is private, and the number of people may be.
         return f"Symmetric(dim={len(self.matrix)})"
 
 
 def _symmetric(matrix: Any) -> Array:
-    """A read-only copy of a real, finite matrix, exactly symmetric, if that was so up to rounding. No error shows an entry."""
+    """A read-only, exactly symmetric copy of a real, finite matrix that is symmetric up to rounding. No error shows an entry."""
     require(
         not sp.issparse(matrix) and not isinstance(matrix, np.ma.MaskedArray),
         f"matrix must be a plain array with every entry in it, got {type(matrix).__name__}",
@@ -349,7 +348,7 @@ def _symmetric(matrix: Any) -> Array:
     require(given.shape[0] == given.shape[1] > 0, f"matrix must be square, got shape {given.shape}")
     require_real(given.dtype, "matrix")
     values = given.astype(np.float64)
-    # NaN is no smaller than anything.
+    # NaN fails this comparison too.
     require(bool((np.abs(values) <= _LARGEST).all()), f"matrix must be finite, with no entry beyond {_LARGEST:g}")
     apart = float(np.abs(values - values.T).max())
     require(
@@ -364,7 +363,7 @@ def _symmetric(matrix: Any) -> Array:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class WatchedRows:
-    """Rows that tell `seen` how many were just read: for a progress display beside the data, never for a log.
+    """Rows that report to `seen` how many were just read: for a progress display where the data is, never for a log.
 
     >>> counts = []
     >>> list(WatchedRows(DenseRows(np.zeros((3, 1))), counts.append).blocks(2)) and counts
@@ -376,16 +375,16 @@ class WatchedRows:
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As the rows behind."""
+        """That of the inner rows."""
         return self.inner.shape
 
     @property
     def sparse(self) -> bool:
-        """As the rows behind."""
+        """That of the inner rows."""
         return self.inner.sparse
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """The blocks of the rows behind."""
+        """The blocks of the inner rows."""
         for block in self.inner.blocks(size):
             yield block
             self.seen(len(block))
@@ -394,26 +393,26 @@ class WatchedRows:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CheckedRows:
-    """Rows that come in blocks from elsewhere, each checked to be finite real numbers as it passes.
+    """Rows from a class outside this program; each block is checked to be finite real numbers when it is read.
 
-    What others make of `Rows` need not keep to the letter of it: sparse blocks are brought into canonical form, since the length
-    of a row is not to be had from entries in parts, and blocks of too many rows are cut.
+    Other implementations of `Rows` may differ in details. Sparse blocks are put into canonical form, because a norm cannot be
+    computed from entries stored in parts. Blocks with too many rows are split.
     """
 
     inner: Rows
 
     @property
     def shape(self) -> tuple[int, int]:
-        """As the rows behind."""
+        """That of the inner rows."""
         return self.inner.shape
 
     @property
     def sparse(self) -> bool:
-        """As the rows behind."""
+        """That of the inner rows."""
         return self.inner.sparse
 
     def blocks(self, size: int) -> Iterator[Block]:
-        """The blocks of the rows behind, or a `ValueError` at the first with anything but finite real numbers."""
+        """The blocks of the inner rows, or a `ValueError` at the first with anything but finite real numbers."""
         for block in self.inner.blocks(size):
             _require_finite(block)
             if block.sparse:

@@ -1,7 +1,7 @@
 """Streams of rows: arrays, iterators, files larger than memory and pipes, all as batches that are read once, in order.
 
-A csv stream is parsed as lines arrive, so that a slow sensor is followed row by row. Missing values become NaN: whoever
-takes the rows decides whether gaps are allowed. Errors name files, columns and places, never a value.
+A csv stream is parsed as lines arrive, so that a slow sensor is followed row by row. Missing values become NaN, and the caller
+decides whether they are allowed. Errors name files, columns and places, never a value.
 """
 
 import csv
@@ -32,17 +32,17 @@ StreamFormat = Literal["csv", "arrow", "parquet", "npy", "npz", "svm"]
 STREAM_FORMATS: tuple[StreamFormat, ...] = ("csv", "arrow", "parquet", "npy", "npz", "svm")
 _PIPES = ("csv", "arrow")
 _BOM = b"\xef\xbb\xbf"
-# Rows at a time, fewer where they are wide.
+# Rows at a time; fewer where rows are wide.
 _BATCH, _BATCH_NUMBERS = 4096, 1 << 20
 _BYTES = 1 << 20
-# A header or a row longer than this is not one.
+# A longer line is not a header or a row: the file is not csv.
 _LONGEST_LINE = 1 << 24
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Batches of rows, each (b, d), dense or CSR, to be read once; and the names of the columns where there are any."""
+    """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any."""
 
     batches: Iterator[Any]
     columns: tuple[str, ...] | None
@@ -57,7 +57,7 @@ def open_source(
     features: int | None = None,
     one_based: bool = False,
 ) -> Source:
-    """Rows of a path, by the ending of its name or as `kind`, or of an open binary file such as a pipe.
+    """Rows from a path, by the ending of its name or as `kind`, or from an open binary file such as a pipe.
 
     csv and Arrow streams may come through a pipe; the other kinds need a file. `header=False` says that a csv starts
     with its first row. Columns in `drop` are left out. `features` and `one_based` are for svmlight, as in `read_table`.
@@ -84,7 +84,7 @@ def open_source(
             file.close()
             raise
         return Source(_and_close(opened.batches, file), opened.columns)
-    require(not piped, f"{found} cannot be read from a pipe; give a file, or csv or arrow through the pipe")
+    require(not piped, f"{found} cannot be read from a pipe; use a file, or send csv or arrow through the pipe")
     if found == "parquet":
         return _parquet_source(path, drop)
     require(not drop, f"{found} has no named columns to drop")
@@ -94,7 +94,7 @@ def open_source(
 
 
 def _and_close(batches: Iterator[Any], file: Any) -> Iterator[Any]:
-    """The batches of a file that was opened here, closed when they end or are given up."""
+    """The batches of a file that was opened here; it is closed when they end or the caller stops."""
     with file:
         yield from batches
 
@@ -104,11 +104,11 @@ def _batch(columns: int) -> int:
 
 
 def _kind_of(path: Path, *, piped: bool) -> StreamFormat:
-    require(not piped, f"say what comes through the pipe: the format must be {' or '.join(_PIPES)}")
+    require(not piped, f"the format of a pipe must be given: {' or '.join(_PIPES)}")
     try:
         return cast(StreamFormat, STREAMS[ending_of(path, STREAMS)])
     except ValueError as error:
-        raise ValueError(f"{error}, or say which format it has") from None
+        raise ValueError(f"{error}, or give its format") from None
 
 
 def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> Source:
@@ -126,8 +126,8 @@ def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> 
     if header:
         require(
             could_be_names(fields),
-            f"{path} seems to have no header line: its first line holds numbers, and names are written to the model. Add a "
-            "line of names, or say that it has none: --no-header on the command line, header=False in open_source",
+            f"{path} seems to have no header line: its first line has numbers, and column names are written to the model. Add a "
+            "line of names, or use --no-header on the command line, header=False in open_source",
         )
         names = fields
     else:
@@ -161,7 +161,7 @@ def _csv_batches(
                 middle = chunk.find(b"\n") + 1
             if not 0 < middle < len(chunk):
                 raise
-            # One line is bad. Those before it are not, and are given out first.
+            # One line is bad. Split the chunk, so that the good lines before it are yielded first.
             waiting.extendleft((chunk[middle:], chunk[:middle]))
             continue
         seen += table.num_rows
@@ -170,7 +170,7 @@ def _csv_batches(
 
 
 def _whole_lines(file: Any, path: Path) -> Iterator[bytes]:
-    """Whatever whole lines have arrived, as soon as any have; a last line without an end is taken when the file ends."""
+    """Complete lines as soon as they arrive; a last line without a line end is yielded when the file ends."""
     # `read1` and raw reads return what is there; a plain read would wait for a full buffer.
     read = getattr(file, "read1", None) or file.read
     held = b""
@@ -178,7 +178,7 @@ def _whole_lines(file: Any, path: Path) -> Iterator[bytes]:
         chunk = read(_BYTES)
         require(
             isinstance(chunk, bytes),
-            f"{path} must be opened for reading bytes, and so that reading waits for them: it gave {type(chunk).__name__}",
+            f"{path} must be opened in binary mode, and reads must block until bytes arrive: a read gave {type(chunk).__name__}",
         )
         if not chunk:
             break
@@ -218,7 +218,7 @@ def _arrow_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -
 
 
 def _arrow_reader(pa: Any, file: Any) -> Any:
-    """A stream of record batches, from the streaming format or, where the file can be sought in, the file format."""
+    """A stream of record batches, from the streaming format or, where the file is seekable, the file format."""
     seekable = bool(getattr(file, "seekable", lambda: False)())
     if seekable and file.read(6) == b"ARROW1":
         file.seek(0)
@@ -264,7 +264,7 @@ def _kept(names: Sequence[str], drop: Sequence[str], path: Path) -> tuple[str, .
 
 @contextmanager
 def _reading(path: Path, place: str) -> Iterator[None]:
-    """Round what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    """Convert errors of pyarrow into a `ValueError` without the cause, whose message quotes the data."""
     import pyarrow as pa
 
     try:

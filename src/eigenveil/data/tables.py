@@ -1,8 +1,7 @@
-"""Tables and files as `Rows`: numpy, scipy sparse, pandas, polars and pyarrow in memory; csv, parquet,
-npy, npz and svmlight on disk.
+"""Tables and files as `Rows`: numpy, scipy sparse, pandas, polars and pyarrow in memory; csv, parquet, npy, npz and svmlight.
 
-Nothing is unpickled. Parquet is streamed and npy is mapped, so neither has to fit in memory. Errors name columns and files,
-which are public, and never show a value.
+Nothing is unpickled. Parquet is streamed and npy is memory-mapped, so neither has to fit in memory. Errors name columns and
+files, which are public, and never show a value.
 """
 
 import re
@@ -36,7 +35,7 @@ __all__ = [
     "require_numbers",
 ]
 
-# What pandas calls an index without a name when it writes one to Parquet: row numbers, not a feature.
+# The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
 PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _NAMES_AT_ONCE = 1 << 16
 
@@ -44,16 +43,17 @@ _NAMES_AT_ONCE = 1 << 16
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows ready to be read, and the names of their columns where there are any."""
+    """Rows ready to be read, their column names, if there are any, and the number of columns in the file."""
 
     rows: Rows
     columns: tuple[str, ...] | None = None
+    available: int | None = None
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowRows:
-    """Rows of a pyarrow table, turned into numbers a block at a time. Nulls are refused like NaN.
+    """Rows of a pyarrow table, converted to numbers a block at a time. Nulls are refused like NaN.
 
     >>> import pyarrow as pa
     >>> [block.values.tolist() for block in ArrowRows(pa.table({"a": [1, 2], "b": [0.5, 1.5]})).blocks(9)]
@@ -84,7 +84,7 @@ class ArrowRows:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ParquetRows:
-    """Rows of a Parquet file, read anew for every pass, a batch at a time: the file may be larger than memory."""
+    """Rows of a Parquet file, read again for every pass, a batch at a time: the file may be larger than memory."""
 
     path: Path
     columns: tuple[str, ...]
@@ -112,7 +112,7 @@ class ParquetRows:
 
 
 def is_arrow_like(data: Any) -> bool:
-    """Whether `data` is a pyarrow table or record batch, or a polars frame, which become Arrow without a copy.
+    """Whether `data` is a pyarrow table or record batch, or a polars frame, all of which become Arrow without a copy.
 
     >>> is_arrow_like(np.zeros(2))
     False
@@ -125,7 +125,7 @@ def is_arrow_like(data: Any) -> bool:
 
 
 def as_arrow(data: Any) -> Any:
-    """The pyarrow table or record batch that an Arrow-like table is or becomes."""
+    """An Arrow-like table as a pyarrow table or record batch."""
     import pyarrow as pa
 
     return data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
@@ -161,22 +161,23 @@ def read_table(
     kind: str | None = None,
     columns: Sequence[str] | None = None,
 ) -> Table:
-    """Read a file by the ending of its name, or as of `kind`, such as ".npy", without the columns in `drop`.
+    """Read a file by the ending of its name, or as `kind`, such as ".npy", without the columns in `drop`.
 
-    csv has a header line; parquet is streamed; npy is one two-dimensional array, mapped; npz is a scipy sparse matrix, or one
-    two-dimensional array (called X if there are several); svm is svmlight / libsvm text.
+    A csv file has a header line. Parquet is streamed. An npy file is one two-dimensional array, memory-mapped. An npz file is a
+    scipy sparse matrix, or one two-dimensional array (called X if there are several). An svm file is svmlight / libsvm text.
 
-    `person` names the column of a csv or parquet file that says whose row it is; the column itself is then left out.
-    `features` is the number of columns of svmlight text, which does not say: without it the largest index in the file serves,
-    a number from the data. Its columns count from zero unless `one_based`; a file that counts from one then has an empty
-    first column, which changes no component, where a guess from the rows would let one row move everybody's columns.
-    `columns` names those to read, in this order, where a file has names; one without names must have as many.
+    The column `person` of a csv or parquet file says which person a row belongs to; it is not part of the rows.
+    The number of columns of svmlight text is `features`, because the file does not say. Without it, the largest index in the file
+    decides, a number from the data. Its columns count from zero unless `one_based`. Read that way, a file that counts from one
+    has an empty first column, which changes no component. A guess from the rows would let one row shift everybody's columns.
+    If the file has names, `columns` lists those to read, in this order. A file without names must have as many columns.
     """
     path = Path(path)
     require(path.is_file(), f"{path} does not exist or is not a file")
     ending = ending_of(path, TABLES) if kind is None else kind
     require(
-        features is None or ending in SVMLIGHT, f"features is for svmlight text; {path} says how many columns it has"
+        features is None or ending in SVMLIGHT,
+        f"features is for svmlight text; leave it out for {path}, which says how many columns it has",
     )
     if ending in {".csv", ".parquet"}:
         return _read_columns(path, ending, person, drop, columns)
@@ -189,7 +190,7 @@ def read_table(
     try:
         return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
     except Exception as error:
-        # A damaged file makes numpy, zipfile, zlib and tokenize raise almost anything.
+        # For a damaged file, numpy, zipfile, zlib and tokenize raise almost any error.
         raise ValueError(f"{path} cannot be read as {ending[1:]}: {error}") from error
 
 
@@ -203,11 +204,11 @@ def _read_columns(
     with _reading(path):
         table = pc.read_csv(path, convert_options=as_written(person)) if ending == ".csv" else None
         schema = table.schema if table is not None else pq.read_schema(path)
-    # A csv without a header would lend its first row, a person's, to the names, which every model file shows.
+    # Without a header, the first row, a person's data, would become the column names, which every model file shows.
     require(
         table is None or could_be_names(schema.names),
-        f"{path} seems to have no header line: its first line holds numbers. "
-        "Add a line with the names of the columns, because names are written to the model",
+        f"{path} seems to have no header line: its first line has numbers. "
+        "Add a line with the column names, because names are written to the model",
     )
     require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
     named = [*drop, *([person] if person is not None else [])]
@@ -224,12 +225,14 @@ def _read_columns(
         with _reading(path):
             whole = table if table is not None else pq.read_table(path, columns=[person])
         rows = WeightedRows.by_person(rows, person_ids(whole, person))
-    return Table(rows, columns)
+    return Table(rows, columns, len(schema.names))
 
 
 def as_written(person: str | None) -> Any:
-    """How to read a csv whose column `person` says whose row it is: as text. Whether "7" and "007" are one person must not
-    depend on whether everybody else's identifier looks like a number."""
+    """Options that read the column `person` of a csv as text.
+
+    Whether "7" and "007" are one person must not depend on whether everybody else's identifier looks like a number.
+    """
     import pyarrow as pa
     import pyarrow.csv as pc
 
@@ -238,7 +241,7 @@ def as_written(person: str | None) -> Any:
 
 @contextmanager
 def _reading(path: Path) -> Iterator[None]:
-    """Round what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    """Convert errors of pyarrow into a `ValueError` without the cause, whose message quotes the data."""
     import pyarrow as pa
 
     try:
@@ -250,7 +253,7 @@ def _reading(path: Path) -> Iterator[None]:
 def person_ids(table: Any, person: str) -> Any:
     """The people in column `person` of an Arrow-like or pandas table as whole numbers from 0, (n,), one per row.
 
-    What names nobody is refused, as `eigenveil.data.people.identifiers` says.
+    Identifiers that name nobody are refused, as in `eigenveil.data.people.identifiers`.
 
     >>> import pyarrow as pa
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
@@ -265,7 +268,7 @@ def person_ids(table: Any, person: str) -> Any:
         whole = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column)
         whole = whole.combine_chunks() if isinstance(whole, pa.ChunkedArray) else whole
         if isinstance(whole, pa.DictionaryArray):
-            # A dictionary may list one person twice, or a missing value; only its values tell.
+            # A dictionary may list one person twice, or a missing value, so the decoded values count.
             whole = whole.dictionary_decode()
         if isinstance(whole, pa.ExtensionArray):
             whole = whole.storage
@@ -275,7 +278,7 @@ def person_ids(table: Any, person: str) -> Any:
             return np.unique(numbers, return_inverse=True)[1]
         codes = whole.dictionary_encode()
     except pa.ArrowException:
-        raise ValueError(f"{what} must hold values of one type") from None
+        raise ValueError(f"{what} must have values of one type") from None
     names = codes.dictionary
     if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
         for start in range(0, len(names), _NAMES_AT_ONCE):
@@ -284,7 +287,7 @@ def person_ids(table: Any, person: str) -> Any:
 
 
 def require_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a table that lacks a `wanted` column, or has two of one name."""
+    """Refuse a table that lacks a `wanted` column, or has two columns of the same name."""
     missing = [name for name in wanted if name not in names]
     require(not missing, f"{path} has no column {listed(map(repr, missing))}; it has {listed(names)}")
     twice = sorted(name for name, count in Counter(names).items() if count > 1)
@@ -299,12 +302,12 @@ def require_numbers(schema: Any) -> None:
     bad = [f"{field.name} ({field.type})" for field in schema if not any(test(field.type) for test in good)]
     require(
         not bad,
-        f"columns must hold numbers; these do not: {listed(bad)}; leave them out or code them as numbers",
+        f"columns must hold numbers; these do not: {listed(bad)}. Leave them out or encode them as numbers",
     )
 
 
 def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
-    """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN where there may be `gaps`."""
+    """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN if `gaps` are allowed."""
     import pyarrow as pa
 
     out = np.empty((piece.num_rows, piece.num_columns))
@@ -312,7 +315,7 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
         require(gaps or column.null_count == 0, f"column {name!r} has missing values; fill or drop them first")
         plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
         if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
-            # Rounded like any other whole number too large for a double: a refusal would quote it.
+            # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
             plain = plain.cast(pa.float64(), safe=False)
         out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
     return out
@@ -320,20 +323,20 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
 
 def _read_npy(path: Path) -> Rows:
     array = np.load(path, mmap_mode="r", allow_pickle=False)
-    require(isinstance(array, np.ndarray), "it is an npz archive of arrays")
+    require(isinstance(array, np.ndarray), "it is an npz archive, not an npy array")
     return _dense(array)
 
 
 def _read_npz(path: Path) -> Rows:
     loaded = np.load(path, allow_pickle=False)
-    require(not isinstance(loaded, np.ndarray), "it is a single npy array")
+    require(not isinstance(loaded, np.ndarray), "it is a single npy array, not an npz archive")
     with loaded as archive:
         names = sorted(archive.files)
-        require(len(names) > 0, "it holds no array")
+        require(len(names) > 0, "it contains no array")
         if {"format", "shape"} <= set(names):
             return _read_sparse(path)
         name = "X" if "X" in names else names[0]
-        require(name == "X" or len(names) == 1, f"it holds several arrays and none is called X: {', '.join(names)}")
+        require(name == "X" or len(names) == 1, f"it contains several arrays and none is called X: {', '.join(names)}")
         return _dense(archive[name])
 
 
@@ -341,16 +344,16 @@ def _read_sparse(path: Path) -> Rows:
     try:
         matrix = sp.csr_array(sp.load_npz(path))
     except (KeyError, TypeError, IndexError, NotImplementedError) as error:
-        raise ValueError("it looks like a scipy sparse matrix and is not a whole one") from error
-    # The file is not trusted: compiled code would follow an index that points out of the matrix.
+        raise ValueError("it looks like a scipy sparse matrix but is incomplete") from error
+    # The file is not trusted: compiled code would follow an index that points outside the matrix.
     matrix.check_format(full_check=True)
     require_real(matrix.dtype, "it")
     return SparseRows(matrix)
 
 
 def _dense(array: Any) -> Rows:
-    require(isinstance(array, np.ndarray), "what it holds is not an array")
-    require(array.ndim == 2, f"it must hold a two-dimensional array, got {array.ndim} dimensions")
+    require(isinstance(array, np.ndarray), "its content is not an array")
+    require(array.ndim == 2, f"it must contain a two-dimensional array, got {array.ndim} dimensions")
     require_real(array.dtype, "it")
     return DenseRows(array)
 
@@ -361,19 +364,19 @@ def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows
     try:
         matrix, _ = load_svmlight_file(str(path), n_features=features, zero_based=not one_based)
     except (ValueError, IndexError, OverflowError):
-        # The reader's own words quote indices and values.
+        # The reader's own message quotes indices and values.
         fitting = "" if features is None else f" with {features} columns"
         raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(one_based)}") from None
     return SparseRows(sp.csr_array(matrix))
 
 
 def first_line(error: Exception) -> str:
-    """The first line of a library's message, cut before it quotes the data."""
+    """The first line of a library's message, truncated before it quotes the data."""
     return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
 
 
 def could_be_names(names: Sequence[str]) -> bool:
-    """Whether the numbers among the names, if any, count up from 0, from 1 or from a year, as names do and data seldom."""
+    """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
     found = [number for number in map(_number, names) if number is not None]
     if len(found) < 2:
         return True

@@ -1,4 +1,7 @@
-"""Numbers in, numbers out: kernels, subspaces, merges and the ways to compare two of them. Knows nothing of privacy."""
+"""Numbers in, numbers out: factorisations, subspaces and how to merge and compare them, exact products, graphs.
+
+Everything above calls it. It knows nothing of privacy and may import `errors` only.
+"""
 
 from eigenveil.linalg.compare import (
     align_procrustes,

@@ -1,4 +1,4 @@
-"""How close two subspaces are, and how to round one basis towards another.
+"""How close two subspaces are, and how to align one basis with another.
 
 Bases are only defined up to signs and rotations, so closeness is measured by projectors and angles, never by columns.
 """
@@ -20,8 +20,8 @@ __all__ = [
 def sines(left: Array, right: Array) -> Array:
     """Sines of the principal angles between the spans of two orthonormal bases, (d, j) and (d, k), largest first.
 
-    The smaller span is measured against the larger one. Through the residual, not the cosine, so that
-    angles of 1e-10 are seen as such (Björck and Golub 1973).
+    The smaller span is measured against the larger one. Sines come from the residual, not from the cosine, so that angles of
+    1e-10 are resolved (Björck and Golub 1973).
 
     >>> axes = np.eye(3)
     >>> sines(axes[:, :1], axes[:, 1:2]).tolist()
@@ -43,7 +43,7 @@ def captured_variance(gram: Array, basis: Array) -> float:
 
 
 def projection_distance(left: Array, right: Array) -> float:
-    """Frobenius distance of the two projectors, || L L^T - R R^T ||_F, from angles: never a (d, d) matrix.
+    """Frobenius distance of the two projectors, || L L^T - R R^T ||_F, computed from angles without a (d, d) matrix.
 
     >>> round(projection_distance(np.eye(3)[:, :1], np.eye(3)[:, 1:2]) ** 2, 12)
     2.0
@@ -53,7 +53,7 @@ def projection_distance(left: Array, right: Array) -> float:
 
 
 def first_overlap(left: Array, right: Array) -> float:
-    """q_A = |<v1, v1'>|, the FPCA papers' utility: the size of the inner product of the two first columns.
+    """q_A = |<v1, v1'>|, the FPCA papers' utility: the absolute inner product of the two first columns.
 
     >>> first_overlap(np.eye(2), -np.eye(2))
     1.0
@@ -64,17 +64,17 @@ def first_overlap(left: Array, right: Array) -> float:
 def align_procrustes(basis: Array, target: Array) -> Array:
     """`basis`, (d, k), times the rotation that brings it closest to `target`, (d, k): orthogonal Procrustes.
 
-    >>> turned = align_procrustes(np.eye(3)[:, [1, 0]], np.eye(3)[:, :2])
-    >>> np.allclose(turned, np.eye(3)[:, :2])
+    >>> aligned = align_procrustes(np.eye(3)[:, [1, 0]], np.eye(3)[:, :2])
+    >>> np.allclose(aligned, np.eye(3)[:, :2])
     True
     """
     left, _, right = np.linalg.svd(basis.T @ target)
-    turned: Array = basis @ (left @ right)
-    return turned
+    aligned: Array = basis @ (left @ right)
+    return aligned
 
 
 def align_signs(basis: Array, target: Array) -> Array:
-    """`basis`, (d, k), with each column turned to a non-negative inner product with that of `target`, (d, k).
+    """`basis`, (d, k), with signs chosen so that each column has a non-negative inner product with that of `target`, (d, k).
 
     >>> align_signs(-np.eye(2), np.eye(2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]

@@ -1,7 +1,7 @@
-"""Arithmetic that rounds once, at the end: products of whole matrices, and sums of products of floats, as double-doubles.
+"""Arithmetic that rounds once, at the end: products of integer matrices, and sums of products of floats as double-doubles.
 
-Whole numbers are exact in float64 up to 2^53, in whatever order they are added. Longer ones are split into limbs whose
-products stay below that; what is put together in the end is a pair of floats (hi, lo) with 106 bits (Dekker 1971).
+Whole numbers are exact in float64 up to 2^53, in whatever order they are added. Larger ones are split into limbs whose products
+stay below that. The result is a pair of floats (hi, lo) with 106 bits (Dekker 1971). The exact sums in `privacy.sums` call this.
 """
 
 import math
@@ -29,9 +29,9 @@ __all__ = [
 Integers = NDArray[np.int64]
 # hi + lo, with |lo| at most half a unit in the last place of hi.
 DoubleDouble = tuple[Array, Array]
-# Cuts a float64 into two halves of 26 bits (Veltkamp 1968).
+# Splits a float64 into two halves of 26 bits (Veltkamp 1968).
 _HALVES = 134217729.0
-# Whole numbers up to here are float64 without loss.
+# Whole numbers of up to this many bits are float64 without loss.
 _EXACT_BITS = 53
 
 
@@ -47,7 +47,7 @@ def two_sum(a: Array, b: Array) -> DoubleDouble:
 
 
 def two_product(a: Array, b: Array) -> DoubleDouble:
-    """a * b without loss, entry by entry, unless it overflows or vanishes (Dekker 1971)."""
+    """a * b without loss, entry by entry, unless it overflows or underflows (Dekker 1971)."""
     product = a * b
     (a_hi, a_lo), (b_hi, b_lo) = _halves(a), _halves(b)
     return product, ((a_hi * b_hi - product) + a_hi * b_lo + a_lo * b_hi) + a_lo * b_lo
@@ -71,7 +71,7 @@ def joined(high: Integers, low: Integers, *, bits: int) -> DoubleDouble:
 
 
 def minus_outer(value: DoubleDouble, left: DoubleDouble, right: Array) -> DoubleDouble:
-    """value - left right^T, (m, n), of a pair left, (m,), and floats right, (n,): off by less than 2^-98 of the largest term.
+    """value - left right^T, (m, n), for a pair left, (m,), and floats right, (n,): off by less than 2^-98 of the largest term.
 
     >>> one = (np.ones((1, 1)), np.zeros((1, 1)))
     >>> float(sum(minus_outer(one, (np.array([2.0]), np.zeros(1)), np.array([3.0])))[0, 0])
@@ -82,8 +82,9 @@ def minus_outer(value: DoubleDouble, left: DoubleDouble, right: Array) -> Double
 
 
 def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
-    """value - left right^T, (m, n), of floats left, (m,), and a pair right, (n,), rounded to float64: `minus_outer`, transposed,
-    for the last step, in half the time.
+    """value - left right^T, (m, n), for floats left, (m,), and a pair right, (n,), rounded to float64.
+
+    This is `minus_outer` transposed, for the last step of a computation, in half the time.
 
     >>> one = (np.ones((1, 1)), np.zeros((1, 1)))
     >>> float(less_outer(one, np.array([3.0]), (np.array([2.0]), np.zeros(1)))[0, 0])
@@ -99,7 +100,7 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
 
 
 def exact_product(left: Integers, right: Integers) -> Array:
-    """left @ right for whole matrices, (m, k) and (k, n), of up to 62 bits each: the float64 nearest to it, but for 2^-98.
+    """left @ right for integer matrices, (m, k) and (k, n), of up to 62 bits each: the nearest float64, up to 2^-98.
 
     >>> exact_product(np.array([[2**40, 1]]), np.array([[2**40], [1]])).tolist() == [[float(2**80 + 1)]]
     True
@@ -109,11 +110,11 @@ def exact_product(left: Integers, right: Integers) -> Array:
 
 
 def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
-    """The same product, from the limbs of the left matrix: a constant needs to be split only once."""
+    """The same product from the limbs of the left matrix. A constant is then split only once."""
     terms = right.shape[0]
     rights, width = limbs_of(right, terms=terms), _width(terms)
     hi = lo = np.zeros((lefts[0].shape[0], right.shape[1]))
-    # From the smallest to the largest, so that little is lost before the large ones come.
+    # From the smallest to the largest, so that little is lost before the large ones are added.
     for place in range(len(lefts) + len(rights) - 1):
         for i in range(max(0, place - len(rights) + 1), min(place + 1, len(lefts))):
             product = lefts[i] @ rights[place - i]
@@ -122,15 +123,15 @@ def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
 
 
 def limbs_of(matrix: Integers, *, terms: int) -> tuple[Array, ...]:
-    """Whole matrices, lowest first, that add up to `matrix` when moved by their width each.
+    """Integer matrices, lowest first, that add up to `matrix` when each is shifted by the width of a limb.
 
-    They are so short that products of limbs, `terms` of them, add up below 2^53: numpy multiplies them without any rounding.
+    They are so short that `terms` products of two limbs add up below 2^53. BLAS multiplies those without rounding.
     """
     width = _width(terms)
     rest, found = matrix, list[Array]()
     half = np.int64(1) << (width - 1)
     while True:
-        # Signed limbs, so that small negative numbers have one limb, too.
+        # Signed limbs, so that small negative numbers have one limb too.
         low = ((rest + half) & ((1 << width) - 1)) - half
         found.append(low.astype(np.float64))
         rest = (rest - low) >> width

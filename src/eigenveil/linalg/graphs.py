@@ -1,7 +1,7 @@
-"""`Graph`: who talks to whom, or who shares noise with whom, when there is no hub. Undirected, simple, of named peers.
+"""`Graph`: which peers exchange messages, or share noise, when there is no hub. Undirected, simple, of named peers.
 
-All of it is public, and every answer depends on the graph alone: two peers that were told the same names and edges find the
-same tree, the same way from one to another and the same order.
+All of it is public, and every answer depends on the graph alone. Two peers with the same names and edges find the same tree, the
+same shortest paths and the same order.
 """
 
 import math
@@ -20,16 +20,16 @@ from eigenveil.linalg.graph_cuts import separator
 
 __all__ = ["Graph", "SpanningTree"]
 
-# So many swaps of two edges are tried for each edge before a circulant counts as a random graph, within a limit.
+# Swaps of two edges that are tried for each edge, and in total, before a circulant counts as a random graph.
 _SWAPS, _MOST_SWAPS = 10, 50_000
-# So many random graphs are looked at before the circulant itself is taken, which needs no luck.
+# Random graphs that are tried before the circulant itself is used, which always works.
 _TRIES = 8
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SpanningTree:
-    """A tree over a graph's edges: who is `above` each peer but the root, who is `below` each peer, and how deep it is.
+    """A tree over a graph's edges: the peer `above` each peer but the root, the peers `below` each, and the depth.
 
     >>> tree = Graph.named("path", "abc").spanning_tree()
     >>> tree.root, tree.above["c"], tree.below["b"], tree.depth
@@ -47,7 +47,7 @@ class SpanningTree:
 class Graph:
     """An undirected, simple graph of named peers: no edge twice, none from a peer to itself.
 
-    Both ends of an edge, and the list of edges, are in the order of `names`; `Graph.of` sees to that.
+    Both ends of an edge, and the list of edges, are in the order of `names`; `Graph.of` sorts them.
 
     >>> graph = Graph.of(["ann", "bob", "cy"], [("cy", "bob"), ("ann", "bob")])
     >>> graph.edges, graph.neighbours("bob"), graph.degree("cy")
@@ -65,20 +65,20 @@ class Graph:
         before = (-1, -1)
         for edge in self.edges:
             here = _placed(edge, place)
-            # Messages are made only when they are needed: a complete graph has half a million edges.
+            # Error texts are made only when they are needed: a complete graph has half a million edges.
             if here == before:
-                raise ValueError(f"the edge {edge} is there twice")
+                raise ValueError(f"the edge {edge} is listed twice")
             if here < before or here[0] > here[1]:
                 raise ValueError(f"edges must be in the order of names, each once, got {edge}; Graph.of sorts them")
             before = here
             near[edge[0]].append(edge[1])
             near[edge[1]].append(edge[0])
-        # Edges are sorted, so what comes before a name is gathered in order, and then what comes after it.
+        # Edges are sorted, so each name collects its earlier neighbours in order, and then its later ones.
         object.__setattr__(self, "_near", {name: tuple(others) for name, others in near.items()})
 
     @classmethod
     def of(cls, names: Sequence[str], edges: Iterable[tuple[str, str]]) -> "Graph":
-        """The graph with these edges, in any order; an edge that is given twice, or both ways, is one.
+        """The graph with these edges, in any order; an edge that is given twice, or in both directions, is one edge.
 
         >>> Graph.of("abc", [("c", "a"), ("a", "c")]).edges
         (('a', 'c'),)
@@ -98,10 +98,10 @@ class Graph:
     def named(cls, kind: str, names: Sequence[str], *, seed: int = 0) -> "Graph":
         """A "ring", "path", "grid", "star" (around the first), "complete" or "random-regular:4" graph of these names.
 
-        A grid is as square as it can be, and its last row may be short. The number after the colon is how many neighbours each
-        peer has; the graph follows from the public `seed`, and no fewer than that many removals can take it apart, so that
-        noise on it stands against one colluder less than that. Peers agree on its edges and not on the seed: another version
-        of numpy may draw another graph.
+        A grid is as square as it can be, and its last row may be short. The number after the colon is each peer's number of
+        neighbours, k. The graph follows from the public `seed`. Removing fewer than k peers cannot disconnect it, so noise on it
+        protects against k - 1 colluders. Peers agree on its edges and not on the seed: another version of numpy may draw another
+        graph.
 
         >>> len(Graph.named("ring", "abcd").edges), Graph.named("grid", "abcdef").neighbours("b")
         (4, ('a', 'c', 'e'))
@@ -114,16 +114,17 @@ class Graph:
         if kind.startswith("random-regular:"):
             return _random_regular(names, kind.removeprefix("random-regular:"), seed)
         require(
-            kind in _KINDS, f"kind must be one of {', '.join(_KINDS)} or random-regular: and a degree, got {kind!r}"
+            kind in _KINDS,
+            f"kind must be one of {', '.join(_KINDS)} or random-regular:K for K neighbours, got {kind!r}",
         )
         return cls._of_places(names, _KINDS[kind](len(names)))
 
     @classmethod
     def read(cls, path: str | Path, names: Sequence[str] | None = None) -> "Graph":
-        """The graph of an edge list: a line for each edge, two names between them a comma, a tab or blanks.
+        """The graph of an edge list: one edge per line, two names separated by a comma, a tab or blanks.
 
-        What follows a # is a comment. With `names` given, those in the file must be among them, or be their numbers, counted
-        from 0; without, they are in the order in which the file names them.
+        Text after a # is a comment. With `names`, the file may use those names or their numbers, counted from 0. Without, names
+        are in the order in which they first appear in the file.
 
         >>> import tempfile
         >>> with tempfile.TemporaryDirectory() as folder:
@@ -132,7 +133,7 @@ class Graph:
         (('ann', 'bob'), ('ann', 'cy'))
         """
         path = Path(path)
-        # A name that is a number stands for itself.
+        # A name that looks like a number is a name first.
         known = None
         if names is not None:
             known = {str(i): name for i, name in enumerate(names)} | {name: name for name in names}
@@ -147,11 +148,11 @@ class Graph:
                 edges.append(ends)
         if names is None:
             names = tuple(dict.fromkeys(name for edge in edges for name in edge))
-            require(len(names) > 0, f"{path} has no edge in it, and so names nobody")
+            require(len(names) > 0, f"{path} contains no edge: write two names on each line")
         return cls.of(names, edges)
 
     def neighbours(self, name: str) -> tuple[str, ...]:
-        """Who shares an edge with `name`, in the order of names."""
+        """The peers that share an edge with `name`, in the order of names."""
         require(name in self._near, f"{name!r} is not in this graph")
         return self._near[name]
 
@@ -160,7 +161,7 @@ class Graph:
         return len(self.neighbours(name))
 
     def without(self, gone: Iterable[str]) -> "Graph":
-        """What is left when these peers leave, and their edges with them.
+        """The graph without these peers and their edges.
 
         >>> Graph.named("ring", "abcd").without("b").edges
         (('a', 'd'), ('c', 'd'))
@@ -172,7 +173,7 @@ class Graph:
         return Graph(names, tuple(edge for edge in self.edges if edge[0] not in left and edge[1] not in left))
 
     def components(self) -> tuple[tuple[str, ...], ...]:
-        """The groups between which there is no way: the largest first, among equals whoever is named first.
+        """The connected components: the largest first, and among equals the one with the first name.
 
         >>> Graph.named("star", "abcd").without("a").components()
         (('b',), ('c',), ('d',))
@@ -188,7 +189,7 @@ class Graph:
 
     @property
     def connected(self) -> bool:
-        """Whether there is a way between any two.
+        """Whether there is a path between any two peers.
 
         >>> Graph.of("abc", [("a", "b")]).connected
         False
@@ -196,7 +197,7 @@ class Graph:
         return len(self.distances(self.names[0])) == len(self.names)
 
     def distances(self, source: str) -> dict[str, int]:
-        """How many edges away from `source` everybody is who can be reached.
+        """The distance from `source`, in edges, of every peer that can be reached.
 
         >>> Graph.named("ring", "abcde").distances("a")
         {'a': 0, 'b': 1, 'e': 1, 'c': 2, 'd': 2}
@@ -212,7 +213,7 @@ class Graph:
 
     @property
     def diameter(self) -> int:
-        """How far apart the two are who are furthest apart.
+        """The largest distance between two peers.
 
         >>> Graph.named("ring", "abcdefg").diameter
         3
@@ -220,7 +221,7 @@ class Graph:
         return max(self._eccentricities())
 
     def next_hop(self, source: str, target: str) -> str:
-        """The neighbour of `source` to whom to give what is for `target`: the first on a shortest way.
+        """The neighbour of `source` that forwards messages to `target`: the first on a shortest path.
 
         >>> Graph.named("ring", "abcde").next_hop("a", "d")
         'e'
@@ -228,11 +229,11 @@ class Graph:
         require(source != target, f"source and target must differ, got {source!r} for both")
         away = self.distances(target)
         self.neighbours(source)
-        require(source in away, f"there is no way from {source!r} to {target!r}")
+        require(source in away, f"there is no path from {source!r} to {target!r}")
         return next(name for name in self._near[source] if away[name] == away[source] - 1)
 
     def spanning_tree(self) -> SpanningTree:
-        """The tree of shortest ways from a center: of the peers whose furthest is nearest, the one named first.
+        """The tree of shortest paths from a center: the first-named peer whose largest distance to another is smallest.
 
         >>> Graph.named("grid", "abcdefghi").spanning_tree().below["e"]
         ('b', 'd', 'f', 'h')
@@ -272,13 +273,15 @@ class Graph:
         return matrix
 
     def cut(self, size: int) -> tuple[str, ...] | None:
-        """At most `size` names without whom the others are in separate groups, or are only one; None if there are none.
+        """At most `size` names whose removal disconnects the others, or leaves only one; None if there are no such names.
 
-        So the graph is (size + 1)-connected exactly when this is None. Even (1975): let k = size + 1. If any two of v_1..v_k
-        are adjacent or joined by k ways with nobody in common, and each later v_j has k ways to k different ones among
-        v_1..v_{j-1}, with only v_j in common, there is no such cut. Proof: let X, of fewer than k, leave A and B with no edge
-        between. The first k are not all in X, nor on both sides, by the first property; say they are in A and X. The first
-        v_j in B has k separate ways to A and X, and each goes through another member of X: they are too many.
+        So the graph is (size + 1)-connected exactly when this is None. Even (1975): let k = size + 1. There is no such cut if
+        two conditions hold. (1) Any two of v_1..v_k are adjacent or joined by k vertex-disjoint paths. (2) Each later v_j has k
+        paths to k different vertices among v_1..v_{j-1}, with only v_j in common.
+
+        Proof. Suppose that removing X, of fewer than k vertices, leaves A and B with no edge between them. The first k vertices
+        are not all in X, and by (1) not on both sides. Say they are in A and X. The first v_j in B has k disjoint paths to A and
+        X. Each goes through a different member of X, but X has fewer than k.
 
         >>> Graph.named("ring", "abcdef").cut(1) is None, Graph.named("ring", "abcdef").cut(2)
         (True, ('b', 'f'))
@@ -289,23 +292,26 @@ class Graph:
         if not self.connected:
             return ()
         for name in self.names:
-            # Whoever has few neighbours is alone without them.
+            # A peer with few neighbours is cut off by removing them.
             if len(self._near[name]) <= size:
                 return self._near[name]
         if size <= 1 and all(len(others) == 2 for others in self._near.values()):
-            # One ring, which the search below would go around for everybody.
+            # A single ring: the search below would walk around it once for every peer.
             return None
         place = {name: i for i, name in enumerate(self.names)}
-        # In the order of distance everybody but the first has a neighbour among those before.
+        # In the order of distance every peer but the first has a neighbour among those before it.
         order = [place[name] for name in self.distances(self.names[0])]
         near = [[place[other] for other in self._near[name]] for name in self.names]
         found = separator(near, order, size + 1)
         return None if found is None else tuple(self.names[i] for i in sorted(found))
 
     def _eccentricities(self) -> list[int]:
-        """For each name, in order, how far away the furthest is: balls grow by one edge at a time, as sets of bits."""
+        """For each name, in order, the largest distance to another: balls grow by one edge at a time, as sets of bits."""
         groups = self.components()
-        require(len(groups) == 1, f"the graph is in {len(groups)} separate groups; one of them has {groups[-1][0]!r}")
+        require(
+            len(groups) == 1,
+            f"the graph must be connected; it has {len(groups)} groups, one of them with {groups[-1][0]!r}",
+        )
         place = {name: i for i, name in enumerate(self.names)}
         near = [[place[other] for other in self._near[name]] for name in self.names]
         balls = [1 << i for i in range(len(near))]
@@ -326,24 +332,24 @@ def _require_names(names: tuple[str, ...]) -> None:
     seen: set[str] = set()
     for name in names:
         require(isinstance(name, str) and name != "", f"names must be text and not empty, got {name!r}")
-        require(name not in seen, f"equal names: {name!r} is there twice")
+        require(name not in seen, f"names must differ: {name!r} is listed twice")
         seen.add(name)
 
 
 def _placed(edge: tuple[str, str], place: Mapping[str, int]) -> tuple[int, int]:
-    """The places of an edge's two ends among the names."""
+    """The positions of an edge's two ends among the names."""
     if len(edge) != 2:
         raise ValueError(f"an edge must have two ends, got {edge}")
     one, other = edge
     if one not in place or other not in place:
         raise ValueError(f"the edge {edge} has an end that is not among the names: {other if one in place else one!r}")
     if one == other:
-        raise ValueError(f"the edge {edge} leads from a peer to itself")
+        raise ValueError(f"the edge {edge} connects a peer to itself")
     return place[one], place[other]
 
 
 def _ends(line: str, where: str, known: Mapping[str, str] | None) -> tuple[str, str] | None:
-    """The two names on a line of an edge list, or None if there is nothing on it; `known` says what each word stands for."""
+    """The two names on a line of an edge list, or None for an empty line; `known` maps each word to a name."""
     text = line.partition("#")[0].strip()
     if not text:
         return None
@@ -378,10 +384,10 @@ _KINDS: dict[str, Callable[[int], list[tuple[int, int]]]] = {
 
 
 def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Graph:
-    """A circulant with its names shuffled and its edges swapped at random: degrees stay as they are.
+    """A circulant with its names shuffled and its edges swapped at random, which keeps degrees.
 
-    The circulant is that of Harary (1962), which no fewer than `degree` removals take apart. What random swaps make of it is
-    nearly always as good; if none of a few tries is, the shuffled circulant is taken. So this always ends.
+    The circulant is that of Harary (1962): removing fewer than `degree` peers does not disconnect it. Random swaps nearly always
+    keep that. If none of a few tries does, the shuffled circulant is used. So this always ends.
     """
     m = len(names)
     require(
@@ -413,17 +419,17 @@ def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Grap
 
 
 def _swapped(edges: list[tuple[int, int]], rng: np.random.Generator) -> list[tuple[int, int]]:
-    """The same degrees, other edges: a-b and c-d become a-d and c-b, wherever these are two edges that are not there yet."""
+    """Other edges of the same degrees: a-b and c-d become a-d and c-b, where neither of these is an edge yet."""
     edges = list(edges)
     there = {frozenset(edge) for edge in edges}
     count = min(_SWAPS * len(edges), _MOST_SWAPS)
-    for first, second, round_ in zip(
+    for first, second, keep in zip(
         rng.integers(max(len(edges), 1), size=count).tolist(),
         rng.integers(max(len(edges), 1), size=count).tolist(),
         rng.integers(2, size=count).tolist(),
         strict=True,
     ):
-        (a, b), (c, d) = edges[first], edges[second] if round_ else edges[second][::-1]
+        (a, b), (c, d) = edges[first], edges[second] if keep else edges[second][::-1]
         one, other = frozenset((a, d)), frozenset((c, b))
         if len({a, b, c, d}) == 4 and one not in there and other not in there:
             there -= {frozenset((a, b)), frozenset((c, d))}

@@ -1,7 +1,7 @@
 """The one numeric kernel: factorisations with one sign convention, and thread control in one place.
 
-numpy and scipy each carry a BLAS with a thread pool of its own, and the two fight when they alternate in a loop.
-So loops use numpy only; scipy's partial eigensolver is called once, at the end of a large problem.
+numpy and scipy each have a BLAS with its own thread pool, and the two pools slow each other down when they alternate in a loop.
+So loops use numpy only. scipy's partial eigensolver is called once, at the end of a large problem.
 """
 
 import sys
@@ -24,6 +24,7 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
+    "one_ahead",
     "orthonormal",
     "shared_work",
     "side_by_side",
@@ -36,12 +37,13 @@ __all__ = [
 Array = NDArray[np.float64]
 
 _Item = TypeVar("_Item")
+_Made = TypeVar("_Made")
 _Worker = TypeVar("_Worker")
 _Given = ParamSpec("_Given")
 
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
-# Below this one the memory of a full eigendecomposition does not matter either.
+# Below this dimension the memory of a full eigendecomposition does not matter either.
 _TINY = 64
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
@@ -50,14 +52,14 @@ _SLICE = 4096
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
-# Where a first pass leaves no more than this, the columns have a condition below 1e5; if their diagonal is also this many times
-# above a floor, none of their directions is below it.
+# If a first pass leaves an error of at most the first number, the columns have a condition below 1e5. If their diagonal is also
+# this many times above a floor, no direction of them is below the floor.
 _PLENTY_ORTHONORMAL, _PLENTY = 1e-6, 1e6
 
 
 @cache
 def _pools(scipy_too: bool) -> Any:
-    """The BLAS libraries that are loaded now: looked for once with numpy's alone, and once more when scipy's is there."""
+    """The BLAS libraries that are loaded now: looked up once with numpy's only, and once more when scipy's is loaded."""
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()
@@ -67,8 +69,8 @@ def _pools(scipy_too: bool) -> Any:
 def blas_threads(count: int) -> Iterator[None]:
     """Let every BLAS call inside the block use at most `count` threads.
 
-    The limit is one for the whole process. Where blocks overlap, in several threads, the smallest holds, and the last one to end
-    puts back what there was before the first.
+    The limit applies to the whole process. Where blocks overlap, in several threads, the smallest limit holds. The last block to
+    end restores the number of threads from before the first.
 
     >>> with blas_threads(1):
     ...     float(np.ones((2, 2)).sum())
@@ -83,7 +85,7 @@ def blas_threads(count: int) -> Iterator[None]:
 
 @final
 class _Limits:
-    """The limits on BLAS threads that hold now, one for each block under way. Changes in place."""
+    """The limits on BLAS threads that hold now, one for each open block. Changes in place."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -112,10 +114,10 @@ _LIMITS = _Limits()
 
 
 def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
-    """Hand item j to worker j mod len(workers), the workers side by side in threads.
+    """Give item j to worker j mod len(workers); the workers run in parallel threads.
 
-    Which worker gets which item depends on their order alone, never on timing, so sums that the workers keep are
-    the same to the last bit on every run. BLAS threads are shared out between the workers.
+    Which worker gets which item depends on their order alone, never on timing. So the workers' sums are the same to the last bit
+    on every run. BLAS threads are divided between the workers.
     """
     if len(workers) == 1:
         for item in items:
@@ -124,10 +126,10 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
     threads = (cpu_count() or 1) // len(workers)
     with ExitStack() as stack:
         stack.enter_context(blas_threads(threads))
-        # One thread per worker, so that each takes its items in order; a slow one does not hold up the others at once.
+        # One thread per worker, so that each takes its items in order and a slow one does not stop the others at once.
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
         waiting: deque[Future[None]] = deque()
-        take = _as_asked_here(take)
+        take = _with_errstate(take)
         for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
             waiting.append(pool.submit(take, worker, item))
             if len(waiting) > _AHEAD * len(workers):
@@ -137,9 +139,9 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
 
 
 def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: int = 2) -> None:
-    """Call `act` for each item, in up to `most` threads: for items whose results are kept apart, so that no order matters.
+    """Call `act` for each item, in up to `most` threads: for items with separate results, whose order does not matter.
 
-    BLAS keeps its threads: this is for what numpy and scipy do without it, and without Python's lock.
+    BLAS keeps its threads: this is for work that numpy and scipy do without BLAS and without Python's lock.
 
     >>> squares = np.zeros(3)
     >>> side_by_side(range(3), lambda place: squares.__setitem__(place, place**2))
@@ -152,26 +154,44 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
             act(item)
         return
     with ThreadPoolExecutor(threads) as pool:
-        # Reading all answers raises what was raised there.
-        deque(pool.map(_as_asked_here(act), items), maxlen=0)
+        # Reading all results raises any error from a thread.
+        deque(pool.map(_with_errstate(act), items), maxlen=0)
 
 
-def _as_asked_here(act: Callable[_Given, None]) -> Callable[_Given, None]:
-    """`act` for other threads: what this thread has asked numpy to do about overflow and the like holds in them, too."""
-    asked: Any = np.geterr()
+def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
+    """`make(item)` for each item, in order: another thread makes the next one while the caller uses the last.
 
-    def alike(*given: _Given.args, **more: _Given.kwargs) -> None:
-        with np.errstate(**asked):
-            act(*given, **more)
+    >>> list(one_ahead([1, 2, 3], lambda item: item**2))
+    [1, 4, 9]
+    """
+    if len(items) <= 1:
+        yield from map(make, items)
+        return
+    with ThreadPoolExecutor(1) as pool:
+        make = _with_errstate(make)
+        ahead = pool.submit(make, items[0])
+        for item in items[1:]:
+            made, ahead = ahead, pool.submit(make, item)
+            yield made.result()
+        yield ahead.result()
+
+
+def _with_errstate(act: Callable[_Given, _Made]) -> Callable[_Given, _Made]:
+    """`act` for other threads, with this thread's numpy settings for overflow and other floating-point errors."""
+    settings: Any = np.geterr()
+
+    def alike(*given: _Given.args, **more: _Given.kwargs) -> _Made:
+        with np.errstate(**settings):
+            return act(*given, **more)
 
     return alike
 
 
 def orthonormal(matrix: Array) -> Array:
-    """The orthonormal basis Q, (d, p), with `matrix` = Q R, R upper triangular and nowhere negative on its diagonal; p <= d.
+    """The orthonormal basis Q, (d, p), with `matrix` = Q R, R upper triangular with a non-negative diagonal; p <= d.
 
-    Cholesky QR twice (Yamamoto et al. 2015) on the usual tall, well conditioned matrix; Householder QR otherwise. Both find the
-    same basis, where columns are independent: holders of matrices that differ by little have bases that do.
+    Cholesky QR twice (Yamamoto et al. 2015) for the usual tall, well conditioned matrix; Householder QR otherwise. Where columns
+    are independent, both give the same basis. So parties whose matrices differ by little get bases that differ by little.
 
     >>> basis = orthonormal(np.array([[3.0, 1.0], [0.0, 2.0], [0.0, 0.0]]))
     >>> np.allclose(basis.T @ basis, np.eye(2))
@@ -192,7 +212,7 @@ def _tall(matrix: Array, room: int) -> bool:
 
 
 def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARLY_ORTHONORMAL) -> Array | None:
-    """An orthonormal basis of the columns, (d, p), or None where they are too close to dependent, or to `least` in size."""
+    """An orthonormal basis of the columns, (d, p), or None where they are nearly dependent, or not above `least` in size."""
     gram = _gram(matrix)
     if gram is None:
         return None
@@ -205,7 +225,7 @@ def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARL
         return None
     basis: Array = matrix @ np.linalg.inv(lower).T
     gram = basis.T @ basis
-    # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only what is nearly right.
+    # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only a basis that is nearly right.
     off = np.linalg.norm(gram - np.eye(len(gram)))
     if off > gap:
         return None
@@ -213,41 +233,42 @@ def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARL
         return basis
     repair = np.linalg.inv(np.linalg.cholesky(gram)).T
     for start in range(0, len(basis), _SLICE):
-        # In place, a slice at a time, so that one tall array is all this takes.
+        # In place, a slice at a time, so that this needs only one tall array.
         basis[start : start + _SLICE] = basis[start : start + _SLICE] @ repair
     return basis
 
 
 def _gram(matrix: Array) -> Array | None:
-    """`matrix`.T @ `matrix`, or None where squares overflow, vanish or are not numbers: one pass tells all of it."""
+    """`matrix`.T @ `matrix`, or None where squares overflow, underflow or are NaN; the trace shows all three."""
     with np.errstate(over="ignore", invalid="ignore"):
         gram: Array = matrix.T @ matrix
     largest = float(np.trace(gram))
     return gram if 1e-200 < largest < 1e200 else None
 
 
-def complement(matrix: Array, basis: Array) -> Array:
+def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> Array:
     """An orthonormal basis, (d, q), of the part of the span of `matrix`, (d, p), outside that of `basis`, (d, k).
 
-    Directions in which less than 1e-10 of the matrix is left are rounding noise: they point anywhere, also back into
-    `basis`, and are dropped. The rest is orthogonalised against `basis` a second time where it leans.
+    A caller that has already computed basis.T @ matrix passes it as `within`.
+    Directions in which less than 1e-10 of the matrix is left are rounding noise. They may point anywhere, also back into
+    `basis`, and are dropped. The rest is orthogonalised against `basis` a second time where it is not orthogonal enough.
 
     >>> np.abs(complement(np.eye(3)[:, :2], np.eye(3)[:, :1])).ravel().tolist()
     [0.0, 1.0, 0.0]
     """
     room = len(basis) - basis.shape[1]
     floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
-    residual: Array = basis @ (basis.T @ matrix)
+    residual: Array = basis @ (basis.T @ matrix if within is None else within)
     np.subtract(matrix, residual, out=residual)
     fresh = (
         _cholesky_qr_twice(residual, least=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL) if _tall(residual, room) else None
     )
     if fresh is None:
         frame = orthonormal(residual)
-        round_, sizes, _ = np.linalg.svd(frame.T @ residual)
-        fresh = frame @ round_[:, sizes > floor][:, :room]
+        rotation, sizes, _ = np.linalg.svd(frame.T @ residual)
+        fresh = frame @ rotation[:, sizes > floor][:, :room]
         del frame
-    # Tall arrays are dropped as soon as they are used: this runs where memory is short.
+    # Tall arrays are freed as soon as they are used, because this runs where memory is short.
     del residual
     lean = basis.T @ fresh
     if np.abs(lean).max(initial=0.0) < 1e-13:
@@ -257,7 +278,7 @@ def complement(matrix: Array, basis: Array) -> Array:
 
 
 def signed(vectors: Array) -> Array:
-    """The columns of `vectors`, (d, k), each turned so that its entry of largest size is positive.
+    """The columns of `vectors`, (d, k), with signs chosen so that the entry of largest size in each is positive.
 
     >>> signed(np.array([[0.6], [-0.8]])).ravel().tolist()
     [-0.6, 0.8]
@@ -265,18 +286,18 @@ def signed(vectors: Array) -> Array:
     if vectors.size == 0:
         return vectors
     lowest, highest = vectors.min(axis=0), vectors.max(axis=0)
-    turned = -lowest > highest
+    flipped = -lowest > highest
     for column in np.flatnonzero(-lowest == highest):
         # Of two entries of the same size the first one counts.
-        turned[column] = vectors[np.abs(vectors[:, column]).argmax(), column] < 0
-    return vectors * np.where(turned, -1.0, 1.0)
+        flipped[column] = vectors[np.abs(vectors[:, column]).argmax(), column] < 0
+    return vectors * np.where(flipped, -1.0, 1.0)
 
 
 def top_eigen(symmetric: Array, *, rank: int, overwrite: bool = False) -> tuple[Array, Array]:
     """The `rank` largest eigenvalues, (rank,), largest first, and their signed eigenvectors, (d, rank).
 
-    Only one triangle of `symmetric`, (d, d), is read. A large matrix with rank well below d is reduced in place of a copy by
-    scipy's partial solver; `symmetric` itself is not changed, unless `overwrite` says that nobody needs it, which saves the copy.
+    Only one triangle of `symmetric`, (d, d), is read. For a large matrix and a rank well below d, scipy's partial solver works on
+    a copy. With `overwrite` it destroys `symmetric` instead, which saves the copy.
 
     >>> values, vectors = top_eigen(np.diag([1.0, 5.0, 3.0]), rank=2)
     >>> values.tolist(), vectors.T.tolist()
@@ -318,7 +339,7 @@ def spectral_norm(matrix: Array) -> float:
     """
     gram, unit = _gram(matrix), 1.0
     if gram is None:
-        # Squares of these are not safe; they are worth a scaled copy, unless there is nothing to measure.
+        # Squares of these entries are not safe, so a scaled copy is worth it, unless all are zero or some are not finite.
         unit = float(np.abs(matrix).max(initial=0.0))
         if unit == 0.0 or not np.isfinite(unit):
             return unit

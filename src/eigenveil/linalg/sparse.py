@@ -1,4 +1,4 @@
-"""Products with sparse matrices, some rows at a time: the whole product is never there unless who asks for it keeps it."""
+"""Products with sparse matrices, some rows at a time: the whole product is in memory only if the caller keeps it."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,16 +10,16 @@ from eigenveil.linalg.kernel import side_by_side
 
 __all__ = ["csr_piece", "sparse_times"]
 
-# Numbers of a product that are made at a time, so that they are still in the cache when they are used; and the number of
-# multiplications from which on a second thread pays.
+# Numbers of a product that are computed at a time, so that they are still in the cache when they are used. The second number is
+# how many multiplications make a second thread worthwhile.
 _PIECE, _WORTH_A_THREAD = 1 << 17, 1 << 22
 
 
 def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArray[Any]], None]) -> None:
-    """Hand the product of a CSR matrix, (m, d), and `right`, (d, p), to `take`, some rows at a time, in any order and thread.
+    """Pass the product of a CSR matrix, (m, d), and `right`, (d, p), to `take`, some rows at a time, in any order and thread.
 
-    `take` gets a slice of the rows and the product there, which is its own to change. Each row is added up by itself, in the
-    order in which its entries are stored: what rows are beside it makes no difference, to the last bit.
+    `take` gets a slice of the rows and the product there, which it may change. Each row is added up by itself, in the order in
+    which its entries are stored. So other rows do not affect it, to the last bit.
 
     >>> import numpy as np
     >>> found = np.empty((2, 1))
@@ -34,14 +34,14 @@ def sparse_times(matrix: Any, right: NDArray[Any], take: Callable[[slice, NDArra
 
 
 def csr_piece(matrix: Any, here: slice) -> Any:
-    """The rows from `here.start` up to `here.stop` of a CSR matrix, as one that shares the data of the whole.
+    """The rows from `here.start` up to `here.stop` of a CSR matrix, as a CSR matrix that shares its data.
 
     >>> import numpy as np
     >>> csr_piece(sp.csr_array(np.eye(3)), slice(1, 3)).toarray().tolist()
     [[0.0, 1.0, 0.0], [0.0, 0.0, 1.0]]
     """
     low, high = matrix.indptr[here.start], matrix.indptr[here.stop]
-    # Set one by one, because the constructor copies slices of much larger arrays.
+    # Attributes are set one by one, because the constructor copies slices of much larger arrays.
     piece = sp.csr_array((here.stop - here.start, matrix.shape[1]), dtype=matrix.dtype)
     piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
     piece.indptr = matrix.indptr[here.start : here.stop + 1] - low

@@ -1,6 +1,6 @@
 """`Subspace`: the leading directions of some rows and their weights, always in data scale; and how to merge them.
 
-Data scale means rows.T @ rows ~ basis @ diag(values**2) @ basis.T, so that merging adds what the rows would have added.
+Data scale means rows.T @ rows ~ basis @ diag(values**2) @ basis.T. Merging then approximates the subspace of all rows together.
 """
 
 from collections.abc import Iterable
@@ -40,11 +40,11 @@ class Subspace:
             f"values must have shape ({self.basis.shape[1]},) to go with the basis, got {self.values.shape}",
         )
         require(self.rank <= self.dim, f"rank must be at most dim = {self.dim}, got {self.rank}")
-        # A copy, so that no other holder of the arrays can change what was checked here.
+        # A copy, so that nobody else with a reference to the arrays can change what was checked here.
         basis, values = np.array(self.basis, dtype=np.float64), np.array(self.values, dtype=np.float64)
         require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
         with np.errstate(over="ignore", invalid="ignore"):
-            # Entries too large to multiply leave a gap that is not a number, which is no less refused.
+            # Entries too large to multiply make the gap NaN, which fails the comparison below as well.
             gap = float(np.abs(basis.T @ basis - np.eye(self.rank)).max(initial=0.0))
         require(
             gap < _ORTHONORMAL,
@@ -114,9 +114,9 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     """The top `rank` directions of the rows behind both: FPCA Alg. 2 (Alg. 6 in the supplement).
 
     The left values are multiplied by `forget` in (0, 1], the right ones by `enhance` >= 1. With Z = U1^T U2 and
-    Q R = U2 - U1 Z, the left singular vectors of [[S1, Z S2], [0, R S2]] are turned by [U1, Q].
-    When one span lies inside the other, or nearly, Q is left without those columns (`complement`): what remains of them is
-    rounding noise that would spoil the basis.
+    Q R = U2 - U1 Z, the left singular vectors of [[S1, Z S2], [0, R S2]] are rotated by [U1, Q].
+    When one span lies inside the other, or nearly, Q does not have those columns (`complement`). They would be rounding noise
+    and spoil the basis.
 
     >>> rows = np.diag([3.0, 2.0, 1.0])
     >>> both = merge(Subspace.of(rows[:2], rank=2), Subspace.of(rows[2:], rank=1), rank=3)
@@ -126,7 +126,7 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     _check_merge(left, right, rank, forget, enhance)
     first, second = forget * left.values, enhance * right.values
     overlap = left.basis.T @ right.basis
-    fresh = complement(right.basis, left.basis)
+    fresh = complement(right.basis, left.basis, within=overlap)
     rank = min(rank, left.rank + fresh.shape[1])
     small = np.block(
         [
@@ -140,7 +140,7 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
 
 
 def merge_all(spaces: Iterable[Subspace], *, rank: int) -> Subspace:
-    """Merge many at once: the top `rank` directions of [U1 S1, U2 S2, ...] (FPCA Lemma 1), order without effect.
+    """Merge many at once: the top `rank` directions of [U1 S1, U2 S2, ...] (FPCA Lemma 1). Their order has no effect.
 
     >>> parts = [Subspace.of(np.eye(3)[[i]] * (i + 1), rank=1) for i in range(3)]
     >>> merge_all(parts, rank=2).values.round(12).tolist()

@@ -1,2 +1,5 @@
-"""Studies across organisations: who takes part, on what terms, under whose policy, and what was spent. Bytes are carried by
-`eigenveil.runtimes.grpc`, and the parties are those that run in one process."""
+"""Studies across organisations: who takes part, on what terms, under whose policy, and what was spent.
+
+The commands in `cli/network` and `cli/study` call it. `runtimes.grpc` carries the bytes; the parties are the same
+ones that a simulation runs in one process.
+"""

@@ -1,7 +1,7 @@
 """`Policy`: what a site takes part in, written by the site itself. The coordinator has no say in it.
 
-The coordinator's authority could sign the certificates of sites that nobody has ever seen, so a site lists the pins it has
-compared itself. Every refusal names the key of the policy that it comes from.
+The coordinator's authority could sign certificates for sites that do not exist, so a site lists the pins it has compared
+itself. Every refusal names the key of the policy that it comes from. Agents check it before they connect.
 """
 
 import math
@@ -12,25 +12,37 @@ from typing import Any, Final, final
 
 from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study.file import Place, StudyFile
-from eigenveil.params import param, parameters
+from eigenveil.network.study.text import comment, section
+from eigenveil.params import declared, param, parameters
 from eigenveil.params.declarations.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
 from eigenveil.params.declarations.limits import limited, limiting, words_allowed
 from eigenveil.params.declare import Limit
-from eigenveil.params.tables import refuse_unknown, shown_in_file, values_in
-from eigenveil.params.toml import load_toml, written_by_owner
+from eigenveil.params.renamed import RENAMED_KEYS
+from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, values_in
+from eigenveil.params.toml import load_toml, toml_value, written_by_owner
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
 from eigenveil.params.words import in_study
 from eigenveil.privacy import Budget
 
-__all__ = ["METHODS", "Agent", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending"]
+__all__ = ["METHODS", "Agent", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
 
 METHODS: Final = words_allowed(METHOD_LIMIT)
 _MOST_PINS: Final = 20_000
 _PIN: Final = hex_digits(64)
+# What a new policy file begins with.
+_HEAD: Final = (
+    "The policy of a site: what it takes part in. It belongs to the site: the coordinator has no say in it and never sees it.",
+    "Every key has its default here, and so does a key you leave out. Each study is refused until its hub is pinned.",
+    "Check a study against it with: eigenveil policy check FILE STUDY --as NAME",
+)
+_PINS: Final = (
+    "The parties whose keys you have compared. The coordinator could invent sites, so do not take pins from the coordinator. "
+    "Call the owner of each key on a number you know, let them read the pin aloud, and only then write it here.",
+)
 
 
 class PolicyRefusal(EigenveilError):
-    """This site does not take part, for `reasons` of its own policy. Nothing was revealed."""
+    """The policy of this site refuses a study, for these `reasons`. Nothing was revealed."""
 
     def __init__(self, reasons: Sequence[str]) -> None:
         super().__init__("the policy of this site refuses the study: " + "; ".join(reasons))
@@ -49,7 +61,7 @@ def _peers(value: Any) -> dict[str, str]:
         try:
             found[name] = _PIN(pin)
         except Expected as error:
-            raise Expected(str(error), at=f"that of {name!r}", given=pin) from None
+            raise Expected(str(error), at=f"the pin of {name!r}", given=pin) from None
     return found
 
 
@@ -65,7 +77,7 @@ class Pins:
     """[pins]: whose keys this site has compared with their owners, not with the coordinator."""
 
     hub: tuple[str, ...] = param(
-        "The pins of hubs that may gather, 64 hex digits each.",
+        "The pins of hubs that this site accepts, 64 hex digits each.",
         default=(),
         check=listed(_PIN, most=1000, distinct=True),
     )
@@ -78,14 +90,14 @@ class Pins:
 @parameters(section="limits", frozen=True)
 @limiting("limits")
 class Limits:
-    """[limits]: which studies are taken part in at all. Parameters that have limits here declare them themselves."""
+    """[limits]: which studies this site takes part in at all. Parameters with limits declare them themselves."""
 
     organisations: int = param(
-        "Over how many organisations a sum must be at least.", default=3, check=whole(1, 1_000_000)
+        "The fewest organisations that a sum must be over.", default=3, check=whole(1, 1_000_000)
     )
-    rows: int = param("How many people my table must have at least.", default=100, check=whole(0, 1 << 53))
+    rows: int = param("The fewest people my table must have.", default=100, check=whole(0, 1 << 53))
     columns: tuple[str, ...] | None = param(
-        "The columns that may be used; unless given, all.", default=None, check=listed(NAME)
+        "The columns that may be used; all if not given.", default=None, check=listed(NAME)
     )
 
 
@@ -93,12 +105,12 @@ class Limits:
 @parameters(section="budget", frozen=True)
 @limiting("budget")
 class Spending:
-    """[budget]: how much of a person's privacy one study may cost, and all studies together for the life of a dataset."""
+    """[budget]: what one study may cost each person, and all studies together for the life of a dataset."""
 
     life_epsilon: float = param(
         "The largest epsilon of all studies on a dataset together.", default=3.0, check=EPSILON_LIMIT.check
     )
-    life_delta: float = param("The delta at which that is reckoned.", default=1e-5, check=DELTA_IN_FILE)
+    life_delta: float = param("The delta at which life_epsilon is counted.", default=1e-5, check=DELTA_IN_FILE)
 
 
 @final
@@ -107,12 +119,12 @@ class Agent:
     """[agent]: how the site's program behaves."""
 
     reply_seconds: float = param(
-        "Every answer takes this long, so that its time says nothing about the rows; 0 is as fast as it goes.",
+        "How long every answer takes, so that its time says nothing about the rows; 0 for as fast as possible.",
         default=0.0,
         check=real("a number of seconds from 0 to 3600", lambda number: 0 <= number <= 3600),
     )
     rehearsals: bool = param(
-        "Whether studies with a test seed, which protect nobody, are taken part in.", default=False, check=_truth
+        "Whether to take part in studies with a test seed, which protect nobody.", default=False, check=_truth
     )
 
 
@@ -134,12 +146,13 @@ class Policy:
     agent: Agent = field(default_factory=Agent)
 
     def __post_init__(self) -> None:
+        # One study cannot cost more than all of them: such a policy is a mistake, and is not guessed at.
         most, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
         require(most <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {most:g}")
 
     @classmethod
     def read(cls, path: Path) -> "Policy":
-        """The policy in a file that nobody but its owner may change; a `ValueError` that says what is wrong with it."""
+        """The policy in a file that only its owner may change; a `ValueError` says what is wrong with it."""
         try:
             return cls.parse(written_by_owner(path))
         except ValueError as error:
@@ -148,35 +161,35 @@ class Policy:
 
     @classmethod
     def parse(cls, text: str) -> "Policy":
-        """The policy that a TOML text says; what it leaves out has its safe default."""
+        """The policy in a TOML text; a key it leaves out has its safe default."""
         document = load_toml(text)
         refuse_unknown("the policy", document, list(_SECTIONS), explained={})
         return cls(**{name: _section(_SECTIONS[name], document) for name in document})
 
     def limit(self, limit: Limit) -> Any:
-        """What the policy says of a limit on some parameter."""
+        """The policy's value for a limit on some parameter."""
         return getattr(getattr(self, limit.section), limit.key)
 
     @property
     def life(self) -> Budget | None:
-        """What all studies on a dataset may cost together; None where that is unlimited."""
+        """What all studies on a dataset may cost together; None if that is unlimited."""
         spending = self.budget
         return None if math.isinf(spending.life_epsilon) else Budget(spending.life_epsilon, spending.life_delta)
 
     @property
     def reply_seconds(self) -> float:
-        """How long every answer takes; 0 is as fast as it goes."""
+        """How long every answer takes; 0 for as fast as possible."""
         return self.agent.reply_seconds
 
     @property
     def rehearsals(self) -> bool:
-        """Whether studies with a test seed are taken part in."""
+        """Whether to take part in studies with a test seed."""
         return self.agent.rehearsals
 
     def refusals(self, study: StudyFile, *, me: str, method: str) -> list[str]:
-        """Every reason not to take part as `me`, in plain words; none where the policy allows it.
+        """Every reason not to take part as `me`, in plain words; none if the policy allows the study.
 
-        `method` is what finds the components, where the study may leave that open.
+        `method` finds the components, where the study may say "auto".
         """
         study.place(me)
         return [
@@ -190,12 +203,12 @@ class Policy:
     def _of_time(self, study: StudyFile) -> Iterator[str]:
         if self.reply_seconds >= study.params.deadline:
             yield (
-                f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would come after the {study.params.deadline:g} "
-                "seconds that the study waits for one"
+                f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would be late, because the study waits only "
+                f"{study.params.deadline:g} seconds"
             )
 
     def refusals_of_rows(self, people: int) -> list[str]:
-        """Why a table of so many people is too small; it is the site's own, and the number goes nowhere."""
+        """Why a table of so many people is too small. The number is private, so the reason does not say it."""
         least = self.limits.rows
         if people >= least:
             return []
@@ -207,26 +220,27 @@ class Policy:
             above = study.layout().above().get(me)
             if hub.pin not in self.pins.hub:
                 yield (
-                    f"[pins] hub: the hub's pin {hub.pin} is not listed; compare it with the hub's owner, by telephone, and "
-                    "then add it"
+                    f"[pins] hub: the hub's pin {hub.pin} is not listed. Compare it with the hub's owner, by telephone, then "
+                    "add it"
                 )
-        # Masks and pair noise are worth what those at their other ends are worth.
+        # Masks and pair noise protect only if the parties at their other ends are real, so all of them must be pinned.
         all_matter = study.masked or study.carrier == "gossip"
         for place in study.places:
             if place is not hub:
                 yield from self._of_pin(place, needed=place.name == above or (all_matter and place.name != me))
 
     def _of_pin(self, place: Place, *, needed: bool) -> Iterator[str]:
+        # A pin that differs is always refused, even where none is needed: someone has taken that name.
         pinned = self.pins.peers.get(place.name)
         if pinned is None and needed:
             yield (
-                f"[pins.peers] {place.name!r} is not there: the study says its pin is {place.pin}; compare it with its owner, by "
-                "telephone, and then add it"
+                f"[pins.peers] {place.name!r} is not there: the study says its pin is {place.pin}. Compare it with its owner, "
+                "by telephone, then add it"
             )
         elif pinned is not None and pinned != place.pin:
             yield (
-                f"[pins.peers] {place.name!r} is pinned as {pinned}, and the study has {place.pin}: it is somebody else, or has "
-                "new keys; ask its owner"
+                f"[pins.peers] {place.name!r} is pinned as {pinned}, and the study has {place.pin}. It is another party, or has "
+                "new keys: ask its owner"
             )
 
     def _of_terms(self, study: StudyFile, method: str) -> Iterator[str]:
@@ -234,15 +248,16 @@ class Policy:
         if study.fewest < limits.organisations:
             yield (
                 f"[limits] organisations: a sum must be over at least {limits.organisations}, and in this study it may be over "
-                f"{study.fewest}"
+                f"only {study.fewest}"
             )
         yield from self._of_limits(study, "limits", method)
         if study.seed is not None and not self.agent.rehearsals:
-            yield "[agent] rehearsals: the study has a test seed, so its noise protects nobody, and rehearsals are not allowed"
+            yield "[agent] rehearsals: the study has a test seed, so it protects nobody, and rehearsals are not allowed"
 
     def _of_columns(self, study: StudyFile) -> Iterator[str]:
         if self.limits.columns is None:
             return
+        # The column that names people is read too, so it must be allowed like any other.
         person = () if study.params.person is None else (study.params.person,)
         allowed = set(self.limits.columns)
         others = [name for name in (*study.columns, *person) if name not in allowed]
@@ -258,14 +273,15 @@ class Policy:
                 f"[budget] life_epsilon: a study without noise costs more than any epsilon, and the limit is "
                 f"{most.life_epsilon:g}"
             )
+        # Compared in mu: two pairs of epsilon and delta have no order of their own.
         if asked is not None and self.life is not None and asked.mu > self.life.mu:
             yield (
-                f"[budget] life_epsilon: the study costs ({asked.epsilon:g}, {asked.delta:g}), more than ({most.life_epsilon:g}, "
-                f"{most.life_delta:g}), which is for all studies on a dataset together"
+                f"[budget] life_epsilon: the study costs ({asked.epsilon:g}, {asked.delta:g}), more than the "
+                f"({most.life_epsilon:g}, {most.life_delta:g}) for all studies on a dataset together"
             )
 
     def _of_limits(self, study: StudyFile, section: str, method: str | None) -> Iterator[str]:
-        """What of the parameters of a study is beyond the limits of a section."""
+        """The parameters of a study that exceed the limits of a section."""
         found = _decided(study) | ({} if method is None else {"method": method})
         for one, limit in limited(type(study.params), section):
             value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)
@@ -274,7 +290,7 @@ class Policy:
                 what = "a study without noise" if value == "none" else value
                 yield f"{where}: {what} is not among {', '.join(allowed) or 'those allowed, which are none'}"
             elif limit.kind == "most" and value > allowed:
-                # An exact answer has no epsilon, so only those who set no limit can give one.
+                # An exact result counts as infinite epsilon, so only a policy without a limit allows it.
                 exact = f"a study without noise costs more than any {one.called}, and the limit is {allowed:g}"
                 yield f"{where}: " + (
                     exact
@@ -285,13 +301,13 @@ class Policy:
 
 def _section(kind: type, document: Mapping[str, Any]) -> Any:
     try:
-        return kind(**values_in(document, kind, explained={}))
+        return kind(**values_in(document, kind, explained=RENAMED_KEYS))
     except ParameterError as error:
         raise ValueError(error.said(in_study(kind), show=shown_in_file)) from None
 
 
 def _decided(study: StudyFile) -> dict[str, Any]:
-    """What limits go by, where that is not the parameter itself: who adds the noise, and what whoever sees most gets."""
+    """What limits apply to, where it is not the parameter itself: who adds the noise, and the largest budget."""
     budget = study.budget
     return {
         "trust": study.trust,
@@ -299,3 +315,48 @@ def _decided(study: StudyFile) -> dict[str, Any]:
         "epsilon": math.inf if budget is None else budget.epsilon,
         "delta": 0.0 if budget is None else budget.delta,
     }
+
+
+def template(study: StudyFile | None = None) -> str:
+    """The text of a policy with safe defaults. With a `study`, its pins are in it as comments, to be enabled once compared."""
+    return "\n".join(_template_lines(study)) + "\n"
+
+
+def _template_lines(study: StudyFile | None) -> Iterator[str]:
+    policy = Policy()
+    for words in _HEAD:
+        yield from comment(words)
+    yield from _pin_lines(study)
+    for name in ("limits", "budget", "agent"):
+        yield from section(name, lines_of(getattr(policy, name), name))
+        if name == "limits":
+            # Only the site can say which of its columns may be used, so this key is an example.
+            yield from comment(declared(Limits)["columns"].param.help)
+            yield '# columns = ["age", "weight"]'
+
+
+def _pin_lines(study: StudyFile | None) -> Iterator[str]:
+    yield ""
+    for words in _PINS:
+        yield from comment(words)
+    yield "[pins]"
+    yield from comment(declared(Pins)["hub"].param.help)
+    if study is not None and study.hub is not None:
+        yield from comment(f"From the study {study.name!r}, NOT COMPARED YET. Remove the # when you have compared it:")
+        yield f"# hub = {toml_value([study.hub.pin])}"
+    else:
+        yield "hub = []"
+    yield ""
+    yield from comment(
+        "Each other site, peer or node: masks and pair noise protect you only if the parties at their other ends are real."
+    )
+    yield "[pins.peers]"
+    others = [] if study is None else [place for place in study.places if place is not study.hub]
+    if others:
+        yield from comment(
+            "NOT COMPARED YET. Remove the # of each that you have compared. Your own is listed too, and not needed:"
+        )
+    for place in others:
+        yield f"# {toml_value(place.name)} = {toml_value(place.pin)}"
+    if not others:
+        yield f'# "name" = "{"0123456789abcdef" * 4}"'

@@ -1,7 +1,7 @@
 """`PublishedSegments`: D-DP-PM Alg. 1 as it is printed, to reproduce the paper. It guarantees nothing to anybody.
 
-What peers send carries no noise of its own: all that hides a row is the random start and the noise on scores, and a row that
-alone spans a direction is revealed all the same (`eigenveil.papers.leakage`). `Segments` is the form for use.
+What peers send has no noise of its own. Only the random start and the noise on scores hide a row. A row that alone spans a
+direction is still revealed (`eigenveil.papers.leakage`). For real use there is `Segments`.
 """
 
 import math
@@ -19,16 +19,16 @@ from eigenveil.tasks.base import Question, SumTask
 
 __all__ = ["PublishedSegments", "PublishedState"]
 
-# A question that is asked again may come with totals that another order of adding has rounded.
+# A repeated question may have totals that were added up, and rounded, in another order.
 _SAME = 1e-6
-# Steps of scores, as bits below their noise: rounding adds less than 2^-42 to its variance.
+# The step of scores is this many bits below their noise: rounding adds less than 2^-42 to its variance.
 _STEP_BITS = 20
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedState:
-    """What everybody knows: the next `step`, the last `total`, and `products`, (d, l): z = X^T q of each component, ||q|| = 1."""
+    """The public state: the next `step`, the last `total`, and `products`, (d, l): z = X^T q of each component, ||q|| = 1."""
 
     step: int
     total: Array
@@ -40,16 +40,17 @@ class PublishedState:
 class PublishedSegments(SumTask[PublishedState, Subspace]):
     """One peer's side of D-DP-PM Alg. 1. Changes in place: it keeps scores and deflated rows, so each peer has its own.
 
-    A component takes `rounds` + 2 exchanges. In `rounds` of them z_i = X_i^T q_i is summed, from q_i ~ N(0, sigma_q^2) at first,
-    and then q_i = alpha X_i z + p_i with p_i ~ N(0, sigma_p(t)^2), where sigma_p lists `rounds` deviations. Then ||q||^2 is
-    summed, so that step 9 can divide by it without anybody sending scores. In the last one z = X^T q is summed with the q
-    that now has length one. Step 3 prints X_i - q z_i^(T-1/2) with a z of another round and of a q of another length; what is
-    subtracted would be some multiple of something near the component. It is read here as X_i - q_i z^T with that last z,
-    which is (I - q q^T) X and removes what it should. Step 8, in which all scores go to everybody, is left to the caller:
-    `segments` are this peer's.
+    A component takes `rounds` + 2 exchanges. In `rounds` of them the peers add up z_i = X_i^T q_i. The first q_i are
+    N(0, sigma_q^2). After that q_i = alpha X_i z + p_i with p_i ~ N(0, sigma_p(t)^2), where sigma_p lists `rounds` deviations.
+    Then the peers add up ||q||^2, so that step 9 can divide by it without sending scores. In the last exchange they add up
+    z = X^T q, with q now of norm one.
 
-    Asked the same question again it gives the same numbers, and it goes through its steps once: a new run takes a new instance.
-    Rows are brought into `domain` first. The stated sensitivity is infinite, so that no mechanism can claim anything.
+    Step 3 prints X_i - q z_i^(T-1/2), with a z of another round and of a q of another norm. It would subtract some multiple of
+    something near the component. Here it is read as X_i - q_i z^T with that last z. That is (I - q q^T) X and removes the
+    component. Step 8, in which all scores go to everybody, is left to the caller: `segments` are this peer's.
+
+    The same question gets the same answer. A peer goes through its steps once: a new run needs a new instance. Rows are clipped
+    by `domain` first. The stated sensitivity is infinite, so that no mechanism can claim a guarantee.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.data.rows import DenseRows
@@ -99,12 +100,12 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         sigma_p: tuple[float, ...],
         noise: Noise,
     ) -> Self:
-        """The same for an `alpha` in units of 1 / radius^2: planned before the domain is known, it fits rows of any length."""
+        """The same for an `alpha` in units of 1 / radius^2, which can be chosen before the domain is known."""
         return cls(domain, rank, rounds, alpha / domain.radius**2, sigma_q, sigma_p, noise)
 
     @property
     def segments(self) -> Array:
-        """This holder's part of the left singular vectors found so far, (n_i, l). Private: a number per person for each."""
+        """This peer's part of the left singular vectors found so far, (n_i, l). Private: one number per person for each."""
         return np.stack(self._segments, axis=1) if self._segments else np.zeros((len(self._rows), 0))
 
     def start(self) -> PublishedState:
@@ -112,11 +113,11 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         return PublishedState(0, np.zeros(0), np.zeros((self.domain.dim, 0)))
 
     def ask(self, state: PublishedState) -> Question:
-        """For the next step, with the total of the one before."""
+        """For the next step, with the total of the previous one."""
         return Question(state.step, (state.total,))
 
     def require_question(self, question: Question) -> None:
-        """A step that there is, with a total such as the step before it gives."""
+        """An existing step, with a total of the shape that the previous step gives."""
         steps = self.rank * self._exchanges
         require(0 <= question.step < steps, f"the question is for step {question.step} of 0 to {steps - 1}")
         expected = (0,) if question.step == 0 else self._shape(question.step - 1)
@@ -131,7 +132,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             return Bounded(self._answer.copy(), math.inf)
         require(
             question.step == self._step + 1,
-            f"this peer is at step {self._step} and was asked for step {question.step}; a new run takes a new instance",
+            f"this peer is at step {self._step}, but the question is for step {question.step}; make a new instance for a new run",
         )
         total = question.arrays[0]
         component, exchange = divmod(question.step, self._exchanges)
@@ -154,37 +155,37 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         return Bounded(self._answer.copy(), math.inf)
 
     def sensitivity(self, question: Question) -> float:
-        """Nothing is claimed."""
+        """Infinite: nothing is claimed."""
         return math.inf
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """d numbers, or the one squared length."""
+        """d numbers, or the one squared norm."""
         return self._shape(question.step)
 
     def label(self, question: Question) -> str:
-        """One line per exchange."""
+        """One entry per exchange."""
         component, exchange = divmod(question.step, self._exchanges)
         return (
             f"component {component + 1}, {self._stage(question.step)} {exchange + 1} of {self._exchanges}, as published"
         )
 
     def share(self, question: Question) -> float:
-        """An equal one: no mechanism could make use of it."""
+        """Equal shares; no mechanism can use them."""
         return 1.0 / (self.rank * self._exchanges)
 
     def update(self, state: PublishedState, released: Array) -> PublishedState:
-        """The total comes with the next question; that of a component's last exchange is also its product."""
+        """The next question has the total; that of a component's last exchange is also its product."""
         products = state.products
         if state.step % self._exchanges == self.rounds + 1:
             products = np.hstack([products, released[:, None]])
         return PublishedState(state.step + 1, released, products)
 
     def result(self, state: PublishedState) -> Subspace | None:
-        """The directions of the products, orthonormal, with the products' lengths as values, after the last exchange."""
+        """The orthonormal directions of the products, with the products' norms as values, after the last exchange."""
         return self.estimate(state) if state.step == self.rank * self._exchanges else None
 
     def estimate(self, state: PublishedState) -> Subspace | None:
-        """The same of the components that are done."""
+        """The same for the finished components."""
         if state.products.shape[1] == 0:
             return None
         values = np.linalg.norm(state.products, axis=0)
@@ -194,11 +195,11 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         return Subspace(signed(orthonormal(products / np.where(values > 0, values, 1.0))), values)
 
     def _noisy(self, scores: Array, sigma: float) -> Array:
-        """Scores with the paper's noise: both in whole steps of a power of two near sigma / 2^20, as all noise here is drawn."""
+        """Scores with the paper's noise: both in whole steps of a power of two near sigma / 2^20, like all noise here."""
         if sigma == 0:
             return scores
         step = 2.0 ** (math.frexp(sigma)[1] - _STEP_BITS)
-        # Nothing is guaranteed, so nothing is clipped: scores so large that steps are lost on them are no more hidden by sigma.
+        # Without a guarantee nothing is clipped: sigma does not hide scores so large that they lose steps.
         noisy = np.rint(scores / step)
         noisy += Rounded(sigma / step).draw(self.noise, len(scores))
         return np.multiply(noisy, step)
@@ -216,7 +217,7 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
 
     def _read(self, rows: Rows) -> Array:
         """All rows in the domain, (n_i, d), dense."""
-        require(not isinstance(rows, Symmetric), "a Symmetric has no rows to give scores to; give rows")
+        require(not isinstance(rows, Symmetric), "a Symmetric has no rows to compute scores of; pass rows instead")
         center, parts = self.domain.shifted_center, [np.zeros((0, self.domain.dim))]
         for block in rows.blocks(block_size(rows)):
             if block.sparse:
@@ -228,10 +229,10 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         return np.vstack(parts)
 
     def _require_same(self, question: Question) -> None:
-        """Refuse another question under the number of the last one: its answer has been given."""
+        """Refuse a different question for the step that was answered last."""
         before, now = self._question.arrays[0], question.arrays[0]
         size = float(np.abs(before).max(initial=0.0))
         require(
             before.shape == now.shape and float(np.abs(before - now).max(initial=0.0)) <= _SAME * size,
-            f"step {question.step} was answered for another total; a new run takes a new instance",
+            f"step {question.step} was answered for another total; make a new instance for a new run",
         )

@@ -1,20 +1,20 @@
-"""What a run of D-DP-PM as published would show of one row of *this* data: D-DP-PM Theorem 2, as a diagnostic and nothing else.
+"""How much a run of D-DP-PM as published would reveal of one row of *this* data: D-DP-PM Theorem 2, as a diagnostic only.
 
-Everything that peers send in `PublishedSegments` is linear in normal numbers, so what one peer sees is Gaussian, and how well two
-tables can be told apart by it has a closed form. It is the leakage of the table at hand against one neighbour, not the worst
-over all tables, and is computed from private rows: no guarantee, and private itself. Theorem 2 reads as one.
+Everything that peers send in `PublishedSegments` is linear in normal numbers. So what one peer sees is Gaussian, and there is a
+closed form for how well it tells two tables apart. It is the leakage of this table against one neighbour, not the worst case over
+all tables. It is computed from private rows, so it is private itself and no guarantee. Theorem 2 reads as if it were one.
 
-How (27)-(29) are read. The text wants to bound what one node learns about another, but y_i, as printed, is what agent i itself
-*sends*, given what agent i itself drew. That holds what i received only through its own rows, and of what others sent only
-the mix that consensus ends with. But i receives more: in consensus step s its neighbours k send it (W^s z)_k, at s = 0 their
-bare z_k, and in step 8 everybody sends it their scores. So the view here is all that comes in, given all that the observer
-drew; `as_printed=True` gives the other one. Whose randomness is conditioned on, the observer's, is the same in both.
+How (27)-(29) are read. The text wants to bound what one node learns about another. But y_i, as printed, is what agent i itself
+*sends*, given what agent i itself drew. It contains what i received only through its own rows, and only the final mix of what
+others sent. But i receives more. In consensus step s its neighbours k send it (W^s z)_k, at s = 0 their bare z_k. In step 8
+everybody sends it their scores. So the view here is everything that i receives, given everything that it drew. The printed view
+is `as_printed=True`. Both condition on the observer's randomness.
 
-Misprints that matter: (16) drops the factor m of (11). In (20) the power of the last block is T. In (21) the noise p^(k) is
-in z^(t) from t = k + 1 on, and the row for q^(T) is missing. (59) should read sum over k of sigma_p(k)^2
-(alpha Xi)^(2(T-k)), with sigma_q^2 (alpha Xi)^(2T). (33)-(34) have the inverse of (beta+1) S^-1 - beta S'^-1, which has to be
-positive definite, in the place of S* = (beta+1) S' - beta S of Gil (2011), which is meant; the dimensions are wrong as
-printed. Here all matrices come from running the algorithm on the sources themselves, and (34) with S*.
+Misprints that matter. (16) drops the factor m of (11). In (20) the power of the last block is T. In (21) the noise p^(k) is in
+z^(t) from t = k + 1 on, and the row for q^(T) is missing. (59) should read sum over k of sigma_p(k)^2 (alpha Xi)^(2(T-k)), with
+sigma_q^2 (alpha Xi)^(2T). (33)-(34) should have S* = (beta+1) S' - beta S of Gil (2011), which must be positive definite. They
+print the inverse of (beta+1) S^-1 - beta S'^-1, and wrong dimensions. Here all matrices come from running the algorithm on
+the sources themselves, and (34) uses S*.
 """
 
 import math
@@ -30,11 +30,12 @@ from eigenveil.linalg import Array
 
 __all__ = ["InstanceLeakage", "ObservedLaw", "instance_leakage", "observed_law"]
 
-# Roots of covariances are right to about 1e-15 of their size: below the first a direction is none, and the second is no lean.
+# Roots of covariances are accurate to about 1e-15 of their size. Directions below the first number do not count, and a component
+# outside a span below the second is rounding.
 _NO_DIRECTION, _LEAN = 1e-12, 1e-11
-# Combinations of messages below this share of the largest are rounding.
+# Combinations of messages below this fraction of the largest are rounding.
 _SEEN = 1e-12
-# A difference of means of this many deviations adds about its square to a divergence: nothing.
+# A difference of means of this many deviations adds about its square to a divergence, which is negligible.
 _UNMOVED = 1e-9
 _GOLDEN = (math.sqrt(5) - 1) / 2
 
@@ -44,8 +45,8 @@ _GOLDEN = (math.sqrt(5) - 1) / 2
 class ObservedLaw:
     """The Gaussian law of a view y, (k,), given what the observer drew, r: y ~ N(transfer r, root root^T). Private.
 
-    r, (n_i (T + 1),), is q_i^(0) and then p_i^(1) to p_i^(T), each in units of its deviation: standard normal beforehand.
-    In y come the z of the first round, of the second and so on, peer after peer, and then q^(T).
+    r, (n_i (T + 1),), is q_i^(0) and then p_i^(1) to p_i^(T), each in units of its deviation, so standard normal. The
+    view y has the z of the first round, of the second and so on, peer after peer, and then q^(T).
     """
 
     transfer: Array
@@ -58,11 +59,11 @@ class ObservedLaw:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class InstanceLeakage:
-    """How well a view tells two neighbouring tables apart. Not a guarantee; private, as the rows are.
+    """How well a view tells two neighbouring tables apart. Not a guarantee; private, like the rows.
 
-    In coordinates in which the view has covariance I for the table and diag(`ratios`), (k,), for its neighbour, their means
-    differ by `shifts` g, (k, j), where g is standard normal if the observer's numbers are counted as seen (`drawn`) and all
-    ones if they were given. If `infinite`, no epsilon covers it, and `why` says so.
+    Take coordinates in which the view has covariance I for the table and diag(`ratios`), (k,), for its neighbour. Their means
+    differ by `shifts` g, (k, j). If the observer's numbers count as seen (`drawn`), g is standard normal. If they were given, g
+    is all ones. If `infinite`, no epsilon covers it, and `why` says why.
 
     >>> leak = InstanceLeakage(np.ones(1), np.ones((1, 1)), drawn=False)
     >>> leak.divergence(1.0), round(leak.delta(4.0), 6)
@@ -81,10 +82,9 @@ class InstanceLeakage:
     def divergence(self, beta: float) -> float:
         """D_(beta+1) of the view of the table from that of its neighbour, (34), for beta > 0; infinite where it does not exist.
 
-        With c = (beta+1) ratio - beta in each coordinate, which must be positive, and H = shifts^T diag(1/c) shifts, it is
-        1/2 [(beta+1) 1^T H 1 - 1/beta sum (ln c - (beta+1) ln ratio)]. What the observer drew has the same law in both
-        tables; counted as seen, it puts -1/beta ln det(I - beta (beta+1) H) in the place of the first term, the
-        mean of exp(beta D) over it.
+        Let c = (beta+1) ratio - beta in each coordinate, which must be positive, and H = shifts^T diag(1/c) shifts. It is
+        1/2 [(beta+1) 1^T H 1 - 1/beta sum (ln c - (beta+1) ln ratio)]. What the observer drew has the same law in both tables. If
+        it counts as seen, -1/beta ln det(I - beta (beta+1) H) replaces the first term: the mean of exp(beta D) over it.
         """
         require(beta > 0, f"beta must be positive, got {beta}")
         if self.infinite:
@@ -102,10 +102,9 @@ class InstanceLeakage:
         return 0.5 * (-float(np.log(left).sum()) / beta - spread)
 
     def delta(self, epsilon: float) -> float:
-        """The least over beta of exp(-beta epsilon + beta D_(beta+1)), (30), and at most one: how often the loss exceeds epsilon.
+        """The minimum over beta of exp(-beta epsilon + beta D_(beta+1)), (30), at most one: how often the loss exceeds epsilon.
 
-        beta D_(beta+1) is convex in beta, being the logarithm of a mean of exponentials, so the least is found by a golden
-        section.
+        beta D_(beta+1) is the logarithm of a mean of exponentials and so convex in beta. Golden-section search finds the minimum.
         """
         require(epsilon >= 0, f"epsilon must not be negative, got {epsilon}")
         if self.infinite:
@@ -119,13 +118,13 @@ class InstanceLeakage:
             high *= 2
         for _ in range(100):
             inner, outer = high - _GOLDEN * (high - low), low + _GOLDEN * (high - low)
-            # Beyond where it exists it is infinite, and infinite is not less than infinite.
+            # Where the divergence does not exist it is infinite. The comparison `<=` then moves the upper end inwards.
             low, high = (low, outer) if exponent(inner) <= exponent(outer) else (inner, high)
         return math.exp(min(0.0, exponent((low + high) / 2)))
 
     @property
     def words(self) -> str:
-        """What this is, and what it is not."""
+        """What this number is, and what it is not."""
         text = "an instance estimate for this data, itself private: not a guarantee, do not publish"
         if self.dropped is not None:
             text += f"; all but {self.dropped} directions of the view were dropped, as in D-DP-PM (43), so it can be far too low"
@@ -135,7 +134,7 @@ class InstanceLeakage:
         return self.words
 
     def __repr__(self) -> str:
-        # No number: each of them is private.
+        # No numbers: all of them are private.
         return f"InstanceLeakage({self.words})"
 
 
@@ -154,15 +153,15 @@ def instance_leakage(
     as_printed: bool = False,
     dropping: int | None = None,
 ) -> InstanceLeakage:
-    """What one component of the published form shows `observer` of whether row `replaced`, (peer, row), is `by`, (d,), or zeros.
+    """How well one component of the published form tells `observer` whether row `replaced`, (peer, row), was replaced.
 
-    `peers` hold rows, (n_i, d); `weights`, (m, m), mix `steps` times per round; T is the length of `sigma_p`. `own`, (T + 1,
-    n_i), are the observer's q^(0) and p^(1) to p^(T), for the law (29) as it stands; by default they are counted as seen
-    along with the rest, which is the same averaged over them. Memory is about n^2 (T + 1) numbers.
+    The replacement is `by`, (d,), or zeros. The rows of the peers are `peers`, (n_i, d). The `weights`, (m, m), mix `steps` times
+    per round, and T is the number of `sigma_p`. The observer's q^(0) and p^(1) to p^(T) are `own`, (T + 1, n_i), for the law (29)
+    as printed. By default they count as seen with the rest, which averages over them. Memory is about n^2 (T + 1) numbers.
 
-    Two Gaussians on different subspaces are told apart with certainty, and that is what is said then. `dropping` = r keeps
-    the r directions in which the view varies most, (42)-(43), those of the table for both tables: it hides what is certain,
-    and is there to repeat the paper's figures.
+    Two Gaussians on different subspaces are told apart with certainty, and the result then says so. With `dropping` = r, only the
+    r directions in which the view varies most are kept, (42)-(43), those of the table for both tables. This hides what is
+    certain. It exists to reproduce the paper's figures.
 
     >>> peers, weights = [np.eye(2), np.array([[1.0, 0.0]])], np.full((2, 2), 0.5)
     >>> few = dict(steps=1, alpha=0.5, sigma_q=1.0, sigma_p=(0.5, 0.5), replaced=(1, 0), by=None)
@@ -171,7 +170,7 @@ def instance_leakage(
     """
     require(
         as_printed or replaced[0] != observer,
-        f"replaced must be a row of another peer than the observer, {observer}, who knows its own",
+        f"replaced must be a row of a peer other than the observer, {observer}, who knows its own rows",
     )
     there = _replaced(peers, replaced, by)
     laws = [
@@ -192,7 +191,7 @@ def instance_leakage(
     if own is not None:
         deviations = np.array([sigma_q, *sigma_p])[:, None]
         require(own.shape == (len(deviations), len(peers[observer])), f"own must be (T + 1, n_i), got {own.shape}")
-        # A deviation of zero draws zeros, whatever is given.
+        # A deviation of zero draws zeros, whatever `own` says.
         units = np.divide(own, deviations, out=np.zeros(own.shape), where=deviations > 0)
         shifts = shifts @ units.reshape(-1, 1)
     if dropping is not None:
@@ -215,9 +214,10 @@ def observed_law(
 ) -> ObservedLaw:
     """The law of what `observer` sees of one component, given what it drew, (29) for either reading.
 
-    In round t, z_j = X_j^T q_j at each peer, and then q_j = alpha X_j m sum_k (W^c)_jk z_k + p_j. What is seen of the z of a
-    round is (a basis of) what the rows e_k^T W^s, s < c, of the neighbours k give, of which any other basis tells the same,
-    and at the end the other peers' q^(T). As printed it is the observer's own z_i of every round, and its own q_i^(T).
+    In round t, z_j = X_j^T q_j at each peer, and then q_j = alpha X_j m sum_k (W^c)_jk z_k + p_j. Of the z of a round the
+    observer sees the combinations by the rows e_k^T W^s, s < c, of its neighbours k. Any basis of them shows the same, so we
+    take one. At the end it sees the other peers' q^(T). As printed, it is the observer's own z_i of every round, and its own
+    q_i^(T).
 
     >>> few = dict(steps=1, alpha=0.5, sigma_q=1.0, sigma_p=(0.1,))
     >>> law = observed_law([np.eye(2), np.eye(2)], np.full((2, 2), 0.5), observer=0, **few)
@@ -230,7 +230,7 @@ def observed_law(
     places = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
     mixed = len(peers) * np.linalg.matrix_power(weights, steps)
     seen = np.eye(len(peers))[[observer]] if as_printed else _received(weights, steps, observer)
-    # Everything is linear in the sources, all standard normal: columns are q^(0), then p^(1) and so on.
+    # Everything is linear in the sources, which are all standard normal. Columns are q^(0), then p^(1) and so on.
     scores = np.zeros((count, count * (rounds + 1)))
     scores[:, :count] = sigma_q * np.eye(count)
     views = []
@@ -250,9 +250,9 @@ def observed_law(
 
 
 def _received(weights: Array, steps: int, observer: int) -> Array:
-    """What of a round's z the observer can work out, as orthonormal combinations of peers, (k, m).
+    """What the observer can compute of a round's z, as orthonormal combinations of peers, (k, m).
 
-    Its own z it knows; subtracting it from a message tells no more and no less, so it is left out.
+    It knows its own z. Subtracting it from a message changes nothing about what the message reveals, so it is left out.
     """
     neighbours = np.flatnonzero(weights[observer])
     rows, power = [], np.eye(len(weights))
@@ -272,7 +272,7 @@ def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped
     def certain(why: str) -> InstanceLeakage:
         return InstanceLeakage(np.ones(0), np.zeros((0, 0)), drawn, True, why, dropped)
 
-    # Units that give every number of the view a size of about one: none is then lost beside a larger one.
+    # Units in which every number of the view has a size of about one, so that none is lost beside a larger one.
     sizes = np.sqrt(np.square(one).sum(axis=1) + np.square(other).sum(axis=1))
     units = np.where(sizes > 0, sizes, 1.0)[:, None]
     one, other, shifts = _square(one / units), _square(other / units), shifts / units
@@ -284,17 +284,17 @@ def _told_apart(one: Array, other: Array, shifts: Array, *, drawn: bool, dropped
         return certain("the view varies in other directions for one table than for the other")
     if _leans(shifts, basis):
         return certain("the means differ in a direction in which the view does not vary")
-    round_, roots, _ = np.linalg.svd((basis.T @ other) / spread[:, None], full_matrices=False)
-    moved = round_.T @ ((basis.T @ shifts) / spread[:, None])
+    rotation, roots, _ = np.linalg.svd((basis.T @ other) / spread[:, None], full_matrices=False)
+    moved = rotation.T @ ((basis.T @ shifts) / spread[:, None])
     if drawn and moved.size > 0:
         # One row changes few combinations of what the observer drew; only those are kept.
-        left, lengths, _ = np.linalg.svd(moved, full_matrices=False)
-        moved = left[:, lengths > _UNMOVED] * lengths[lengths > _UNMOVED]
+        left, norms, _ = np.linalg.svd(moved, full_matrices=False)
+        moved = left[:, norms > _UNMOVED] * norms[norms > _UNMOVED]
     return InstanceLeakage(np.square(roots), moved, drawn, dropped=dropped)
 
 
 def _square(root: Array) -> Array:
-    """A root with no more columns than rows, (k, at most k), of the same covariance: R^T of the transposed QR."""
+    """A root of the same covariance with no more columns than rows, (k, at most k): R^T of the transposed QR."""
     return np.asarray(np.linalg.qr(root.T, mode="r")).T if root.shape[1] > root.shape[0] else root
 
 
@@ -314,7 +314,7 @@ def _leans(matrix: Array, basis: Array) -> bool:
 
 
 def _replaced(peers: Sequence[Array], replaced: tuple[int, int], by: Array | None) -> list[Array]:
-    """The neighbouring table: one row is another, or zeros."""
+    """The neighbouring table: one row replaced, by another or by zeros."""
     peer, row = replaced
     known = 0 <= peer < len(peers) and 0 <= row < len(peers[peer])
     require(known, f"replaced must name a peer and one of its rows, got {replaced}")

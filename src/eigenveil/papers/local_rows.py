@@ -1,7 +1,7 @@
-"""`local_rows_pca`: every row with noise of its own, shared with everybody, and then any SVD. D-DP-PM section IV.A, "LDP".
+"""`local_rows_pca`: every row is shared with its own noise, and then any SVD. D-DP-PM section IV.A, "LDP".
 
-It is what a decentralised method has to beat: nobody is trusted with anything, nothing is added up before it is noisy, and so
-the noise of n rows meets in every direction. Not a `Tracker`, unlike the others here: it takes all rows at once.
+It is what a decentralised method has to beat. Nobody is trusted with anything and nothing is added up before it is noisy, so the
+noise of n rows accumulates in every direction. Unlike the others here, it is not a `Tracker`: it takes all rows at once.
 """
 
 import math
@@ -21,14 +21,14 @@ from eigenveil.privacy.noise.steps import distance_in_steps, step_of
 
 __all__ = ["LocalRows", "local_rows_pca"]
 
-# Rows are not multiplied before they are released, so that their grid can be this much finer than that of products.
+# Rows are not multiplied before they are released, so their grid can be this much finer than for products.
 _FINE = 2.0**-17
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalRows:
-    """The directions of the noisy rows, what was guaranteed, and the standard deviation of the noise on every entry."""
+    """The directions of the noisy rows, the guarantee, and the standard deviation of the noise on every entry."""
 
     subspace: Subspace
     guarantee: Guarantee
@@ -46,16 +46,16 @@ def local_rows_pca(
     calibration: Literal["exact", "paper"] = "exact",
     debiased: bool = False,
 ) -> LocalRows:
-    """The top `rank` right singular vectors of `peers`' rows, (n_i, d), each row cut to `row_bound` and with noise of its own.
+    """The top `rank` right singular vectors of `peers`' rows, (n_i, d), each row clipped to `row_bound` and with its own noise.
 
-    Sensitivity. A person is one row of all that is shared: zeros in the place of x move it by ||x|| <= B, another row y by
-    ||y - x|| <= 2B. "paper" has deviation sqrt(2 ln(1.25/delta)) / epsilon, as printed: proved for epsilon < 1 and for rows
-    that move by one, and used beyond both, so it comes with no guarantee. Either is added as `Gaussian` adds it, to rows in whole
-    steps, with a part in 4096 more at most for the rounding.
+    Sensitivity. A person is one row of the shared array. Zeros in the place of x move it by ||x|| <= B, another row y by
+    ||y - x|| <= 2B. The calibration "paper" has deviation sqrt(2 ln(1.25/delta)) / epsilon, as printed. It is proved for
+    epsilon < 1 and for rows that move by one, and used beyond both, so it has no guarantee. Either noise is added by `Gaussian`,
+    to rows in whole steps, with at most a part in 4096 more for rounding.
 
-    The Gram matrix of n noisy rows has n scale^2 on its diagonal in the mean. `debiased` takes that off, n being public. It
-    changes no direction, as M and M - c I have the same eigenvectors in the same order; only values get nearer to those of
-    the rows.
+    The expected Gram matrix of n noisy rows has n scale^2 on its diagonal. With `debiased` that is subtracted; n is public. It
+    changes no direction, as M and M - c I have the same eigenvectors in the same order. Only values come closer to those of the
+    rows.
 
     >>> found = local_rows_pca([3 * np.eye(2)], rank=1, row_bound=1.0, budget=Budget(1.0, 1e-5), noise=Noise.seeded(1))
     >>> round(found.scale, 4), found.guarantee.epsilon, found.subspace.basis.shape
@@ -66,7 +66,7 @@ def local_rows_pca(
     require(peers[0].ndim == 2, f"peer 0 must hold rows, (n, d), got shape {peers[0].shape}")
     require(
         neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
-        f"neighbours must be zero-out or replace-one, since everybody sees how many rows there are; got {neighbours.value!r}",
+        f"neighbours must be zero-out or replace-one, since the number of rows is visible to all; got {neighbours.value!r}",
     )
     require(calibration in ("exact", "paper"), f"calibration must be 'exact' or 'paper', got {calibration!r}")
     domain = Domain(dim=peers[0].shape[1], radius=row_bound)
@@ -76,7 +76,7 @@ def local_rows_pca(
     sensitivity = sum_sensitivity(row_bound, neighbours)
     printed = calibration == "paper"
     scale = classical_multiplier(budget) if printed else sensitivity / budget.mu
-    # Nothing but the one release is charged: each person's row is at one peer, so peers' ledgers do not add up.
+    # Only one release is charged: each person's row is at one peer, so charges of different peers do not add up.
     ledger = _ledger(budget, printed=printed)
     for number, rows in enumerate(peers):
         require(rows.ndim == 2 and rows.shape[1] == domain.dim, f"peer {number} must hold rows of {domain.dim} columns")
@@ -97,12 +97,12 @@ def local_rows_pca(
 
 
 def _ledger(budget: Budget, *, printed: bool) -> Ledger:
-    """What a peer charges: the budget, or no limit where the noise is as printed and nothing is guaranteed."""
+    """A peer's ledger: with the budget, or without a limit where noise is as printed and nothing is guaranteed."""
     return Ledger(epsilon=math.inf if printed else budget.epsilon, delta=budget.delta)
 
 
 def _on_grid(rows: Array, domain: Domain) -> Array:
-    """The rows, (n, d), in their ball, each brought into it and onto its grid by itself: norms are at most the bound, exactly."""
+    """The rows, (n, d), each clipped and rounded onto its grid by itself: norms are at most the bound, exactly."""
     assert domain.unit is not None
     unit = domain.unit * _FINE
     return domain.whole(Block(rows), unit=unit) * unit

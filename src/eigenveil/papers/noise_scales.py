@@ -1,7 +1,7 @@
 """Noise scales as the papers print them, for comparison and reproduction only.
 
-Each is the standard deviation for rows in the unit ball and sums that are not divided by n, so a bound B multiplies
-it by B^2. What is loose or missing in each is said in its docstring; nothing here is a default anywhere.
+Each is the standard deviation for rows in the unit ball and sums that are not divided by n. So a bound B multiplies it by B^2.
+Docstrings say what is loose or missing in each. Nothing here is a default anywhere.
 """
 
 import math
@@ -84,7 +84,7 @@ def ppm_scale(budget: Budget, *, rounds: int, basis: Array) -> float:
 def balcan_scale(budget: Budget, *, rounds: int, basis: Array) -> float:
     """Balcan et al. (2016) and Hardt and Price (2014): sqrt(p) max |X_ij| in place of the sensitivity (PPM (3)).
 
-    Entry level. The composition it cites has a comparison sign turned round (PPM A.2.1); the scale is the one that PPM uses.
+    Entry level. The composition it cites has a reversed comparison sign (PPM A.2.1); the scale is the one that PPM uses.
 
     >>> round(balcan_scale(Budget(1.0, 1e-4), rounds=3, basis=np.eye(4)), 3)
     21.026
@@ -105,9 +105,9 @@ def classical_multiplier(budget: Budget) -> float:
 def fedpower_multiplier(budget: Budget, *, rounds: int) -> float:
     """FedPower Alg. 2, sigma times min_i s_i: (T/p) sqrt(2 log(1.25 (T/p) / delta)) / epsilon in each of the T/p `rounds`.
 
-    For sums instead of averages, in units of the largest entry of the basis. Splits epsilon and delta evenly over the rounds
-    through `classical_multiplier`, beyond epsilon < 1 too; leaves out a factor sqrt(r) for r columns; and protects
-    one entry of a Gram matrix, no person. With more than one local step per round it protects nothing that is known.
+    For sums instead of averages, in units of the largest entry of the basis. It splits epsilon and delta evenly over the rounds
+    through `classical_multiplier`, also beyond epsilon < 1. It leaves out a factor sqrt(r) for r columns. It protects one entry
+    of a Gram matrix, not a person. With more than one local step per round, no protection is known.
 
     >>> round(fedpower_multiplier(Budget(1.0, 1e-5), rounds=10), 2)
     52.99

@@ -47,15 +47,15 @@ def pair_from(text: str) -> tuple[float, float]:
 
 
 def center_from(text: str) -> Any:
-    """The word private, or numbers.
+    """The word private, or numbers, one per column.
 
-    >>> center_from("private"), center_from("1,2")
-    ('private', [1.0, 2.0])
+    >>> center_from("private"), center_from("1,2"), center_from("1")
+    ('private', [1.0, 2.0], [1.0])
     """
     if text == "private":
         return text
     try:
-        return numbers_from(text)
+        return [_number(part) for part in text.split(",")]
     except Expected:
         raise Expected("private, none, or numbers with commas between, one per column") from None
 

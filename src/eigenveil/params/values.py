@@ -4,12 +4,12 @@ import math
 import numbers
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol, final
+from typing import Any, Protocol, final
 
 from eigenveil.errors import ParameterError
+from eigenveil.params.renamed import RENAMED_VALUES
 
 __all__ = [
-    "RENAMED_VALUES",
     "Check",
     "Expected",
     "HasArray",
@@ -19,6 +19,7 @@ __all__ = [
     "as_float",
     "bounds_in_file",
     "center_in_file",
+    "center_value",
     "finite",
     "finite_numbers",
     "fraction",
@@ -27,7 +28,6 @@ __all__ = [
     "length",
     "line",
     "listed",
-    "mean_or_numbers",
     "name_of_column",
     "number_or_share",
     "one_of",
@@ -35,14 +35,11 @@ __all__ = [
     "positive",
     "real",
     "share_of_at_most",
-    "truth",
+    "stream_center",
     "whole",
 ]
 
 Check = Callable[[Any], Any]
-
-# What version 0.1 wrote, and what it is called now.
-RENAMED_VALUES: Final = {"curator": "hub"}
 
 
 class HasArray(Protocol):
@@ -213,11 +210,22 @@ def pair_of(check: Check) -> Check:
     return both
 
 
-def mean_or_numbers(value: Any) -> Any:
-    """The mean, as "private" or True, or numbers to put in its place. Where rows are at many places there is one mean."""
-    if value is False:
-        raise Expected("numbers, one per column, or {center=private}, or {center=None}")
-    return "private" if value is True else value
+def center_value(value: Any) -> Any:
+    """What a center is on every surface, where it is not None: the word private, or numbers, one per column."""
+    listed_or_array = hasattr(value, "__len__") or hasattr(value, "__array__")
+    if not listed_or_array or (isinstance(value, str) and value != "private"):
+        raise Expected("numbers, one per column, or say {center=private} or {center=None}")
+    return value
+
+
+def stream_center(value: Any) -> Any:
+    """The same for a stream, which cannot take numbers."""
+    if isinstance(center_value(value), str):
+        return value
+    raise ParameterError(
+        "{center} of a stream cannot be numbers: subtract them from the rows and say {center=None}, or say {center=private} "
+        "and give them as {origin}"
+    )
 
 
 def name_of_column(value: Any) -> str:
@@ -237,13 +245,6 @@ def instance_of(kind: type, words: str) -> Check:
         return value
 
     return check
-
-
-def truth(value: Any) -> bool:
-    """True or False."""
-    if not _is_truth(value):
-        raise Expected("True or False")
-    return bool(value)
 
 
 finite = real("a number", lambda _: True)
@@ -285,7 +286,7 @@ def center_in_file(value: Any) -> Any:
     if isinstance(value, str) and value == "private":
         return value
     if not isinstance(value, list | tuple):
-        raise Expected("a list of numbers, one per column, or {center=private}, or {center=None}")
+        raise Expected("a list of numbers, one per column, or say {center=private} or {center=None}")
     return finite_numbers(value)
 
 

@@ -1,10 +1,13 @@
-"""The planner: what each way to do it costs and brings, and which one to take. From public numbers alone: it never sees a row."""
+"""The planner: compares methods before a fit, says what each costs and finds, and recommends one.
+
+It uses public numbers alone and never sees a row. `choose` serves the estimators; `forecast` serves the command
+`plan`.
+"""
 
 from eigenveil.plan.choose.choice import Choice, Plan, PrivateMethod, predict
-from eigenveil.plan.choose.components import components_of, iterates
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
-from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
+from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast

@@ -1,6 +1,7 @@
-"""`Spectrum`: what is publicly known or guessed of the rows' spectrum: beside noise, all that the accuracy of a fit depends on.
+"""`Spectrum`: what is publicly known or guessed of the eigenvalues of the rows.
 
-The noise of every release is the same in all directions, so only eigenvalues matter and not where their directions point.
+Besides the noise, the accuracy of a fit depends on nothing else. The noise of every release is the same in all
+directions, so eigenvalues matter and where their directions point does not.
 """
 
 import math
@@ -18,15 +19,15 @@ from eigenveil.linalg import Array
 __all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "found_share", "require_rank"]
 
 FORMAT: Final = "eigenveil spectrum 1"
-# How far off the shape may be, relatively: of a guess, and of a table like the private one.
+# Relative error of the shape: for a guess, and for a public table like the private one.
 SPREAD_OF_GUESS: Final = 0.5
 PUBLIC_SPREAD: Final = 0.2
-# Beyond this power of i only the first eigenvalue is left.
+# With a steeper power of i only the first eigenvalue is left in floating point.
 _STEEPEST: Final = 200.0
-# The spectrum of a public table is found through its smaller side, which must not be larger than this.
+# A public table's spectrum comes from a Gram matrix over its smaller side, which must not exceed this.
 _LARGEST_SIDE: Final = 6000
 _ROUNDING: Final = 1e-9
-# Over how much of the logarithm of their place eigenvalues are off together.
+# Correlation length of the errors, in units of log(index of the eigenvalue).
 _TOGETHER: Final = 2.0
 
 
@@ -35,9 +36,10 @@ _TOGETHER: Final = 2.0
 class Spectrum:
     """Eigenvalues, (d,), of the average product of a row around the mean with itself, in units of row_bound^2, largest first.
 
-    Their sum, `fill`, is the mean squared length of a row over row_bound^2, and so in (0, 1]. `source` says in words where they
-    come from. `spread` is how far off the shape may be, as a relative deviation, and `error` the deviation of each value, in the
-    same units as the values; both widen what is predicted.
+    - `fill`, their sum, is the mean squared norm of a row over row_bound^2, so it lies in (0, 1].
+    - `source` says in words where they come from.
+    - `spread` is the relative error of the shape, and `error` the standard deviation of each value. Both widen the
+      forecast.
 
     >>> Spectrum(np.array([0.3, 0.2]), "given").fill
     0.5
@@ -58,7 +60,7 @@ class Spectrum:
         total = float(values.sum())
         require_param(
             0 < total <= 1 + _ROUNDING,
-            f"values must come to more than 0 and at most 1, as no row is longer than {{row_bound}}, got {total:g}",
+            f"values must sum to more than 0 and at most 1, because no row's norm exceeds {{row_bound}}, got {total:g}",
         )
         require(0 <= self.spread < math.inf, f"spread must not be negative, got {self.spread}")
         require(0 <= self.error < math.inf, f"error must not be negative, got {self.error}")
@@ -67,16 +69,16 @@ class Spectrum:
 
     @property
     def fill(self) -> float:
-        """The mean squared length of a row over row_bound^2."""
+        """The mean squared norm of a row over row_bound^2."""
         return min(1.0, float(self.values.sum()))
 
     @property
     def dim(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         return len(self.values)
 
     def explained(self, rank: int) -> float:
-        """The share of the variance that the first `rank` components have.
+        """The share of the variance along the first `rank` components.
 
         >>> Spectrum.guessed(3, decay=1.0).explained(1)
         0.5454...
@@ -85,7 +87,8 @@ class Spectrum:
         return float(self.values[:rank].sum() / self.values.sum())
 
     def at_random(self, rank: int) -> float:
-        """What `rank` directions drawn at random have of the variance of the best ones: each has the average variance.
+        """Variance along `rank` random directions over that of the best ones. Each random direction has the average
+        variance.
 
         >>> Spectrum(np.array([0.3, 0.1]), "given").at_random(1)
         0.66...
@@ -103,10 +106,10 @@ class Spectrum:
         decay: float | None = None,
         fill: float = 0.5,
     ) -> "Spectrum":
-        """A guess in two numbers: eigenvalue i is in proportion to i^-`decay`, and all of them come to `fill`.
+        """A guess in two numbers: eigenvalue i is proportional to i^-`decay`, and the sum is `fill`.
 
-        In place of the decay, `explained` says what share of the variance the first `rank` components have. With neither the
-        decay is one, which is common.
+        In place of the decay, `explained` gives the share of the variance along the first `rank` components. With
+        neither, the decay is one, which is common.
 
         >>> guess = Spectrum.guessed(100, rank=5, explained=0.6, fill=0.4)
         >>> round(guess.explained(5), 9), round(guess.fill, 9)
@@ -116,11 +119,11 @@ class Spectrum:
         _require_fill(fill)
         require_param(
             explained is None or decay is None,
-            "{explained} and {decay} are two ways to say the same: give one of them",
+            "{explained} and {decay} say the same thing: give one of them",
         )
         require_param(
             (rank is None) == (explained is None),
-            "{explained} is of the first {rank} components: give both or neither",
+            "{explained} is the share of the first {rank} components: give both or neither",
         )
         how = ""
         if explained is not None and rank is not None:
@@ -129,7 +132,10 @@ class Spectrum:
         decay = 1.0 if decay is None else decay
         good = 0 <= decay <= _STEEPEST
         require_param(good, f"{{decay}} must lie in 0..{_STEEPEST:g}, got {{@decay}}", decay=decay)
-        words = f"a guess: eigenvalue i in proportion to i^-{decay:.3g}{how}, rows fill {fill:.3g} of their ball"
+        words = (
+            f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}, mean squared row norm {fill:.3g} of "
+            f"row_bound^2"
+        )
         shape = _power_law(dim, decay)
         return cls(fill * shape / shape.sum(), words, SPREAD_OF_GUESS)
 
@@ -146,8 +152,8 @@ class Spectrum:
     ) -> "Spectrum":
         """From variances along components, in any order and any units.
 
-        With `row_bound` in those units they are divided by its square; without it they are scaled to come to `fill`. Where
-        there are fewer than `dim`, the others are taken to be zero.
+        With `row_bound` in those units they are divided by its square. Without it they are scaled to sum to `fill`.
+        If there are fewer than `dim`, the others are zero.
 
         >>> Spectrum.of_variances([4.0, 1.0], dim=3, row_bound=5.0).values.tolist()
         [0.16, 0.04, 0.0]
@@ -170,20 +176,21 @@ class Spectrum:
             require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=row_bound)
             require_param(
                 total <= row_bound**2 * (1 + _ROUNDING),
-                f"variances come to {total:g}, more than the square of {{row_bound}}, {row_bound:g}: rows would be cut, and the "
-                "variances with them",
+                f"variances sum to {total:g}, more than the square of {{row_bound}}, {row_bound:g}. Clipping would "
+                "make them smaller: raise {row_bound}, or scale the variances down",
             )
             values = values / row_bound**2
         return cls(np.pad(values, (0, dim - len(values))), source, spread)
 
     @classmethod
     def of_rows(
-        cls, rows: Any, *, row_bound: float | None = None, fill: float = 0.5, center: bool = True
+        cls, rows: Any, *, row_bound: float | None = None, fill: float = 0.5, center: Any = "private"
     ) -> "Spectrum":
-        """Of a PUBLIC table, (n, d), array or sparse matrix, that is like the private one. Never of private rows.
+        """The spectrum of a PUBLIC table, (n, d), array or sparse matrix, that is like the private one. Never pass
+        private rows.
 
-        With `row_bound` its rows are cut to that length around their mean, as those of a fit are; without it the spectrum is
-        scaled to `fill`.
+        With `row_bound` its rows are clipped to that norm, as a fit does. Without it the spectrum is scaled to `fill`.
+        Rows are taken around `center`, as in a fit: "private" is their mean, None is zero, or give numbers, (d,).
 
         >>> Spectrum.of_rows(np.array([[3.0, 0.0], [-3.0, 0.0]]), row_bound=1.0).values.tolist()
         [1.0, 0.0]
@@ -193,10 +200,12 @@ class Spectrum:
         count, dim = table.shape
         require(
             min(count, dim) <= _LARGEST_SIDE,
-            f"rows must be at most {_LARGEST_SIDE} or have at most as many columns, got shape {table.shape}: take a sample",
+            f"one side of rows must be at most {_LARGEST_SIDE}, got shape {table.shape}: pass a sample of the rows",
         )
-        mean = np.asarray(table.mean(axis=0)).ravel() if center else np.zeros(dim)
+        mean = _center_of(table, center)
         if sp.issparse(table):
+            # Centering would make the table dense, so the mean is subtracted from the products: (x - m)'(y - m),
+            # expanded.
             inner = np.asarray((table @ table.T).toarray()) if count <= dim else None
             squares = np.asarray(table.multiply(table).sum(axis=1)).ravel() - 2 * (table @ mean) + mean @ mean
             factors = _factors(squares, row_bound)
@@ -214,21 +223,22 @@ class Spectrum:
             gram = moved @ moved.T if count <= dim else moved.T @ moved
         values = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0) / count
         require(bool(np.isfinite(values).all()) and values.sum() > 0, "rows must be finite and must vary")
-        source = f"of a public table of {count} rows"
+        source = f"from a public table of {count} rows"
         return cls.of_variances(
             values[:dim], dim=dim, row_bound=row_bound, fill=fill, source=source, spread=PUBLIC_SPREAD
         )
 
     def drawn(self, rng: np.random.Generator) -> Array:
-        """Eigenvalues, (d,), that it could be as well: off by `spread`, smoothly over the logarithm of places, and by `error`.
+        """Other eigenvalues, (d,), that are as plausible: off by a smooth relative error of size `spread`, and by
+        `error`.
 
-        Neighbouring eigenvalues are off together, those far apart each on their own: the deviation is that of a stationary
-        process over log i, whose correlation falls by e over a factor of e^2 in i.
+        Neighbouring eigenvalues share their error, and distant ones have independent errors. The error is a
+        stationary process over log i whose correlation falls by e over a factor of e^2 in i.
         """
         places = np.log(np.arange(1.0, self.dim + 1))
         kept = np.exp(-np.diff(places) / _TOGETHER)
         steps = rng.standard_normal(self.dim)
-        # Of a process with x_i = k_i x_(i-1) + sqrt(1 - k_i^2) z_i, all steps at once.
+        # The autoregression x_i = k_i x_(i-1) + sqrt(1 - k_i^2) z_i, all steps at once.
         fade = np.concatenate([[1.0], np.cumprod(kept)])
         noise = np.concatenate([[1.0], np.sqrt(1 - kept**2)]) * steps
         walk = fade * np.cumsum(noise / fade)
@@ -237,10 +247,11 @@ class Spectrum:
         total = float(values.sum())
         if total <= 0:
             return self.values
+        # No fill above 1: rows lie within row_bound.
         return np.asarray(values / max(1.0, total))
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values, for a file."""
+        """A plain dictionary, for a JSON file."""
         return {
             "format": FORMAT,
             "source": self.source,
@@ -251,7 +262,7 @@ class Spectrum:
 
     @classmethod
     def from_json(cls, plain: Any) -> "Spectrum":
-        """The spectrum that `to_json` made plain; a `ValueError` for anything else.
+        """The spectrum that `to_json` wrote. A `ValueError` for anything else.
 
         >>> Spectrum.from_json(Spectrum.guessed(3).to_json()).dim
         3
@@ -271,10 +282,11 @@ class Spectrum:
 
 
 def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
-    """The share of the sum of leading Gram `eigenvalues`, (k,), along what is found, to first order.
+    """The share of the sum of leading Gram `eigenvalues`, (k,), that a fit captures, to first order.
 
-    Under noise with entries of size `entry` on `dim` columns a direction of eigenvalue v keeps 1 - dim entry^2 / v^2 of itself,
-    and nothing below v = sqrt(dim) entry: the overlaps of spiked matrices (Benaych-Georges and Nadakuditi 2011).
+    Under noise with entries of size `entry` on `dim` columns, a direction of eigenvalue v keeps 1 - dim entry^2 / v^2
+    of itself. Below v = sqrt(dim) entry it keeps nothing. These are the overlaps of spiked matrices (Benaych-Georges
+    and Nadakuditi 2011).
 
     >>> found_share(np.array([10.0, 1.0]), entry=0.5, dim=16)
     0.87...
@@ -285,10 +297,11 @@ def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
 
 
 def condensed(values: Array, dim: int, *, rank: int) -> Array:
-    """A spectrum of `dim` values, (dim,), for one of more: the leading half as it is, and evenly spaced ones of the rest.
+    """A shorter spectrum, (dim,), in place of a longer one: its leading half, and evenly spaced values of the rest.
 
-    With noise that is sqrt(d / dim) times as loud, its spectral norm is that of d columns, and what a direction that stands out
-    keeps of itself depends on that norm alone; how much variance the directions among the rest have on average stays as well.
+    For d columns, scale the noise by sqrt(d / dim). Its spectral norm is then that of d columns, and what a leading
+    direction keeps of itself depends on that norm alone. The average variance of the other directions stays the same
+    too.
 
     >>> condensed(np.arange(9.0, 0, -1), 6, rank=2).tolist()
     [9.0, 8.0, 7.0, 5.0, 3.0, 1.0]
@@ -299,7 +312,7 @@ def condensed(values: Array, dim: int, *, rank: int) -> Array:
 
 
 def require_rank(rank: int, dim: int) -> None:
-    """Refuse more components than there are columns, and none."""
+    """Refuse zero components, or more components than columns."""
     require_param(1 <= rank <= dim, f"{{rank}} must be from 1 to the {dim} columns, got {{@rank}}", rank=rank)
 
 
@@ -313,12 +326,13 @@ def _power_law(dim: int, decay: float) -> Array:
 
 
 def _decay_for(dim: int, rank: int, explained: float) -> float:
-    """The power of i at which the first `rank` of `dim` have this share: it grows with the power, so bisection finds it."""
+    """The power of i at which the first `rank` of `dim` have this share. The share grows with the power: bisect."""
     require_rank(rank, dim)
     least = rank / dim
     require_param(
         least * (1 - _ROUNDING) <= explained <= 1,
-        f"{{explained}} must lie between {least:.3g}, what {rank} of {dim} components have at least, and 1, got {{@share}}",
+        f"{{explained}} must lie in [{least:.3g}, 1], because {rank} of {dim} components have at least {least:.3g}, "
+        f"got {{@share}}",
         share=explained,
     )
     low, high = 0.0, _STEEPEST
@@ -329,10 +343,20 @@ def _decay_for(dim: int, rank: int, explained: float) -> float:
     return high if high < _STEEPEST else low
 
 
+def _center_of(table: Any, center: Any) -> Array:
+    """What the rows of a public table are taken around, (d,)."""
+    if isinstance(center, str) and center == "private":
+        return np.asarray(table.mean(axis=0)).ravel()
+    dim = table.shape[1]
+    found = np.zeros(dim) if center is None else np.asarray(center, dtype=np.float64)
+    require_param(found.shape == (dim,), f"{{center}} must be 'private', None or {dim} numbers, got {{@c}}", c=center)
+    return found
+
+
 def _factors(squares: Array, row_bound: float | None) -> Array:
-    """What rows of these squared lengths are multiplied by to be no longer than `row_bound`."""
+    """Factors, (n,), that clip rows of these squared norms to `row_bound`."""
     if row_bound is None:
         return np.ones(len(squares))
-    lengths = np.sqrt(np.maximum(squares, 0.0))
+    norms = np.sqrt(np.maximum(squares, 0.0))
     with np.errstate(divide="ignore"):
-        return np.asarray(np.minimum(1.0, row_bound / lengths))
+        return np.asarray(np.minimum(1.0, row_bound / norms))

@@ -1,4 +1,8 @@
-"""Bounds, noise, accounts and guarantees. A private number travels as `Bounded` and leaves through `Mechanism.release`."""
+"""What a guarantee rests on: clipping, sensitivities, noise, accounting, the ledger, and the words of the guarantee.
+
+Rows are clipped in `sums/domain.py`. Sensitivities are proved in `sensitivity.py`. Noise is added in `mechanism.py`, and under
+masks or between peers in `integers/`. A private number travels as `Bounded` and leaves through `Mechanism.release`.
+"""
 
 from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price
 from eigenveil.privacy.facts import GuaranteeFacts

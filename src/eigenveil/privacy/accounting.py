@@ -1,8 +1,9 @@
-"""What Gaussian releases cost, exactly; and what anything else costs, through Google's dp-accounting.
+"""The privacy cost of Gaussian releases, exactly; and of other releases, through Google's dp-accounting.
 
-Releases with sensitivity / noise ratios r_1, r_2, ... are together one Gaussian mechanism with mu = sqrt(sum r_j^2),
-also when each depends on the answers before it, and that mechanism is (epsilon, delta)-private exactly when
+Releases with sensitivity / noise ratios r_1, r_2, ... compose to one Gaussian mechanism with mu = sqrt(sum r_j^2). This holds
+even when each release depends on the answers before it. That mechanism is (epsilon, delta)-private exactly when
     delta >= Phi(-epsilon/mu + mu/2) - exp(epsilon) Phi(-epsilon/mu - mu/2)          (Balle and Wang 2018, Theorem 8).
+Ledgers, mechanisms and planners call this module.
 """
 
 import math
@@ -19,7 +20,7 @@ __all__ = ["Budget", "Loss", "compose_mu", "delta_of", "epsilon_of", "mu_for", "
 
 # Calibrations stop this far on the safe side, so that the shares of a budget may be added up in floating point.
 _MARGIN = 1e-12
-# They leave this part of delta unused: for sums of rounded normals, which are not quite normal (docs/exact-noise.md).
+# They leave this part of delta unused: sums of rounded normals are not exactly normal (docs/exact-noise.md).
 _LEFT = 2.0**-41
 # Relative error of the few operations in `delta_of`, several times over.
 _ROUNDING = 2.0**-49
@@ -50,8 +51,8 @@ class Budget:
 def delta_of(epsilon: float, mu: float) -> float:
     """The smallest delta for which a mu-Gaussian mechanism is (epsilon, delta)-private.
 
-    Both terms of the formula share the factor exp(-a^2/2) with a = epsilon/mu - mu/2, so the difference is taken
-    between scaled complementary error functions, without the loss of digits at small delta.
+    Both terms of the formula share the factor exp(-a^2/2) with a = epsilon/mu - mu/2. So the difference is taken between scaled
+    complementary error functions, which loses no digits at small delta.
 
     >>> round(delta_of(1.0, 0.5), 12)
     0.006829594983
@@ -76,7 +77,7 @@ def _at_most(epsilon: float, mu: float) -> float:
     """A bound on `delta_of` that rounding cannot break, with a part in 2^41 to spare.
 
     Relative errors of u in low, high and both functions move each of the two terms by a few u (1 + |low|) (1 + high) of itself.
-    Where mu is small the terms are nearly equal, and that may be much beside their difference.
+    Where mu is small the terms are nearly equal, so that error can be large compared with their difference.
     """
     found = delta_of(epsilon, mu)
     if mu == 0 or math.isinf(mu) or math.isinf(epsilon):
@@ -91,8 +92,8 @@ def _at_most(epsilon: float, mu: float) -> float:
 def mu_for(epsilon: float, delta: float) -> float:
     """The largest mu that is (epsilon, delta)-private: noise of standard deviation sensitivity / mu suffices.
 
-    Bisection from below: what is returned keeps the guarantee, rounding included and with a part in 2^41 of delta to spare. It is
-    within 1e-11 of the best, relatively, at ordinary epsilons, and within 1e-6 at an epsilon of 1e-6.
+    Bisection from below: the result keeps the guarantee, rounding included, with a part in 2^41 of delta to spare. It is within a
+    relative 1e-11 of the best at ordinary epsilons, and within 1e-6 at an epsilon of 1e-6.
 
     >>> round(1 / mu_for(1.0, 1e-5), 4)
     3.7306
@@ -106,13 +107,14 @@ def mu_for(epsilon: float, delta: float) -> float:
         low, high = high, 2 * high
     while high - low > _MARGIN * high:
         middle = (low + high) / 2
+        # `low` keeps the guarantee at every step, so stopping early is safe.
         low, high = (middle, high) if _at_most(epsilon, middle) <= delta else (low, middle)
     return low * (1 - _MARGIN)
 
 
 @lru_cache(maxsize=1024)
 def epsilon_of(mu: float, delta: float) -> float:
-    """The smallest epsilon for which a mu-Gaussian mechanism is (epsilon, delta)-private, from above.
+    """The smallest epsilon for which a mu-Gaussian mechanism is (epsilon, delta)-private, rounded up.
 
     >>> round(epsilon_of(mu_for(1.0, 1e-6), 1e-6), 9)
     1.0
@@ -128,6 +130,7 @@ def epsilon_of(mu: float, delta: float) -> float:
         low, high = high, 2 * high
     while high - low > _MARGIN * high:
         middle = (low + high) / 2
+        # Here `high` keeps the guarantee at every step.
         low, high = (low, middle) if _at_most(middle, mu) <= delta else (middle, high)
     return high
 
@@ -144,7 +147,7 @@ def compose_mu(ratios: Sequence[float]) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One kind of release in a list to be priced: its law, noise scale over sensitivity, and how many times."""
+    """One kind of release to be priced: its noise distribution, the noise scale over the sensitivity, and how many times."""
 
     law: Literal["gaussian", "laplace"]
     multiplier: float
@@ -158,8 +161,8 @@ class Loss:
 def price(releases: Sequence[Loss], *, delta: float) -> float:
     """The epsilon, at `delta`, of all these releases together.
 
-    Gaussian releases alone have a closed form. Anything else is composed numerically by dp-accounting's
-    privacy loss distributions, pessimistically, after the Gaussian part has been reduced to one release.
+    Gaussian releases alone have a closed form. Others are composed numerically and pessimistically by dp-accounting's privacy
+    loss distributions, after the Gaussian part has been reduced to one release.
 
     >>> round(price([Loss("gaussian", 4.0, count=4)], delta=1e-6), 6) == round(epsilon_of(0.5, 1e-6), 6)
     True

@@ -1,7 +1,7 @@
 """`Guarantee`: what a result guarantees, to whom and against whom, in words that can be signed.
 
-Every result carries one. A run without privacy says "none"; a published calibration says what it rests on; a run with a
-known seed says that it protects nobody. The sentences are composed from facts by `GuaranteeFacts`.
+Every result carries one. A run without privacy says so. A published calibration says what it rests on. A run with a known seed
+says that it protects nobody. The sentences are composed from facts by `GuaranteeFacts`.
 """
 
 import math
@@ -18,10 +18,10 @@ from eigenveil.privacy.ledger import Charge
 __all__ = ["SEEDED", "Guarantee", "plain"]
 
 SEEDED: Final = (
-    "reproducible, not private: the noise came from a known seed, and whoever knows the seed can subtract it"
+    "reproducible, not private: the noise came from a known seed, and anyone who knows the seed can subtract it"
 )
 _SMALL, _LARGE = 1e-9, 1e6
-# How files without the fields `relation` and `reproducible` say the same in their sentences.
+# Older files lack the fields `relation` and `reproducible`; these words in their sentences say the same.
 _OLD_SEEDED: Final = "reproducible, not private"
 _OLD_RELATIONS: Final = {
     "(add/remove)": "add-remove",
@@ -34,11 +34,10 @@ _OLD_RELATIONS: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and on what it rests.
+    """Who is protected (`unit`), between which tables (`neighbours`), how strongly, from whom, and on what assumptions.
 
-    `epsilon` and `delta` are None where there is no guarantee. `released` lists what the guarantee covers. `relation` is the
-    value of the `Neighbours` that `neighbours` describes. `reproducible` says that the noise came from a known seed: nobody is
-    protected.
+    Without a guarantee `epsilon` and `delta` are None. The covered results are listed in `released`. The `Neighbours` value that
+    `neighbours` describes is `relation`. If `reproducible`, the noise came from a known seed, so nobody is protected.
 
     >>> print(Guarantee.none("exact PCA was asked for").words())
     No privacy: exact PCA was asked for.
@@ -71,7 +70,7 @@ class Guarantee:
 
     @property
     def private(self) -> bool:
-        """Whether anybody is protected: a guarantee was made and no known seed undoes it."""
+        """Whether anybody is protected: there is a guarantee, and the noise did not come from a known seed."""
         return self.epsilon is not None and not self.reproducible
 
     @property
@@ -105,11 +104,11 @@ class Guarantee:
 
     @property
     def best_guess(self) -> float:
-        """How often, at most, an attacker names the right one of two neighbouring tables that are equally likely; 1 for none.
+        """How often, at most, an attacker picks the right one of two equally likely neighbouring tables; 1 without privacy.
 
-        All noise here is Gaussian and accounted for exactly, so the guarantee is that of one Gaussian mechanism with the mu of
-        its budget, and the best test between its two outcomes is right with probability Phi(mu / 2). Beyond any budget that
-        is in use, it is what (epsilon, delta) allow whatever the noise, (exp(epsilon) + delta) / (1 + exp(epsilon)).
+        All noise here is Gaussian and accounted for exactly. So the guarantee is that of one Gaussian mechanism with the mu of
+        its budget, and the best test between its two outcomes is right with probability Phi(mu / 2). For budgets outside any
+        practical range, it is the bound for any (epsilon, delta) mechanism: (exp(epsilon) + delta) / (1 + exp(epsilon)).
 
         >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
         0.5471
@@ -117,19 +116,19 @@ class Guarantee:
         if not self.private or self.epsilon is None or self.delta is None:
             return 1.0
         if not _SMALL <= self.epsilon <= _LARGE:
-            # Files may say anything, and the mu of such numbers takes forever.
+            # A file may contain any number, and computing the mu of such numbers never ends.
             return float(min(1.0, expit(self.epsilon) + self.delta * expit(-self.epsilon)))
         return float(ndtr(Budget(self.epsilon, self.delta).mu / 2))
 
     def _meaning(self) -> str:
-        """A number that people can feel, beside epsilon."""
+        """A number that is easier to grasp than epsilon: how often the best guess is right."""
         if not self.private:
-            return "nothing: whoever knows the seed can subtract the noise"
+            return "nothing: anyone who knows the seed can subtract the noise"
         percent = 100 * self.best_guess
-        # Rounded up, with more digits only where it would read as certainty.
+        # Rounded up, never down; more digits only where 100 would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "an attacker whom it protects from, even one who knows everything else, names the right one of two equally likely "
+            "an attacker it protects from, even one who knows everything else, picks the right one of two equally likely "
             f"neighbouring tables at most {_rounded_up(percent, digits):.{digits}f} times in 100"
         )
 
@@ -150,7 +149,7 @@ class Guarantee:
         True
         """
         known = set(cls.__dataclass_fields__)
-        require(isinstance(values, Mapping), "a guarantee is a table of its fields")
+        require(isinstance(values, Mapping), "a guarantee must be a table with its fields as keys")
         given = _old_facts(values) | dict(values)
         require(set(given) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
         try:
@@ -168,7 +167,7 @@ class Guarantee:
 
 
 def plain(number: float) -> str:
-    """Short where nothing is lost by it, and otherwise every digit: a guarantee is not rounded."""
+    """The short form of a number if it is exact, otherwise every digit: a guarantee is not rounded."""
     short = f"{number:g}"
     return short if float(short) == number else repr(number)
 
@@ -179,7 +178,7 @@ def _rounded_up(number: float, digits: int) -> float:
 
 
 def _old_facts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that older files have in their sentences alone."""
+    """The facts that older files state only in their sentences."""
     caveats, relation = values.get("caveats"), values.get("neighbours")
     seeded = isinstance(caveats, list | tuple) and any(str(caveat).startswith(_OLD_SEEDED) for caveat in caveats)
     text = relation if isinstance(relation, str) else ""

@@ -1,17 +1,19 @@
-"""`Ledger`: what has been spent, line by line, and the filter that refuses what the budget cannot pay.
+"""`Ledger`: what has been spent, entry by entry, and the filter that refuses charges beyond the budget.
 
-All our releases are Gaussian, so the ledger adds up squares of mu. A filter on that sum is valid even when each
-release is chosen by looking at the ones before it (Smith and Thakurta 2022): the guarantee is the budget fixed up front.
+All our releases are Gaussian, so the ledger adds up squares of mu. A filter on that sum is valid even when each release is
+chosen by looking at the ones before it (Smith and Thakurta 2022). The guarantee is the budget that was fixed up front.
 
-Releases from disjoint slots of a stream cost no more than the dearest slots that one person can be in. Proof: slots are
-bounded by sequence numbers and neighbouring streams differ in one person's rows only (zero-out or replace-one), so they
-differ in at most m slots of a series, fixed by that person. Whatever is released from another slot has, given all that was
-released before it, the same law in both streams and adds nothing. The releases from the m slots compose like any others,
-to the sum of their squares, which is at most the sum of the m largest. Under add/remove it would be false: one row less moves
-every later boundary.
+Releases from disjoint slots of a stream cost no more than the m costliest slots, if one person is in at most m of them. Proof.
+Slots are bounded by sequence numbers, and neighbouring streams differ in one person's rows only (zero-out or replace-one). So
+they differ in at most m slots of a series, fixed by that person. A release from any other slot has the same law in both streams,
+given everything released before it, and adds nothing. The releases from the m slots compose like any others, to the sum of their
+squares, which is at most the sum of the m largest. Under add/remove this would be false: one row less moves every later boundary.
 
-What one fit will spend is reserved before its first release, so that fits which share a ledger, in as many threads as may be,
-are each paid for in full or refused. A reserve can be spent by nobody else, and what is left of it in the end is given back.
+A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
+for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.
+
+States of a ledger: open (spends and reserves), or a record (a copy that was stored, or sent to another process), which can be
+read and refuses to spend. States of a reserve: open, then closed.
 """
 
 import math
@@ -27,14 +29,14 @@ from eigenveil.privacy.accounting import Budget, epsilon_of
 
 __all__ = ["Charge", "Ledger", "Reserve", "Slot"]
 
-# Shares of one budget are added up in floating point; `mu_for` stays further than this on the safe side.
+# Shares of one budget are added up in floating point. This is safe because `mu_for` leaves a larger margin.
 _ROUNDING = 1e-13
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Charge:
-    """One line of the ledger: what was released, and its mu = sensitivity / noise."""
+    """One entry of the ledger: what was released, and its mu = sensitivity / noise."""
 
     label: str
     mu: float
@@ -43,9 +45,10 @@ class Charge:
 @final
 @dataclass(frozen=True, slots=True)
 class Slot:
-    """Where in a stream a release comes from: slot `number` of a `series` of disjoint ones, counted up from any start.
+    """Where in a stream a release comes from: slot `number` of a `series` of disjoint slots, counted up from any start.
 
-    One person has rows in at most `per_person` slots of the series: whoever makes the slots sees to that, or assumes it aloud.
+    One person has rows in at most `per_person` slots of the series. The code that makes the slots enforces this, or the
+    guarantee states it as an assumption.
     """
 
     series: str
@@ -59,7 +62,7 @@ class Slot:
 @final
 @dataclass(slots=True)
 class _Series:
-    """Squares of mu by slot: the largest of the closed ones, and the one now open. Changes in place."""
+    """Squares of mu by slot: the largest of the closed slots, and that of the open slot. Changes in place."""
 
     number: int
     per_person: int
@@ -70,16 +73,16 @@ class _Series:
         """How much one person's worst total grows if `square` is spent in `slot`."""
         require(slot.per_person == self.per_person, f"slots of {slot.series!r} allow {self.per_person} per person")
         require(
-            slot.number >= self.number, f"slot {slot.number} of {slot.series!r} was closed when a later one was opened"
+            slot.number >= self.number, f"slot {slot.number} of {slot.series!r} was closed when a later slot was opened"
         )
-        largest, now = self._turned(slot.number)
-        return self._worst(largest, now + square) - self._worst(*self._turned(self.number))
+        largest, now = self._opened(slot.number)
+        return self._worst(largest, now + square) - self._worst(*self._opened(self.number))
 
     def add(self, slot: Slot, square: float) -> None:
-        self.largest, now = self._turned(slot.number)
+        self.largest, now = self._opened(slot.number)
         self.number, self.open = slot.number, now + square
 
-    def _turned(self, number: int) -> tuple[tuple[float, ...], float]:
+    def _opened(self, number: int) -> tuple[tuple[float, ...], float]:
         if number == self.number:
             return self.largest, self.open
         return tuple(sorted((*self.largest, self.open), reverse=True)[: self.per_person]), 0.0
@@ -90,7 +93,7 @@ class _Series:
 
 @final
 class Ledger:
-    """Append-only list of charges against a budget. Changes in place, so that no charge can be lost with a return value.
+    """Append-only list of charges against a budget. Changes in place: a forgotten return value must not lose a charge.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> ledger.spend(0.1, label="mean")
@@ -109,36 +112,36 @@ delta = 1e-06; nothing was released
         self._limit = self._budget.mu
         self._charges: list[Charge] = []
         self._series: dict[str, _Series] = {}
-        # The sum of squared mu so far, with what rounding has left out of it. One value, and the reserves another, so that
-        # whoever reads without the lock never sees half of a change.
+        # The sum of squared mu so far, and the part of it that rounding dropped. Both are replaced in one assignment, like the
+        # reserves, so that a reader without the lock never sees half of a change.
         self._total = (0.0, 0.0)
         self._reserves: tuple[weakref.ref[Reserve], ...] = ()
-        # Entered again by a thread that holds it, as when a reserve is given back in the middle of a charge.
+        # Reentrant: a reserve may be given back in the middle of a charge, by the thread that has the lock.
         self._lock = threading.RLock()
 
     @property
     def budget(self) -> Budget:
-        """What may be spent in all."""
+        """What may be spent in total."""
         return self._budget
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """The lines so far."""
+        """The entries so far."""
         return tuple(self._charges)
 
     @property
     def spent_mu(self) -> float:
-        """The mu of everything released so far. What is reserved and not spent is no part of it."""
+        """The mu of everything released so far, without what is reserved and not yet spent."""
         return math.sqrt(sum(self._total))
 
     @property
     def reserved_mu(self) -> float:
-        """The mu that is set aside for fits that are under way, beyond what they have spent."""
+        """The mu reserved by fits that are running, beyond what they have spent."""
         return math.sqrt(self._reserved())
 
     @property
     def remaining_mu(self) -> float:
-        """The largest single charge that can still be paid, or reserved: neither spent nor set aside for another."""
+        """The largest single charge that can still be paid or reserved: neither spent nor reserved by another fit."""
         if math.isinf(self._limit):
             return math.inf
         return math.sqrt(max(0.0, self._limit**2 - self.spent_mu**2 - self._reserved()))
@@ -148,14 +151,14 @@ delta = 1e-06; nothing was released
         return epsilon_of(self.spent_mu, self._budget.delta if delta is None else delta)
 
     def afford(self, mu: float, *, label: str) -> None:
-        """Raise `BudgetExceeded` if a charge of `mu` cannot be paid now; write nothing in either case."""
+        """Raise `BudgetExceeded` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
         self._require_original(label)
         self._require_room(mu, label)
 
     def reserve(self, mu: float, *, label: str, paid: tuple[Charge, ...] = ()) -> "Reserve":
-        """Set `mu` aside for releases to come, all of it or, with `BudgetExceeded`, none of it. Use it in a `with` statement.
+        """Set `mu` aside for later releases, all of it or, with `BudgetExceeded`, none of it. Use it in a `with` statement.
 
-        Who goes on with what was begun before has `paid` for a part of it: lines that are on this ledger already.
+        A fit that continues earlier work passes the entries it has already `paid` on this ledger.
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> with ledger.reserve(0.2, label="a fit") as reserve:
@@ -178,7 +181,7 @@ delta = 1e-06; nothing was released
     def spend(self, mu: float, *, label: str, slot: Slot | None = None) -> None:
         """Write a charge, or raise `BudgetExceeded` and write nothing.
 
-        In a `slot` of a stream only what it adds to the dearest slots of one person is charged, which may be nothing.
+        In a `slot` of a stream, only the increase of one person's costliest slots is charged, which may be nothing.
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> for number in range(1000):
@@ -189,8 +192,8 @@ delta = 1e-06; nothing was released
         self._spend(mu, label, slot, None)
 
     def _spend(self, mu: float, label: str, slot: Slot | None, reserve: "Reserve | None") -> None:
-        """Charge `mu`, out of a `reserve` or out of what nobody has reserved."""
-        # Before the lock: in a forked child another thread of the parent may hold it for ever.
+        """Charge `mu`, from a `reserve` or from what nobody has reserved."""
+        # Checked before the lock: in a forked child, a thread of the parent may have it forever.
         self._require_original(label)
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
         with self._lock:
@@ -204,8 +207,8 @@ delta = 1e-06; nothing was released
                 reserve._require_room(extra, label)
             if slot is None or extra > 0:
                 charge = Charge(label, extra)
-                # The line first, its reserve and its slot after it: an interrupt in between leaves more spent than need be, and
-                # never less.
+                # The entry first, then its reserve and its slot: an interrupt in between may overstate what is spent, never
+                # understate it.
                 self._write(charge)
                 if reserve is not None:
                     reserve._write(charge)
@@ -215,26 +218,26 @@ delta = 1e-06; nothing was released
 
     def _require_original(self, label: str) -> None:
         if not self._open or os.getpid() != self._process:
-            # A forked child's ledger is a copy too: what it spent, its parent would not see.
-            raise BudgetExceeded(f"{label!r} was to be paid from a copy of a ledger; spend from the original")
+            # A forked child's ledger is a copy too: its parent would not see what it spent.
+            raise BudgetExceeded(f"{label!r} cannot be paid from a copy of a ledger; spend from the original")
 
     def _require_room(self, mu: float, label: str) -> None:
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
         reserved = self.reserved_mu
         if math.hypot(self.spent_mu, reserved, mu) > self._limit * (1 + _ROUNDING):
-            aside = f", beside mu = {reserved:.4g} reserved by fits under way" if reserved > 0 else ""
+            aside = f", besides mu = {reserved:.4g} reserved by running fits" if reserved > 0 else ""
             raise BudgetExceeded(
                 f"{label!r} needs mu = {mu:.4g} and the ledger has mu = {self.remaining_mu:.4g} left of "
                 f"epsilon = {self._budget.epsilon}, delta = {self._budget.delta}{aside}; nothing was released"
             )
 
     def _reserved(self) -> float:
-        """The square of what is set aside. A reserve that nobody holds any more has been given back."""
+        """The squared mu that is reserved. A reserve that nobody refers to any more has been given back."""
         held = (ref() for ref in self._reserves)
         return math.fsum(reserve.left for reserve in held if reserve is not None)
 
     def series(self) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
-        """For each series of slots: the slot now open, slots per person, squared mu there and the largest closed ones."""
+        """For each series: the open slot, slots per person, the open slot's squared mu, and the largest closed ones."""
         return {name: (s.number, s.per_person, s.open, s.largest) for name, s in self._series.items()}
 
     @classmethod
@@ -244,11 +247,11 @@ delta = 1e-06; nothing was released
         charges: tuple[Charge, ...],
         series: Mapping[str, tuple[int, int, float, tuple[float, ...]]],
     ) -> "Ledger":
-        """An account that was moved here with the stream it belongs to, and goes on. Nobody may go on with the old one."""
+        """A ledger that was moved here together with its stream, open for spending. The old one must not be used again."""
         ledger = _record(budget, charges)
         for name, (number, per_person, now, largest) in series.items():
             numbers = [now, *largest]
-            require(all(0 <= square < math.inf for square in numbers), f"the account of {name!r} is damaged")
+            require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
             ledger._series[name] = _Series(number, per_person, now, tuple(largest))
         ledger._open = True
         return ledger
@@ -274,13 +277,13 @@ delta = 1e-06; nothing was released
 
 @final
 class Reserve:
-    """Part of a ledger's budget, set aside for one fit, to be spent as the ledger itself is. Changes in place.
+    """Part of a ledger's budget, set aside for one fit, and spent like the ledger itself. Changes in place.
 
-    Charges are lines of the ledger at once; `charges` are those of this reserve alone, in order. Closing it, or leaving its
-    `with` block by whatever way, gives back what was not spent. So does losing it: the ledger keeps no reserve alive.
+    Charges become entries of the ledger at once; `charges` are those of this reserve only, in order. Closing it, or leaving its
+    `with` block in any way, gives back what was not spent. So does deleting it: the ledger keeps no reserve alive.
 
-    A reserve may be exceeded by as little as rounding in a sum of shares, which keeps what is spent within twice the
-    rounding that the ledger allows itself.
+    A reserve may be exceeded by the rounding of a sum of shares. That keeps what is spent within twice the rounding that the
+    ledger allows itself.
     """
 
     def __init__(self, ledger: Ledger, mu: float, label: str) -> None:
@@ -291,7 +294,7 @@ class Reserve:
 
     @property
     def charges(self) -> tuple[Charge, ...]:
-        """The lines paid from this reserve so far, after those that were paid before it was made."""
+        """The entries paid before this reserve was made, and then those paid from it so far."""
         return tuple(self._charges)
 
     @property
@@ -301,11 +304,11 @@ class Reserve:
 
     @property
     def left(self) -> float:
-        """The square of the mu that is still set aside."""
+        """The square of the mu that is still reserved."""
         return 0.0 if self._closed else max(0.0, self._mu * self._mu - sum(self._total))
 
     def spend(self, mu: float, *, label: str, slot: Slot | None = None) -> None:
-        """Write a charge on the ledger, out of this reserve, or raise `BudgetExceeded` and write nothing."""
+        """Write a charge on the ledger, from this reserve, or raise `BudgetExceeded` and write nothing."""
         self._ledger._spend(mu, label, slot, self)
 
     def close(self) -> None:
@@ -314,7 +317,7 @@ class Reserve:
 
     def _require_room(self, mu: float, label: str) -> None:
         if self._closed:
-            raise BudgetExceeded(f"{label!r} was to be paid from the reserve of {self._label!r}, which was given back")
+            raise BudgetExceeded(f"{label!r} cannot be paid from the reserve of {self._label!r}, which is closed")
         if math.hypot(self.spent_mu, mu) > self._mu * (1 + _ROUNDING):
             raise BudgetExceeded(
                 f"{label!r} needs mu = {mu:.4g} and {self._label!r} has mu = {math.sqrt(self.left):.4g} left of the "
@@ -338,14 +341,14 @@ class Reserve:
         return self
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Reserve cannot be stored: it belongs to the fit that it was set aside for")
+        raise TypeError("a Reserve cannot be stored or sent: it belongs to the running fit that made it")
 
     def __repr__(self) -> str:
         return f"Reserve({self._label!r}, mu={self._mu:.4g}, charges={len(self._charges)})"
 
 
 def _and_square(total: tuple[float, float], mu: float) -> tuple[float, float]:
-    """A sum and what rounding has left out of it, with one more square (Neumaier 1974): charges can be many."""
+    """A sum, the part that rounding dropped, and one more square added (Neumaier 1974): there may be many charges."""
     (before, carry), more = total, mu * mu
     after = before + more
     larger, smaller = max(before, more), min(before, more)

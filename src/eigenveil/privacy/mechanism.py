@@ -1,20 +1,22 @@
-"""`Mechanism`: the only way from private to public. The ledger is charged first, the noise drawn second.
+"""This is where noise is added: `Mechanism.release` makes a private number public. The ledger is charged before noise is drawn.
 
-Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites
-trusts nobody else. Tasks take whatever they are handed and do not change. What a `Gaussian` releases is a whole number of public
-steps (`eigenveil.privacy.noise.steps`), drawn exactly (`eigenveil.privacy.noise.rounded`).
+Where a mechanism stands is the trust model: `Gaussian` at the hub trusts the hub, `Gaussian` at the sites trusts nobody else.
+Tasks work with any mechanism and do not change. A `Gaussian` releases whole numbers of public steps
+(`eigenveil.privacy.noise.steps`) with noise drawn exactly (`eigenveil.privacy.noise.rounded`). Two other places add noise to
+parts of a sum: `integers/share.py` under masks, and `integers/paired.py` between peers.
 """
 
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import one_ahead
 from eigenveil.privacy.ledger import Ledger, Reserve, Slot
 from eigenveil.privacy.noise.columns import columns_released
 from eigenveil.privacy.noise.rounded import Rounded
@@ -24,18 +26,18 @@ from eigenveil.privacy.sums.bounded import Bounded
 
 __all__ = ["Exact", "Gaussian", "Mechanism", "Portion"]
 
-# Rows of a symmetric matrix, and numbers of any other array, that are worked on at a time.
+# Rows of a symmetric matrix, and numbers of any other array, that get noise at a time: working memory stays small.
 _STRIP, _CHUNK = 256, 1 << 19
 
 
 class Mechanism(ABC):
-    """Rounds a private array into a public one."""
+    """Makes a private array public."""
 
     @abstractmethod
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The public version of `private`, recorded under `label`, for a `share` in (0, 1] of this mechanism's mu^2.
 
-        `slot` says from which of several disjoint slots of a stream it comes.
+        `slot` says which of several disjoint slots of a stream it comes from.
         """
 
     @abstractmethod
@@ -51,8 +53,8 @@ class Mechanism(ABC):
     ) -> Iterator[Array]:
         """The public versions of consecutive `slices`, (dim, w), of the columns of one private symmetric matrix, (dim, dim).
 
-        Each comes as it is computed, and together they are symmetric again; one charge for all of them. `sensitivity` is that of
-        the whole matrix (Frobenius). The charge is on the ledger before the first slice is asked for.
+        Each slice is yielded as it is computed, and together they are symmetric. There is one charge for all of them, on the
+        ledger before the first slice is requested. `sensitivity` is that of the whole matrix (Frobenius).
         """
 
     @abstractmethod
@@ -63,7 +65,7 @@ class Mechanism(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class Exact(Mechanism):
-    """Releases the value itself. `because` says why that is right here: no privacy asked, or noise added elsewhere.
+    """Releases the value itself. `because` says why that is right: no privacy was requested, or noise is added elsewhere.
 
     >>> Exact(because="public data").release(Bounded(np.ones(1), 1.0), label="sum").tolist()
     [1.0]
@@ -89,7 +91,7 @@ class Exact(Mechanism):
         return iter(slices)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """None."""
+        """Zero: there is no noise."""
         return 0.0
 
 
@@ -98,17 +100,17 @@ class Exact(Mechanism):
 class Gaussian(Mechanism):
     """Adds rounded normal noise of deviation sensitivity * multiplier / sqrt(share), and charges sqrt(share) / multiplier.
 
-    The value is rounded to whole steps of a public lattice, with the rounding in the sensitivity (a part in 4096 at most), and
-    the noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
+    The value is rounded to whole steps of a public lattice. The sensitivity includes the rounding, a part in 4096 at most. The
+    noise is round(s Z) steps. For two neighbours that is post-processing of a Gaussian mechanism on the whole numbers:
     K + round(s Z) = round(K + s Z). Proofs: `eigenveil.privacy.noise.steps` and docs/exact-noise.md.
 
-    A symmetric value gets symmetric noise, drawn for the upper triangle, with s on the diagonal and s / sqrt(2) off it: each
-    entry off the diagonal stands in the Frobenius norm twice, so
+    A symmetric value gets symmetric noise, drawn for the upper triangle: s on the diagonal and s / sqrt(2) off it. Each entry
+    off the diagonal counts twice in the Frobenius norm, so
         sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 
-    `carried` is the multiplier of independent noise of the same kind that the value brings along already, from whoever it
-    comes from; only the rest is added. The variances add up ("Noise on noise" in `eigenveil.privacy.noise.steps`), so who sees
-    only what is released here sees `multiplier` in all.
+    `carried` is the multiplier of independent noise of the same kind that the value already has; only the rest is added. The
+    variances add up ("Noise on noise" in `eigenveil.privacy.noise.steps`). An observer who sees only what is released here
+    sees `multiplier` in total.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> noisy = Gaussian(5.0, ledger, Noise.seeded(1)).release(Bounded(np.zeros(2), 1.0), label="sum")
@@ -130,6 +132,7 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
+        # Step and deviation follow from public numbers only: a step read from the value would reveal something about the rows.
         scale = self._charged(private.sensitivity, label, share, slot)
         size = int(np.size(private.value))
         step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
@@ -148,22 +151,22 @@ class Gaussian(Mechanism):
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The noisy slices: noise as on the whole matrix, in the memory of a few slices (`eigenveil.privacy.noise.columns`)."""
+        """The noisy slices: the same noise as for a whole matrix, in the memory of a few slices (`privacy.noise.columns`)."""
         scale = self._charged(sensitivity, label, share, slot)
         step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)
         return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """Sensitivity times multiplier, more where the share is less. Rounding adds a part in 4096 to it, at most."""
+        """Sensitivity times multiplier over the root of the share. Rounding adds at most a part in 4096."""
         return sensitivity * self.multiplier / math.sqrt(share)
 
     def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
-        """Charge the ledger, and return the standard deviation that this has paid for, less what the value brings along."""
+        """Charge the ledger, and return the standard deviation still to be added, given the noise that the value carries."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
-            f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite one",
+            f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity",
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
@@ -187,7 +190,7 @@ class Portion(Mechanism):
         require(0 < self.fraction <= 1, f"fraction must lie in (0, 1], got {self.fraction}")
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """Through the whole, for a smaller share."""
+        """Released through the whole mechanism, for a smaller share."""
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
 
     def release_columns(
@@ -200,30 +203,36 @@ class Portion(Mechanism):
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """Through the whole, for a smaller share."""
+        """Released through the whole mechanism, for a smaller share."""
         return self.whole.release_columns(
             slices, dim=dim, sensitivity=sensitivity, label=label, share=share * self.fraction, slot=slot
         )
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """That of the whole, for a smaller share."""
+        """The scale of the whole mechanism, for a smaller share."""
         return self.whole.scale(sensitivity, share=share * self.fraction)
 
 
 def _plus(value: Array, step: float, deviation: float, noise: Noise) -> Array:
-    """`value` in whole steps plus round(deviation Z) steps in every entry, some numbers at a time."""
+    """`value` in whole steps plus round(deviation Z) steps in every entry, a chunk at a time."""
     flat, out = np.asarray(value).reshape(-1), np.empty(np.shape(value))
     flat_out = out.reshape(-1)
-    for start in range(0, len(flat), _CHUNK):
-        steps = steps_of(flat[start : start + _CHUNK], step)
-        if deviation > 0:
-            steps += Rounded(deviation).draw(noise, len(steps))
-        flat_out[start : start + _CHUNK] = values_of(steps, step)
+    chunks = [slice(start, min(start + _CHUNK, len(flat))) for start in range(0, len(flat), _CHUNK)]
+
+    def drawn(here: slice) -> Any:
+        return Rounded(deviation).draw(noise, here.stop - here.start) if deviation > 0 else 0
+
+    # Drawing takes longer than everything else, so a second thread draws a chunk ahead. It draws all chunks, in order, so the
+    # numbers are the same as with one thread.
+    for here, more in zip(chunks, one_ahead(chunks, drawn), strict=True):
+        steps = steps_of(flat[here], step)
+        steps += more
+        flat_out[here] = values_of(steps, step)
     return out
 
 
 def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -> Array:
-    """`value`, (d, d), in whole steps plus symmetric noise, a strip at a time: one entry, one noise, two places."""
+    """`value`, (d, d), in whole steps plus symmetric noise, a strip at a time: mirrored entries get the same noise."""
     dim = len(value)
     total = np.empty((dim, dim))
     for start in range(0, dim, _STRIP):
@@ -231,11 +240,12 @@ def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -
         steps = steps_of(value[start:stop, start:], step)
         if deviation > 0:
             steps += Rounded(deviation * ROOT_HALF).draw(noise, steps.size).reshape(steps.shape)
-            # The diagonal has noise of its own, larger, in place of what was drawn for all entries of the strip.
+            # The diagonal gets its own, larger noise in place of the noise drawn for all entries of the strip.
             diagonal = np.arange(stop - start)
             own = steps_of(value[start + diagonal, start + diagonal], step)
             steps[diagonal, diagonal] = own + Rounded(deviation).draw(noise, len(own))
         strip = values_of(steps, step)
+        # The upper triangle is copied below it: two independent noises on mirrored entries would average away.
         square = np.triu(strip[:, : stop - start])
         square += np.triu(square, 1).T
         total[start:stop, start:stop] = square

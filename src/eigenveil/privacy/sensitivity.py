@@ -1,7 +1,7 @@
-"""How far one person can move each number we release: the bounds, each with its proof.
+"""Sensitivities: how far one person can move each number we release. Each bound comes with its proof.
 
-A person is one row x with ||x|| <= B (a person with several rows contributes an average of such rows; see `Domain`).
-P = x x^T, or an average of such matrices, is what the person adds to the Gram matrix: positive semi-definite,
+A person is one row x with ||x|| <= B, after clipping by `Domain`. A person with several rows contributes an average of such
+rows. P = x x^T, or an average of such matrices, is what the person adds to the Gram matrix: positive semi-definite,
 ||P||_F <= B^2 and trace P <= B^2. Everything below follows from that.
 """
 
@@ -18,18 +18,18 @@ __all__ = [
     "count_sensitivity",
     "gram_sensitivity",
     "gram_times_sensitivity",
-    "longest_row",
+    "largest_row_norm",
     "sum_sensitivity",
     "trace_sensitivity",
 ]
 
 
 class Neighbours(Enum):
-    """Which two tables must be hard to tell apart.
+    """Neighbouring relation: which two tables the guarantee makes indistinguishable.
 
-    Of the last three none protects a person: one item of a user's history (`eigenveil.privacy.Histories`), and two notions of
-    papers. There Gram matrices differ by at most 1 in a single entry (PPM (6)), or by a symmetric C with
-    sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)).
+    The first three protect a person. INTERACTION protects one item of a user's history (`eigenveil.privacy.Histories`). The last
+    two are relations on Gram matrices, from papers. ENTRY lets a single entry differ by at most 1 (PPM (6)). SYMMETRIC_UPDATE
+    lets them differ by a symmetric C with sqrt(sum_i ||C_i||_1^2) <= 1 (PPM (7)).
     """
 
     ADD_REMOVE = "add-remove"
@@ -41,20 +41,20 @@ class Neighbours(Enum):
 
     @property
     def count_is_public(self) -> bool:
-        """Whether neighbours have the same number of people, so that the number may be used as it is."""
+        """Whether neighbouring tables have the same number of people, so that the number needs no noise."""
         return self is not Neighbours.ADD_REMOVE
 
     @property
     def protects_a_person(self) -> bool:
-        """Whether all that a person contributed may change between neighbours."""
+        """Whether everything that one person contributed may change between neighbouring tables."""
         return self in (Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)
 
 
 def sum_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
     """Euclidean sensitivity of the sum of rows: B, or 2B under replace-one.
 
-    Proof. Adding, removing or blanking a person changes the sum by their vector x, ||x|| <= B. Replacing x by y changes
-    it by y - x, and ||y - x|| <= ||y|| + ||x|| <= 2B, with equality at y = -x.
+    Proof. Adding, removing or zeroing a person changes the sum by their vector x, ||x|| <= B. Replacing x by y changes it by
+    y - x, and ||y - x|| <= ||y|| + ||x|| <= 2B, with equality at y = -x.
 
     >>> sum_sensitivity(3.0, Neighbours.REPLACE_ONE)
     6.0
@@ -64,7 +64,7 @@ def sum_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
 
 
 def count_sensitivity(neighbours: Neighbours) -> float:
-    """Sensitivity of the number of people: 1 under add/remove, otherwise 0, the number being public.
+    """Sensitivity of the number of people: 1 under add/remove, otherwise 0, because the number is public.
 
     >>> count_sensitivity(Neighbours.ADD_REMOVE)
     1.0
@@ -75,7 +75,7 @@ def count_sensitivity(neighbours: Neighbours) -> float:
 def gram_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
     """Frobenius sensitivity of the Gram matrix sum x x^T: B^2, or sqrt(2) B^2 under replace-one, 1 at entry level.
 
-    Proof. Adding, removing or blanking changes it by P, ||P||_F <= B^2. Replacing P by Q changes it by Q - P, and
+    Proof. Adding, removing or zeroing a person changes it by P, ||P||_F <= B^2. Replacing P by Q changes it by Q - P, and
     ||Q - P||_F^2 = ||Q||_F^2 + ||P||_F^2 - 2 <P, Q> <= 2 B^4, since <P, Q> = tr(P Q) >= 0 for semi-definite P and Q.
     For PPM (7), ||C_i||_2 <= ||C_i||_1 for each row, so ||C||_F <= 1; PPM (6) is a special case.
 
@@ -92,8 +92,8 @@ def gram_times_sensitivity(row_bound: float, neighbours: Neighbours, *, basis: A
     """Frobenius sensitivity of the Gram matrix times a public `basis` Z, (d, p), whose spectral norm is `basis_norm`.
 
     Proof. The change is C Z with C as for the Gram matrix, and ||C Z||_F <= ||C||_F ||Z||_2, whatever p is.
-    At entry level the change C satisfies sqrt(sum_i ||C_i||_1^2) <= 1, and row i of C Z is sum_j C_ij Z_j, of norm at most
-    ||C_i||_1 max_j ||Z_j||; summing squares over i gives max_j ||Z_j|| (PPM Theorem 3.1). The smaller of the two serves.
+    At entry level the change C satisfies sqrt(sum_i ||C_i||_1^2) <= 1. Row i of C Z is sum_j C_ij Z_j, of norm at most
+    ||C_i||_1 max_j ||Z_j||. Summing squares over i gives max_j ||Z_j|| (PPM Theorem 3.1). The smaller of the two bounds holds.
 
     >>> gram_times_sensitivity(1.0, Neighbours.REPLACE_ONE, basis=np.eye(3)[:, :2], basis_norm=1.0) == 2**0.5
     True
@@ -101,28 +101,28 @@ def gram_times_sensitivity(row_bound: float, neighbours: Neighbours, *, basis: A
     whole = gram_sensitivity(row_bound, neighbours) * basis_norm
     if neighbours.protects_a_person:
         return whole
-    return min(whole, longest_row(basis))
+    return min(whole, largest_row_norm(basis))
 
 
-def longest_row(basis: Array) -> float:
-    """The length of the longest row, (d, p). Squares of tiny numbers are none, so entries are divided by the largest first.
+def largest_row_norm(basis: Array) -> float:
+    """The largest norm of a row of `basis`, (d, p). Entries are scaled first, because squares of tiny numbers underflow.
 
-    >>> longest_row(np.full((2, 4), 1e-170)) / 1e-170
+    >>> largest_row_norm(np.full((2, 4), 1e-170)) / 1e-170
     2.0
     """
     size = float(np.abs(basis).max(initial=0.0))
     if size == 0:
         return 0.0
-    # A power of two, which rounds nothing; what vanishes beside the largest entry adds nothing to the longest row.
+    # Dividing by a power of two is exact. Entries that underflow beside the largest one do not change the largest norm.
     unit = 2.0 ** math.frexp(size)[1]
     scaled = basis / unit
     return unit * math.sqrt(float(np.einsum("ij,ij->i", scaled, scaled).max()))
 
 
 def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
-    """Sensitivity of the trace of the Gram matrix, the total sum of squares: B^2 for every notion of a person.
+    """Sensitivity of the trace of the Gram matrix, the total sum of squares: B^2 for all three person-level relations.
 
-    Proof. A person adds trace P, which lies in [0, B^2]; replacing moves within that interval, so by at most B^2.
+    Proof. A person adds trace P, which lies in [0, B^2]. Replacing a person moves within that interval, so by at most B^2.
 
     >>> trace_sensitivity(2.0, Neighbours.REPLACE_ONE)
     4.0
@@ -130,14 +130,14 @@ def trace_sensitivity(row_bound: float, neighbours: Neighbours) -> float:
     _check(row_bound, neighbours)
     require(
         neighbours.protects_a_person,
-        f"the trace has no entry-level form, got neighbours={neighbours.value!r}",
+        f"the trace has no entry-level sensitivity, got neighbours={neighbours.value!r}",
     )
     return row_bound**2
 
 
 def _check(row_bound: float, neighbours: Neighbours) -> None:
-    # How far one entry moves sums depends on how rows are made of entries, which a bound does not say.
-    require(neighbours is not Neighbours.INTERACTION, "neighbours='interaction' is for the rows of `Histories` alone")
+    # How far one interaction moves a sum depends on how rows are built from items, which a row bound does not say.
+    require(neighbours is not Neighbours.INTERACTION, "neighbours='interaction' is for `Histories` only")
     if neighbours.protects_a_person:
-        # An infinite bound gives an infinite sensitivity, which every noise mechanism refuses: rows of an exact run.
+        # An infinite bound, as in exact runs, gives an infinite sensitivity, which every noise mechanism refuses.
         require(row_bound > 0, f"row_bound must be positive, got {row_bound}")

@@ -1,6 +1,6 @@
 """Keys, signatures and sealed bundles: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
 
-A site's `Identity` is for years and only signs. Everything that hides numbers is made anew for a study.
+A site's `Identity` lasts for years and only signs. Every key that hides numbers is made anew for each study.
 """
 
 import hashlib
@@ -36,11 +36,11 @@ __all__ = [
 
 KEY = 32
 SIGNATURE = 64
-# By how many bytes a sealed bundle is longer than the bundle.
+# The bytes that sealing adds to a bundle.
 SEAL = 16
 _PURPOSE = b"eigenveil masked sums 1"
 _FIELD = 2**255 - 19
-# The points of small order on Curve25519: with one of these for a public key, everybody would agree on the same.
+# The points of small order on Curve25519. With one of these as a public key, every pair would agree on the same secret.
 _EIGHTH = 325606250916557431795983626356110631294008115727848805560023387167927233504
 _OTHER_EIGHTH = 39382357235489614581723060781553021112529911719440698176882885853963445705823
 _SMALL = frozenset({0, 1, _EIGHTH, _OTHER_EIGHTH, _FIELD - 1})
@@ -48,7 +48,7 @@ _SMALL = frozenset({0, 1, _EIGHTH, _OTHER_EIGHTH, _FIELD - 1})
 
 @final
 class Identity:
-    """A site's long-term Ed25519 key, with which it signs. The `public` half is on the roster that all sites agree on.
+    """A site's long-term Ed25519 key, used only to sign. The `public` half is on the roster that all sites agree on.
 
     >>> me = Identity.fresh()
     >>> signed_by(me.public, b"words", me.sign(b"words"))
@@ -64,11 +64,11 @@ class Identity:
 
     @classmethod
     def fresh(cls) -> "Identity":
-        """A new one, from the operating system."""
+        """A new identity, from the operating system's random bytes."""
         return cls(Ed25519PrivateKey.generate().private_bytes_raw())
 
     def private_bytes(self) -> bytes:
-        """What to keep in a safe place: whoever has it can speak for the site."""
+        """The private key, to keep in a safe place: with it, anyone can sign for the site."""
         return self._key.private_bytes_raw()
 
     def sign(self, statement: bytes) -> bytes:
@@ -82,7 +82,7 @@ class Identity:
 # In a simulation all sites check the same signatures. Nothing here is secret: halves that are public, and digests.
 @lru_cache(maxsize=4096)
 def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
-    """Whether `signature` is that of `statement` by the identity with this public half."""
+    """Whether `signature` is the signature of `statement` by the identity with this public half."""
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, statement)
     except (InvalidSignature, ValueError):
@@ -91,7 +91,7 @@ def signed_by(public: bytes, statement: bytes, signature: bytes) -> bool:
 
 
 def digest(kind: str, *fields: bytes | memoryview | int | str) -> bytes:
-    """The SHA-256 of a statement of this `kind`, each field with its length, so that no two statements read alike.
+    """The SHA-256 of a statement of this `kind`. Each field comes with its length, so no two statements have the same bytes.
 
     >>> digest("list", b"ab", b"c") == digest("list", b"a", b"bc")
     False
@@ -107,7 +107,7 @@ def digest(kind: str, *fields: bytes | memoryview | int | str) -> bytes:
 
 
 def private_key(raw: bytes) -> X25519PrivateKey:
-    """An X25519 key from its bytes: made once, because that takes as long as to agree with it."""
+    """An X25519 key from its bytes. Make it once: this takes as long as agreeing on a key with it."""
     return X25519PrivateKey.from_private_bytes(raw)
 
 
@@ -117,16 +117,17 @@ def public_of(private: bytes) -> bytes:
 
 
 def is_public_key(public: bytes) -> bool:
-    """Whether these can be the public half of an X25519 key that two can agree with.
+    """Whether these bytes can be a public X25519 key that is safe to agree with.
 
     >>> is_public_key(bytes(32)), is_public_key(public_of(bytes(range(32))))
     (False, True)
     """
+    # The top bit of a public key is ignored (RFC 7748), and values above the prime wrap around: both are reduced first.
     return len(public) == KEY and (int.from_bytes(public, "little") % 2**255) % _FIELD not in _SMALL
 
 
 def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
-    """A key that the two who hold the halves of two X25519 keys share, for one `purpose`. A `ValueError` for no public key.
+    """The secret that two holders of X25519 keys share, for one `purpose`. A `ValueError` for an invalid public key.
 
     >>> one, two = bytes(range(32)), bytes(range(1, 33))
     >>> agree(private_key(one), public_of(two), b"x") == agree(private_key(two), public_of(one), b"x")
@@ -137,7 +138,7 @@ def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
 
 
 def stream(key: bytes) -> Callable[[int], bytes]:
-    """Draws that are random to who does not have `key`, and the same again for who has it.
+    """A source of bytes that look random without `key`, and are the same each time with it.
 
     >>> draw, again = stream(bytes(32)), stream(bytes(32))
     >>> draw(5) + draw(7) == again(12)
@@ -148,12 +149,12 @@ def stream(key: bytes) -> Callable[[int], bytes]:
 
 
 def seal_bundle(key: bytes, bundle: bytes, *, about: bytes) -> bytes:
-    """A bundle that only who has `key` can read, and nobody can change. A key seals one bundle."""
+    """A bundle that only holders of `key` can read, and nobody can change. A key seals one bundle, so a fixed nonce is safe."""
     return ChaCha20Poly1305(key).encrypt(bytes(12), bundle, about)
 
 
 def open_bundle(key: bytes, sealed: bytes, *, about: bytes) -> bytes | None:
-    """The bundle, None if it was not sealed with this key or for this.
+    """The bundle; None if it was sealed with another key or for another purpose.
 
     >>> key = bytes(32)
     >>> open_bundle(key, seal_bundle(key, b"hello", about=b"a to b"), about=b"b to a") is None

@@ -1,4 +1,4 @@
-"""What parties say to each other: frozen, few, and all of it plain numbers and names."""
+"""What parties say to each other: a few frozen messages of plain numbers and names. `wire` encodes them."""
 
 from dataclasses import dataclass
 from typing import Final, TypeAlias, final
@@ -31,14 +31,14 @@ __all__ = [
 
 Table: TypeAlias = tuple[tuple[str, bytes], ...]
 
-# Of a site or a stage, in characters.
+# Longest name of a site or a stage, in characters.
 LONGEST_NAME: Final = 200
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Ask:
-    """Hub to sites: the question of a round. `without` names the sites that no longer count."""
+    """Hub to sites: the question of a round. `without` names the sites that have dropped out."""
 
     round: int
     question: Question
@@ -51,7 +51,7 @@ class Ask:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Give:
-    """Site to hub: its part of a round. An inner node of a tree says which sites below it are `missing` from it.
+    """Site to hub: its part of a round. An inner node of a tree names the sites below it that are `missing` from the part.
 
     `symmetric` says that the arrays are symmetric matrices, of which half is sent.
     """
@@ -68,7 +68,7 @@ class Give:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Decline:
-    """Site to hub: there will be no part of mine in this round. Why is the site's own business."""
+    """Site to hub: no part will come in this round. The reason stays at the site."""
 
     round: int
 
@@ -79,7 +79,7 @@ class Decline:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Done:
-    """Hub to sites: the answer, and no more rounds."""
+    """Hub to sites: the result. No round follows."""
 
     round: int
     arrays: tuple[Array, ...]
@@ -91,7 +91,7 @@ class Done:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Brief:
-    """Hub to site, where sums are masked: a `step` between two questions, with what it is about, and what is from each site."""
+    """Hub to site, for masked sums: one `step` between two questions, with its `data` and an entry from each other site."""
 
     round: int
     step: str
@@ -105,7 +105,7 @@ class Brief:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Return:
-    """Site to hub: its answer to a `Brief`, what is for each site, and the site's signature."""
+    """Site to hub: its answer to a `Brief`, with an entry for each other site and the site's signature."""
 
     round: int
     step: str
@@ -120,7 +120,7 @@ class Return:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Masked:
-    """Site to hub: its part of a round as integers modulo 2^64, under masks, signed."""
+    """Site to hub: its part of a round as masked integers modulo 2^64, signed."""
 
     round: int
     words: NDArray[np.uint64]
@@ -133,11 +133,10 @@ class Masked:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Pass:
-    """Peer to neighbour: its numbers, (n,), in one `step` of adding up a round.
+    """Peer to neighbour: its numbers, (n,), in one `step` of summing a round.
 
-    `stage` says what the round is about, `without` which peers no longer count, `base` the round that was begun again when they
-    were left behind, and `terms` is a digest of what all peers have agreed on: whoever adds up something else, or otherwise, is
-    not one of them.
+    The task is at `stage`. Peers in `without` are left behind, and round `base` began again without them. All that the peers
+    agreed on has the digest `terms`. A peer with other terms sums something else, so it is refused.
     """
 
     round: int
@@ -155,7 +154,7 @@ class Pass:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Again:
-    """Peer to neighbour: your numbers of this step have not come."""
+    """Peer to neighbour: your numbers of this step have not arrived, send them again."""
 
     round: int
     step: int
@@ -170,7 +169,7 @@ class Again:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Here:
-    """Peer to neighbour: I have nothing to send in this round yet, and wait for others myself."""
+    """Peer to neighbour: I am alive and have nothing to send yet, because I wait for others."""
 
     round: int
 
@@ -181,7 +180,7 @@ class Here:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Leave:
-    """Peer to neighbour: the `gone` no longer count, and round `round_` begins again without them."""
+    """Peer to neighbour: the peers `gone` are left behind, and round `round` begins again without them."""
 
     round: int
     gone: tuple[str, ...]
@@ -194,7 +193,7 @@ class Leave:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PeerKey:
-    """From peer `origin` to peer `target`, passed on by those between: a public key, signed. `again` asks for the target's."""
+    """A signed public key from peer `origin` to peer `target`, forwarded by peers between. `again` asks for the target's key."""
 
     round: int
     origin: str
@@ -214,7 +213,7 @@ Body: TypeAlias = Ask | Give | Decline | Done | Brief | Return | Masked | Pass |
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Message:
-    """A message on its way. Whoever carries it vouches for the sender: a forged name must not get as far as a party."""
+    """A message between two parties. The transport vouches for the sender: a forged name must never reach a party."""
 
     sender: str
     receiver: str

@@ -1,7 +1,7 @@
-"""`Party`: one participant as a machine without sockets, clocks or threads. Messages in, messages out, and time is an input.
+"""`Party`: one participant as a state machine. It takes messages and returns messages; time is an input too.
 
-Whoever runs it delivers messages, one message at a time, and calls `timeout` when the party has waited as long as it
-says. So every order of events can be tried in a test, and the same machine runs over a network.
+A runtime delivers one message at a time, and calls `timeout` when the party has waited as long as `waiting` says. So a test
+can try every order of events, and the same machine runs over a network.
 """
 
 from abc import ABC, abstractmethod
@@ -20,57 +20,58 @@ __all__ = ["Party", "Wait", "require_asked", "require_plain"]
 @final
 @dataclass(frozen=True, slots=True)
 class Wait:
-    """What a party waits for: a number that is new with each wait, and for how many seconds at most."""
+    """What a party waits for: a number that is new for each wait, and the longest wait in seconds."""
 
     number: int
     seconds: float
 
 
 class Party(ABC):
-    """One participant. Changes in place. A `PeerError` from `receive` means: refused, and nothing was changed."""
+    """One participant. Changes in place. A `PeerError` from `receive` means that it refused the message and changed nothing."""
 
     @property
     @abstractmethod
     def name(self) -> str:
-        """Who this is."""
+        """The party's name."""
 
     @abstractmethod
     def start(self) -> list[Message]:
-        """What this party says first."""
+        """The first messages of this party."""
 
     @abstractmethod
     def receive(self, message: Message) -> list[Message]:
-        """What it says in answer to this."""
+        """The answers to a message."""
 
     @property
     def waiting(self) -> Wait | None:
-        """What it is waiting for now, None if for nothing in particular."""
+        """What it waits for now; None if for nothing."""
         return None
 
     def timeout(self) -> list[Message]:
-        """What it says when it has waited long enough."""
+        """The messages to send when the wait is over."""
         return []
 
     def rejoined(self, other: str) -> list[Message]:
-        """What it says to one who can be reached again after a while: messages between the two may have been lost both ways."""
+        """The messages to a party that can be reached again. Messages between the two may have been lost both ways."""
         return []
 
     def recall(self, message: Message, said: list[Message]) -> None:
-        """Be again as after `receive(message)`, which was answered by `said` before this party was stopped.
+        """Return to the state after `receive(message)`, which this party answered with `said` before it was stopped.
 
-        What was let out is taken from `said` and not made anew: there is no second noise on the same numbers.
+        Published numbers are taken from `said` and never made anew: a second noise on the same numbers would cost privacy
+        that was not charged.
         """
         self.receive(message)
 
 
 def require_plain(arrays: tuple[Any, ...]) -> None:
-    """Refuse, with a `ValueError`, anything but arrays of float64 among what came from elsewhere: tasks look no further."""
+    """Refuse received arrays that are not float64, with a `ValueError`. Tasks do not check the type again."""
     plain = all(isinstance(array, np.ndarray) and array.dtype == np.float64 for array in arrays)
     require(plain, "arrays must be of float64")
 
 
 def require_asked(task: Task[Any, Any, Any], question: Question, *, by: str) -> None:
-    """Refuse, with a `PeerError` that names who asked, a question that `task` would not ask."""
+    """Refuse a question that `task` would not ask, with a `PeerError` that names the party `by` which it came."""
     try:
         require_plain(question.arrays)
         task.require_question(question)

@@ -1,4 +1,4 @@
-"""One holder of all rows carries a task to its end: the simplest protocol, and the reference for every other."""
+"""One holder of all rows runs a task to its end: the simplest protocol, and the reference for every other."""
 
 from typing import TypeVar
 

@@ -1,6 +1,7 @@
-"""Messages as bytes: a version, a short JSON head, then the numbers as they are. The only place that knows about bytes.
+"""Messages as bytes: a version, a short JSON head, then the numbers as they are. No other module knows about bytes.
 
-Nothing is executed or guessed on the way in: whatever is not exactly one message of this version, within its size, is refused.
+Nothing is executed or guessed while reading. Bytes that are not exactly one message of this version, within its size, are
+refused.
 """
 
 import json
@@ -36,10 +37,11 @@ from eigenveil.tasks import Question
 __all__ = ["LIMIT", "VERSION", "decode", "encode", "size"]
 
 VERSION: Final = 1
-# One message, in bytes: a covariance of some 16000 columns.
+# Largest message in bytes: a covariance of some 16000 columns.
 LIMIT: Final = 1 << 30
 _MAGIC: Final = b"EIGV"
 _FRAME: Final = struct.Struct("<4sBI")
+# Limits on what a stranger can make this process allocate before a message is refused.
 _LARGEST_HEAD: Final = 1 << 20
 _MOST_ARRAYS: Final = 64
 # Made once: json.dumps would make one for every head.
@@ -62,7 +64,7 @@ def encode(message: Message) -> bytes:
 
 
 def size(message: Message) -> int:
-    """How many bytes `encode` would make, without making them."""
+    """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
     half = isinstance(message.body, Give) and message.body.symmetric
     numbers = sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
@@ -70,7 +72,7 @@ def size(message: Message) -> int:
 
 
 def decode(data: bytes, *, limit: int = LIMIT) -> Message:
-    """The message in `data`, or a `ProtocolError` that says what is wrong with it."""
+    """The message in `data`. A `ProtocolError` says what is wrong with data that hold none."""
     try:
         return _decode(data, limit)
     except (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error) as error:
@@ -78,32 +80,33 @@ def decode(data: bytes, *, limit: int = LIMIT) -> Message:
 
 
 def _decode(data: bytes, limit: int) -> Message:
+    # Before anything is parsed: a length is cheap to check, and a stranger may have sent it.
     if len(data) > limit:
-        raise ValueError(f"{len(data)} bytes, and {limit} are allowed")
+        raise ValueError(f"it has {len(data)} bytes, and at most {limit} are allowed")
     magic, version, length = _FRAME.unpack_from(data)
     if magic != _MAGIC or version != VERSION:
-        raise ValueError("it opens with other bytes")
+        raise ValueError("it opens with other bytes than a message does")
     start = _FRAME.size + length
     if length > _LARGEST_HEAD or start > len(data):
         raise ValueError("its head is too long")
     text = data[_FRAME.size : start]
     head = json.loads(text)
     if _text(head) != text:
-        # A field that is there twice, for one.
-        raise ValueError("its head is not written in the one way there is")
+        # One message has one encoding. JSON would read a repeated field or other spacing as the same head.
+        raise ValueError("its head is not in the canonical form")
     if not isinstance(head, dict) or head.get("kind") not in _MORE:
-        raise ValueError("it is of no known kind")
+        raise ValueError("its kind is unknown")
     if set(head) != {"kind", "from", "to", "turn", "shapes", *_MORE[head["kind"]]}:
-        raise ValueError("its head has other fields")
+        raise ValueError("its head has unknown fields, or lacks some")
     sender, receiver = _name(head["from"]), _name(head["to"])
-    pieces = _cut(data, start, head.get("lengths", []))
+    pieces = _split(data, start, head.get("lengths", []))
     start += sum(map(len, pieces))
     kind = _NUMBERS[head["kind"] == "masked"]
     arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
-# What each message is called on the wire, where a round's number is a "turn". These words belong to version 1 of the format:
+# The name of each message on the wire, where a round's number is a "turn". These words belong to version 1 of the format:
 # ledgers and hub logs keep such bytes, so renaming a class must not change them.
 _KINDS: Final[dict[type[Body], str]] = {
     Ask: "ask",
@@ -119,7 +122,7 @@ _KINDS: Final[dict[type[Body], str]] = {
     Leave: "leave",
     PeerKey: "card",
 }
-# The fields of each kind's head, beside those that all have.
+# The fields of each kind's head, besides those that all kinds have.
 _MORE: Final = {
     "ask": ("step", "stage", "without"),
     "give": ("missing", "half"),
@@ -143,7 +146,7 @@ def _text(head: Any) -> bytes:
 
 
 def _pieces(body: Body) -> list[bytes]:
-    """What is bytes already, in the order in which it is sent."""
+    """What is already bytes, in the order sent."""
     match body:
         case Masked():
             return [body.signature]
@@ -203,10 +206,10 @@ def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[b
             return _between_peers(head, round_, arrays, pieces)
         case "masked":
             if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
-                raise ValueError("a masked part is one row of numbers and a signature")
+                raise ValueError("a masked part must be one vector and a signature")
             return Masked(round_, arrays[0], pieces[0])
         case "brief" | "return" if arrays:
-            raise ValueError("a step between questions carries no numbers")
+            raise ValueError("a step between questions must carry no numbers")
         case "brief":
             data, table = _table(head, pieces)
             return Brief(round_, _name(head["step"]), data, table)
@@ -223,7 +226,7 @@ def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[b
             return Done(round_, arrays)
         case _:
             if arrays:
-                raise ValueError("a decline carries no numbers")
+                raise ValueError("a decline must carry no numbers")
             return Decline(round_)
 
 
@@ -232,11 +235,11 @@ def _between_peers(
 ) -> Pass | Again | Here | Leave | PeerKey:
     kind = head["kind"]
     if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "card": 3}.get(kind, 1):
-        raise ValueError("it carries other things than messages of its kind does")
+        raise ValueError("it carries other things than a message of its kind does")
     match kind:
         case "pass":
             if arrays[0].ndim != 1:
-                raise ValueError("what is passed on is one row of numbers")
+                raise ValueError("numbers passed between peers must be one vector")
             step, without, base = _whole(head["step"]), _names(head["without"]), _whole(head["base"])
             return Pass(round_, step, arrays[0], _stage(head), without, pieces[0], base)
         case "again":
@@ -255,14 +258,15 @@ def _between_peers(
 def _stage(head: dict[str, Any]) -> str:
     stage = head["stage"]
     if not isinstance(stage, str) or len(stage) > LONGEST_NAME:
-        raise ValueError("its stage is no short text")
+        raise ValueError("its stage is not a short text")
+    # A lone surrogate is valid JSON and not valid text: encoding raises a ValueError.
     stage.encode()
     return stage
 
 
-def _cut(data: bytes, start: int, lengths: Any) -> list[bytes]:
+def _split(data: bytes, start: int, lengths: Any) -> list[bytes]:
     if not isinstance(lengths, list) or len(lengths) > _MOST_PIECES:
-        raise ValueError(f"it may hold {_MOST_PIECES} pieces")
+        raise ValueError(f"it has more than {_MOST_PIECES} pieces")
     pieces: list[bytes] = []
     for length in lengths:
         if _whole(length) > len(data) - start:
@@ -275,30 +279,30 @@ def _cut(data: bytes, start: int, lengths: Any) -> list[bytes]:
 def _table(head: dict[str, Any], pieces: list[bytes]) -> tuple[bytes, Table]:
     names = _names(head["names"])
     if len(pieces) != 1 + len(names) or len(set(names)) != len(names):
-        raise ValueError("each name in it has one piece")
+        raise ValueError("each name in it must have one piece")
     return pieces[0], tuple(zip(names, pieces[1:], strict=True))
 
 
 def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> tuple[NDArray[Any], ...]:
     if not isinstance(shapes, list) or len(shapes) > _MOST_ARRAYS:
-        raise ValueError(f"it may hold {_MOST_ARRAYS} arrays")
+        raise ValueError(f"it has more than {_MOST_ARRAYS} arrays")
     found: list[NDArray[Any]] = []
     for shape in shapes:
         if not isinstance(shape, list) or len(shape) > 2:
-            raise ValueError("an array has at most two dimensions")
+            raise ValueError("an array has more than two dimensions")
         sides = tuple(_whole(side) for side in shape)
         if half and (len(sides) != 2 or sides[0] != sides[1]):
-            raise ValueError("half of a matrix that is not square")
+            raise ValueError("only a square matrix can be sent by half")
         count = _half(sides[0]) if half else math.prod(sides)
         if 8 * count > len(data) - start:
             raise ValueError("it ends too early")
         flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)
-        # Behind a head of any length numbers lie anywhere, and products of such arrays take several times as long.
+        # After a head of any length the numbers may be unaligned, and products of such arrays take several times as long.
         flat = flat if flat.flags.aligned else flat.copy()
         found.append(_square(flat, sides[0]) if half else flat.reshape(sides))
         start += 8 * count
     if start != len(data):
-        raise ValueError("it goes on after its end")
+        raise ValueError("bytes follow its end")
     return tuple(found)
 
 
@@ -311,7 +315,7 @@ def _triangle(matrix: Array) -> Array:
 
 
 def _square(flat: Array, side: int) -> Array:
-    # Written twice, not added to zeros: minus zero would lose its sign.
+    # Assigned twice, not added to zeros: minus zero would lose its sign.
     matrix, upper = np.empty((side, side)), np.triu_indices(side)
     matrix[upper] = flat
     matrix.T[upper] = flat
@@ -319,20 +323,21 @@ def _square(flat: Array, side: int) -> Array:
 
 
 def _whole(value: Any) -> int:
+    # `type`, not `isinstance`: true is an int in Python. Beyond 2^53 other JSON readers lose digits.
     if type(value) is not int or not 0 <= value < 1 << 53:
-        raise ValueError("a whole number was expected")
+        raise ValueError("a number in its head is not a whole number from 0 to 2^53")
     return value
 
 
 def _name(value: Any) -> str:
     if not isinstance(value, str) or not 0 < len(value) <= LONGEST_NAME:
         raise ValueError(f"a name has 1 to {LONGEST_NAME} characters")
-    # JSON can say halves of characters, which no text is made of; this is a ValueError.
+    # A lone surrogate is valid JSON and not valid text: encoding raises a ValueError.
     value.encode()
     return value
 
 
 def _names(value: Any) -> tuple[str, ...]:
     if not isinstance(value, list):
-        raise ValueError("a list of names was expected")
+        raise ValueError("a list of names was expected in its head")
     return tuple(_name(name) for name in value)

@@ -1,4 +1,7 @@
-"""Recommendations from histories that nobody shares: a private item space, learned once, and a filter on the user's device."""
+"""Recommendations from histories that stay private: an item space, learned once, and a filter on the user's device.
+
+The command `recommend` calls it. It may import `estimators`, `plan` and the layers below them.
+"""
 
 from eigenveil.recommend.interactions import Interactions
 from eigenveil.recommend.item_space import ItemSpace

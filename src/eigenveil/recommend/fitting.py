@@ -1,4 +1,4 @@
-"""From a plan to a fit: which task finds the directions, whether there is room for it, and which delta where none is given."""
+"""From a plan to a fit: the task that finds the directions, a check of memory, and the default delta."""
 
 import math
 import os
@@ -15,26 +15,26 @@ from eigenveil.tasks import CovarianceSum, KeptProducts, KrylovSum, SumTask
 __all__ = ["default_delta", "directions", "require_room"]
 
 _LARGEST_DELTA = 1e-5
-# Where nothing is added the answer is as good as rounding allows.
+# Without noise the result is accurate to rounding.
 _TOLERANCE = 1e-8
 
 
 def require_room(plan: ItemPlan, items: int) -> None:
-    """Refuse what this machine cannot hold: later, what was released before would have been paid for nothing."""
+    """Refuse a fit that does not fit in memory. Failing later would waste the budget of earlier releases."""
     needed = pairs_memory(items) if plan.method == "covariance" else 0
     try:
-        held = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     except (AttributeError, ValueError, OSError):
         return
     require_param(
-        needed <= held,
-        f"{{method=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine has "
-        f"{held / 2**30:.3g}; take {{method=power}}, or fewer items",
+        needed <= memory,
+        f"{{method=covariance}} needs {needed / 2**30:.3g} GiB for all pairs of {items} items, and this machine "
+        f"has {memory / 2**30:.3g} GiB. Use {{method=power}}, or fewer items",
     )
 
 
 def default_delta(protected: int) -> float:
-    """What delta is where none is given: a tenth of one over how many there are to protect, rounded down, at most 1e-5.
+    """The default delta: 1 / (10 protected), rounded down, at most 1e-5. `protected` counts what is protected.
 
     >>> default_delta(10), default_delta(1_500_000)
     (1e-05, 6.6e-08)
@@ -43,19 +43,22 @@ def default_delta(protected: int) -> float:
 
 
 def _rounded_down(number: float) -> float:
-    """The first two digits of a positive number: a guarantee that can be read, and is no weaker.
+    """A positive number rounded down to two digits: easier to read, and the guarantee is no weaker.
 
     >>> _rounded_down(1 / 15), _rounded_down(1e-6)
     (0.066, 1e-06)
     """
     size = math.floor(math.log10(number)) - 1
-    # The digits of 1e-6 are a little less than 10 as a binary fraction.
+    # In binary, 1e-6 / 1e-7 falls slightly short of 10, and floor would make it 9.
     return float(f"{math.floor(number / 10.0**size * (1 + 1e-12))}e{size}")
 
 
 def directions(plan: ItemPlan, terms: ItemTerms, begin: Array) -> Callable[[Histories], SumTask[Any, Any]]:
-    """What makes the task that finds the directions of histories in a domain, as planned, from `begin`, (c, width), where it
-    iterates."""
+    """A factory for the planned task: given the domain of the histories, it returns the task that finds their
+    directions.
+
+    Iterative methods start from `begin`, (c, width).
+    """
     near, rank, shares = terms.neighbours, terms.rank, plan.shares
     if plan.method == "covariance":
         return partial(CovarianceSum, neighbours=near)

@@ -1,4 +1,5 @@
-"""What a caller gives a recommender, read and checked: histories at one place or many, lists of items, item degrees."""
+"""Reads and checks what a caller passes to a recommender: histories at one site or many, lists of items, item
+degrees."""
 
 import numbers
 from collections.abc import Mapping, Sequence
@@ -18,13 +19,14 @@ from eigenveil.recommend.item_fit import Items
 __all__ = ["degrees_of", "items_of", "names_of", "read_histories"]
 
 Names = tuple[str, ...] | None
-# No item is more popular than this, and divided by itself it is still a number.
+# No item is more popular than this, and the ratio of two such numbers is still finite.
 _LARGEST = 1e30
 
 
 def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
-    """The histories of each site by name, the number of items, and their names. One matrix is one site, called R."""
-    # Some sparse matrices are dictionaries as well.
+    """The histories of each site by name, the number of items, and their names. A single matrix is one site, named
+    R."""
+    # Some sparse matrices (dok_matrix) are dictionaries too.
     several = (not sp.issparse(R) and isinstance(R, Mapping)) or (
         isinstance(R, Sequence) and not isinstance(R, str | bytes)
     )
@@ -36,38 +38,40 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
     rows: dict[str, Rows] = {}
     dim, items, first, unnamed = 0, None, "", ""
     for name, X in named.items():
-        held = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
+        matrix = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
         listed = names_of(X)
         if not first:
-            dim, first = held.shape[1], name
-            require(dim >= 2, f"{name} has {dim} item, and a recommender needs at least 2")
+            dim, first = matrix.shape[1], name
+            require(dim >= 2, f"{name} has {dim} item: a recommender needs at least 2")
         require(
-            held.shape[1] == dim,
-            f"{name} has {held.shape[1]} items, and {first} has {dim}: sites need the same columns",
+            matrix.shape[1] == dim,
+            f"{name} has {matrix.shape[1]} items, but {first} has {dim}: all sites need the same columns",
         )
         require(
             items is None or listed is None or items == listed,
-            f"{name} has other items than the sites before it, or in another order; read all of them with one list of items",
+            f"{name} has other items than {first}, or another order. Read all sites with the same list of items",
         )
+        # One site with names and one without cannot be compared, so the last unnamed site is remembered.
         unnamed = unnamed if listed is not None else name
         items = items if items is not None else listed
-        rows[name] = SparseRows(held)
+        rows[name] = SparseRows(matrix)
     require(items is None or len(set(items)) == dim, "two items have the same name")
     require(
         items is None or not unnamed,
-        f"{unnamed} does not name its items and other sites do: nobody can tell whether the columns are the same",
+        f"{unnamed} does not name its items, but other sites do, so columns cannot be matched. Name them at every "
+        f"site or at none",
     )
     return rows, dim, items
 
 
 def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | None]:
-    """A public list of items as rising numbers of columns, or how many are to be kept by private counts; None for neither."""
+    """A public list of items as sorted column numbers, or how many to keep by private counts; None for neither."""
     if items is None:
         return None, None
     if is_real(items) and isinstance(items, numbers.Integral):
         require_param(
             2 <= int(items) <= dim,
-            f"{{items}} must be from 2 to the {dim} items there are, got {{@given}}",
+            f"{{items}} must lie in 2..{dim}, the number of items, got {{@given}}",
             given=items,
         )
         return None, int(items)
@@ -76,16 +80,16 @@ def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | No
     require_param(listed, f"{{items}} must be None, a list of items or how many to keep, got {kind}")
     places = Interactions(sp.csr_array((0, dim)), items=names).columns(list(items))
     found = np.unique(np.asarray(places, dtype=np.int64))
-    require_param(len(found) == len(places), "{items} names one of them twice")
+    require_param(len(found) == len(places), "{items} lists an item twice")
     require_param(len(found) >= 2, f"{{items}} must list at least 2, got {len(found)}")
     return found, None
 
 
 def degrees_of(degrees: Any, dim: int) -> Array | None:
-    """Public item degrees, (d,), zeros counted as ones; None where they are left out or to be released."""
+    """Public item degrees, (d,), with zeros replaced by ones; None where they are not used or will be released."""
     if degrees is None or (isinstance(degrees, str) and degrees == "private"):
         return None
-    words = f"{{item_degrees}} must be None, 'private' or {dim} numbers that are not negative"
+    words = f"{{item_degrees}} must be None, 'private' or {dim} non-negative numbers"
     require_param(not isinstance(degrees, str), f"{words}, got {{@given}}", given=degrees)
     try:
         array = np.array(degrees, dtype=np.float64)
@@ -102,14 +106,14 @@ def _two_dimensional(X: Any, name: str) -> Any:
     flat = not sp.issparse(X) and not hasattr(X, "columns") and np.ndim(X) != 2
     require(
         not flat,
-        f"{name} must be a matrix of users and items. A list is one of sites, each with a matrix of its own; a single user is a "
-        "matrix of one row",
+        f"{name} must be a matrix of users and items. Pass a list of matrices for several sites, and a matrix of "
+        "one row for a single user",
     )
     return X if sp.issparse(X) or hasattr(X, "columns") else np.asarray(X)
 
 
 def names_of(X: Any) -> Names:
-    """The names of the items that a table or `Interactions` has, None for what has none."""
+    """The item names of a table or `Interactions`; None if it has none."""
     if isinstance(X, Interactions):
         return X.items
     columns = None if sp.issparse(X) else column_names(X)

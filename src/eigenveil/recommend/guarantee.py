@@ -1,18 +1,18 @@
-"""What a private recommender guarantees, as facts."""
+"""The facts behind a private recommender's guarantee. `privacy.facts` writes the text."""
 
 from eigenveil.estimators.federated.guarantee import charged, seen_by_hub
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.privacy import Guarantee, GuaranteeFacts, Neighbours
 from eigenveil.privacy.facts import NO_PRIVACY, OneHolder, User, UserHistories, items_released
-from eigenveil.recommend.item_fit import FoundItems, ItemStudy
+from eigenveil.recommend.item_fit import FoundItems, ItemFit
 
 __all__ = ["recommender_guarantee"]
 
 
 def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
-    """The guarantee of a finished fit, from what its ledgers say. `given_degrees` says that the caller gave item degrees."""
+    """The guarantee of a finished fit, from its ledgers. `given_degrees`: the caller passed public item degrees."""
     request, study = parties.request, parties.study
-    assert isinstance(study, ItemStudy)
+    assert isinstance(study, ItemFit)
     budget = request.at_hub if request.at_hub is not None else request.at_sites
     if budget is None:
         return Guarantee.none(NO_PRIVACY["items"])

@@ -1,7 +1,7 @@
-"""Who has what: a binary matrix of users and items, checked once.
+"""`Interactions`: which user has which item, as a binary matrix that is checked once.
 
-Which user has which item is private, so no message here shows an entry, a number of users or how often anything occurs. What
-is public is the number of items, the names of columns and the type of the numbers.
+The entries are private. So no message here shows an entry, the number of users or how often anything occurs. The
+number of items, the column names and the number type are public.
 """
 
 import math
@@ -22,9 +22,9 @@ from eigenveil.estimators.checks import is_real
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
 
-# Names are shown, sent and kept in files: one line each.
+# Names are printed, sent and written to files, so each must fit on one line.
 _LONGEST_NAME, _CONTROL = 500, re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
-# Dense rows are made sparse this many numbers at a time.
+# Dense rows are converted to sparse ones this many numbers at a time, to save memory.
 _BLOCK_NUMBERS = 1 << 22
 
 
@@ -33,9 +33,9 @@ _BLOCK_NUMBERS = 1 << 22
 class Interactions:
     """`matrix`, (n users, d items), a CSR array of ones in canonical form, and the names of users and items.
 
-    Names that are None are numbers from 0. A user must have a name that is somebody's (`eigenveil.data.people`); an item may be
-    called anything. Users without any item and items without any user are kept: the first add
-    nothing to any sum, the second are columns of zeros. The matrix is one's own copy and not to be changed.
+    Without names, users and items are numbered from 0. A user's name must identify somebody
+    (`eigenveil.data.people`); an item may have any name. Users without items and items without users are kept: the
+    former add nothing to any sum, the latter are columns of zeros. The matrix is a copy and must not be changed.
 
     >>> plays = Interactions(np.array([[1, 0], [1, 1]]), users=("ann", "bob"), items=("jazz", "rock"))
     >>> plays.row("ann").toarray().tolist(), plays.columns(["rock"]).tolist()
@@ -60,21 +60,22 @@ class Interactions:
                 isinstance(names, tuple) and all(isinstance(name, str) for name in names),
                 f"{kind} must be None or a tuple of names, each a string",
             )
-            require(len(names) == count, f"{kind} must have one name for each {kind[:-1]} of the matrix")
-            require(len(set(names)) == count, f"{kind} must have names that differ from each other")
+            require(len(names) == count, f"{kind} must have one name for each {kind[:-1]} in the matrix")
+            require(len(set(names)) == count, f"{kind} must have distinct names")
             require_names_of_one_line(names, kind)
         require_ids(self.users or (), what="users", who="user")
 
     def __repr__(self) -> str:
-        # The names of users, and how much is stored, would otherwise end up in logs.
+        # The default would put users' names and the number of entries into logs.
         return f"Interactions({self.matrix.shape[1]} items)"
 
     @classmethod
     def from_ratings(cls, ratings: Any, *, at_least: float, missing: float | None = None) -> "Interactions":
         """Interactions where a rating is at least `at_least`.
 
-        In a sparse matrix the ratings are what is stored, zeros included; one of several for the same user and item is
-        enough. In an array or a table they are all numbers but `missing`, the code for "not rated" (99 or nan, say).
+        In a sparse matrix every stored entry is a rating, zeros included. If a user rated an item several times, one
+        rating is enough. In an array or a table every number is a rating, except `missing`, the code for "not rated"
+        (such as 99 or nan).
 
         >>> Interactions.from_ratings(np.array([[5, 2, 99], [99, 99, 4]]), at_least=3, missing=99).matrix.toarray()
         array([[1., 0., 0.],
@@ -90,7 +91,8 @@ class Interactions:
         )
         require_param(
             missing is not None or at_least > 0 or sp.issparse(ratings),
-            "{missing} is required with {at_least=}: zeros would count as ratings, and so as interactions",
+            "{missing} is required with {at_least=}, because zeros would count as interactions. Pass the code for "
+            "'not rated'",
             at_least=at_least,
         )
 
@@ -98,30 +100,30 @@ class Interactions:
             unrated = np.isnan(values) if missing is not None and math.isnan(missing) else values == missing
             require(
                 bool((np.isfinite(values) | unrated).all()),
-                "ratings must have no NaN, infinite or missing entries, unless missing says that this is how they are written",
+                "ratings have NaN, infinite or missing entries. If they mean 'not rated', pass that value as missing",
             )
             return (values >= at_least) & ~unrated
 
         return cls(_binary(ratings, "ratings", reaches))
 
     def row(self, user: str | int) -> sp.csr_array:
-        """The items of one user, (1, d): a string is a name, a whole number counts the rows from 0.
+        """The items of one user, (1, d). A string is a name, a whole number is a row, counted from 0.
 
         >>> Interactions(np.eye(3)).row(2).indices.tolist()
         [2]
         """
         if isinstance(user, str):
-            require(self.users is not None, "the users have no names; give the number of a row")
-            require(user in (self.users or ()), f"there is no user called {user!r}")
+            require(self.users is not None, "the users have no names: pass a row number")
+            require(user in (self.users or ()), f"no user is named {user!r}")
             index = (self.users or ()).index(user)
         else:
-            require(is_whole(user), f"user must be a name or the number of a row, got {user!r}")
+            require(is_whole(user), f"user must be a name or a row number, got {user!r}")
             index = int(user)
-            require(0 <= index < self.matrix.shape[0], f"there is no user number {index}; they count from 0")
+            require(0 <= index < self.matrix.shape[0], f"no user has number {index}: rows count from 0")
         return self.matrix[[index]]
 
     def columns(self, items: Sequence[str | int]) -> Any:
-        """The columns of `items`, an integer array: strings are names, whole numbers count the columns from 0.
+        """The columns of `items`, an integer array. Strings are names, whole numbers are columns, counted from 0.
 
         >>> Interactions(np.eye(2), items=("jazz", "rock")).columns(["rock", 0]).tolist()
         [1, 0]
@@ -132,12 +134,12 @@ class Interactions:
         found = []
         for item in items:
             if isinstance(item, str):
-                require(self.items is not None, "the items have no names; give the numbers of columns")
-                require(item in known, f"there is no item called {item!r}")
+                require(self.items is not None, "the items have no names: pass column numbers")
+                require(item in known, f"no item is named {item!r}")
                 found.append(known[item])
             else:
-                require(is_whole(item), f"items must be names or numbers of columns, got {item!r}")
-                require(0 <= item < dim, f"there is no item number {item}; they count from 0 to {dim - 1}")
+                require(is_whole(item), f"items must be names or column numbers, got {item!r}")
+                require(0 <= item < dim, f"no item has number {item}: columns count from 0 to {dim - 1}")
                 found.append(int(item))
         return np.array(found, dtype=np.intp)
 
@@ -145,9 +147,10 @@ class Interactions:
 def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
     """`R`, (n users, d items), as a CSR array of float64 ones in canonical form, or a `ValueError` that quotes no entry.
 
-    `R` is a scipy sparse matrix of any format, an array, or a pandas, polars or pyarrow table with a column for each item, and
-    holds 1 where the user has the item and 0 elsewhere. A stored zero is no interaction. A 1 stored several times over for
-    the same user and item is one interaction, not several: one user must not count as more. `R` itself is not changed.
+    `R` is a scipy sparse matrix of any format, an array, or a pandas, polars or pyarrow table with a column for each
+    item. An entry is 1 where the user has the item and 0 elsewhere. A stored zero is no interaction. A 1 stored
+    several times for the same user and item is one interaction, because one user must not count as more. `R` itself
+    is not changed.
 
     >>> checked_interactions(sp.coo_array(([1, 1, 0], ([0, 0, 1], [2, 2, 1])), shape=(2, 3))).toarray()
     array([[0., 0., 1.],
@@ -161,8 +164,8 @@ def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
         if not bool((ones | (values == 0)).all()):
             require(bool(np.isfinite(values).all()), f"{name} must have no NaN, infinite or missing entries")
             raise ValueError(
-                f"{name} must be binary: 1 where the user has the item and 0 elsewhere; "
-                "round ratings into interactions with `Interactions.from_ratings(R, at_least=...)`"
+                f"{name} must be binary: 1 where the user has the item and 0 elsewhere. "
+                "Convert ratings with `Interactions.from_ratings(R, at_least=...)`"
             )
         return ones
 
@@ -170,7 +173,8 @@ def checked_interactions(R: Any, *, name: str = "R") -> sp.csr_array:
 
 
 def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array:
-    """Ones where `is_one`, a function of arrays, says so: of what is stored in a sparse matrix, of all entries elsewhere."""
+    """Ones where `is_one`, a function of arrays, is true: for stored entries of a sparse matrix, for all entries
+    otherwise."""
     if hasattr(given, "iloc") and getattr(given, "ndim", 0) == 2:
         given = _from_pandas(given, name)
     if is_arrow_like(given):
@@ -186,15 +190,16 @@ def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array
         )
         require(
             not isinstance(given, np.ma.MaskedArray),
-            f"{name} is a masked array, whose hidden entries would be used; fill them first",
+            f"{name} is a masked array, and its hidden entries would be used. Fill them first",
         )
         require(given.ndim == 2, f"{name} must have two dimensions, users and items, got {given.ndim}")
         require_real(given.dtype, name)
     count, dim = given.shape
-    require(dim > 0, f"{name} has no columns: there must be one for each item")
+    require(dim > 0, f"{name} has no columns: it needs one for each item")
     if sp.issparse(given):
         entries = _entries(given, name)
         ones = is_one(entries.data)
+        # Only stored entries are looked at, so the matrix is never made dense.
         return ones_at(entries.row[ones], entries.col[ones], given.shape)
     size = max(1, _BLOCK_NUMBERS // dim)
     found = [np.nonzero(is_one(_piece(given, start, size))) for start in range(0, max(1, count), size)]
@@ -218,24 +223,25 @@ def _piece(given: Any, start: int, size: int) -> Any:
 
 
 def _entries(given: Any, name: str) -> Any:
-    """All that is stored in a sparse matrix, each part of a place that is stored in parts for itself, as a COO matrix."""
+    """All stored entries of a sparse matrix as a COO matrix, with duplicates kept apart."""
     if not hasattr(given, "check_format"):
         return given.tocoo(copy=False)
     try:
-        # Checked in an object of our own, because the check tidies up. Compiled code follows an index wherever it points.
+        # The check modifies the matrix, so it runs on a copy of the object. Without it, compiled code would follow a
+        # bad index out of bounds.
         whole = type(given)((given.data, given.indices, given.indptr), shape=given.shape, copy=False)
         whole.check_format(full_check=True)
     except ValueError:
-        raise ValueError(f"{name} is not a whole sparse matrix: its indices do not fit its shape") from None
+        raise ValueError(f"{name} is a damaged sparse matrix: its indices do not fit its shape") from None
     return whole.tocoo(copy=False)
 
 
 def _from_pandas(frame: Any, name: str) -> Any:
-    """A pandas frame as an array, or as a sparse matrix if every column is sparse. What is missing is NaN."""
+    """A pandas frame as an array, or as a sparse matrix if every column is sparse. Missing values become NaN."""
     bad = [f"{column} ({kind})" for column, kind in frame.dtypes.items() if kind.kind not in "biuf"]
     require(
         not bad,
-        f"{name}: columns must hold numbers; these do not: {listed(bad)}; leave them out or code them as numbers",
+        f"{name}: these columns are not numbers: {listed(bad)}. Leave them out or code them as numbers",
     )
     if frame.shape[1] and all(getattr(kind, "fill_value", None) == 0 for kind in frame.dtypes):
         return frame.sparse.to_coo()
@@ -243,18 +249,18 @@ def _from_pandas(frame: Any, name: str) -> Any:
 
 
 def require_names_of_one_line(names: Sequence[str], kind: str) -> None:
-    """Refuse names that are too long or have line ends in them: a quote that is never closed makes a name of a whole file.
+    """Refuse names that are too long or contain line breaks. An unclosed quote can make a whole file one name.
 
     >>> require_names_of_one_line(("jazz", "rock"), "items")
     """
     sound = all(len(name) <= _LONGEST_NAME and not _CONTROL.search(name) for name in names)
     require(
         sound,
-        f"{kind} must have names of one line and at most {_LONGEST_NAME} characters, without control characters; look for a "
-        "quote that is never closed",
+        f"{kind} must have names on one line, of at most {_LONGEST_NAME} characters, without control characters. "
+        "Look for an unclosed quote",
     )
 
 
 def is_whole(value: Any) -> bool:
-    """Whether `value` is a whole number, and not a truth value."""
+    """Whether `value` is a whole number and not a boolean."""
     return is_real(value) and isinstance(value, numbers.Integral)

@@ -1,6 +1,6 @@
-"""`ItemStudy`: a private recommender's fit as one task: how popular items are, where that is asked for, and then their space.
+"""`ItemFit`: a private recommender's fit as one task. It finds item degrees, if requested, and then the item space.
 
-Written once, it is carried by whoever holds all histories, by sites around a hub, or under masks, as every `WholeFit` is.
+Like every `WholeFit` it is written once, and runs at a single curator, at sites around a hub, or under masks.
 """
 
 import math
@@ -19,21 +19,21 @@ from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.fit.split import Extent
 from eigenveil.tasks.fit.task import WholeFit
 
-__all__ = ["FoundItems", "ItemState", "ItemStudy", "Items", "most_popular"]
+__all__ = ["FoundItems", "ItemFit", "ItemState", "Items", "most_popular"]
 
 Stage = Literal["degrees", "components", "done"]
 Items = NDArray[np.int64]
 AnySum = SumTask[Any, Any]
-# Where all items are used, or weigh the same: no list.
+# Stands for "all items" or "no weights" in a question.
 _NONE: Final = np.empty(0)
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundItems:
-    """What was released: the directions, (c, p), in the space of the items `columns`, None for all of them, and the item degrees.
+    """What was released: the directions, (c, p), of the items `columns` (None: all items), and the item degrees.
 
-    `degrees`, (c,), where they were released, are positive: see `ItemStudy`.
+    Released `degrees`, (c,), are positive: see `ItemFit`.
     """
 
     subspace: Subspace
@@ -44,7 +44,8 @@ class FoundItems:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ItemState:
-    """How far a fit has come. `inner` is the state of the stage's own task; `degrees` and `weights` are of the items in use."""
+    """The progress of a fit. `inner` is the state of the stage's task. `degrees` and `weights` belong to the items in
+    use."""
 
     stage: Stage
     inner: Any
@@ -56,19 +57,25 @@ class ItemState:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
-    """Histories of `dim` items, divided by sqrt(max(degree, least)); `components` makes the task that finds their directions.
+class ItemFit(WholeFit[ItemState, Array, FoundItems]):
+    """Finds the leading directions of histories of `dim` items, each divided by sqrt(max(degree, least)).
 
-    Of the budget, `degrees_share` goes to the item degrees: sum_u r_ui / sqrt(max(degree of u, least)), in which every user has
-    one vote of length at most one. What is released is raised to the size of its noise, below which it says nothing, or without
-    noise to the least that anybody voted for. With `keep`, the directions are then those of the `keep` items of largest degree,
-    which is post-processing; with `columns`, those of a public list, rising. With `weights`, (dim,), or with `weigh`, which
-    makes them one over the root of the released degrees, rows are weighted (`Histories`). With `claimed` false nothing is
-    claimed, as where there is no noise.
+    States: degrees (only if `degrees_share` > 0) -> components -> done.
 
-    `releases` are the components' shares, rounds and numbers in one round; `multiplier`, `grid` and `rounding` are those of a
-    `Setting`. Proof: each stage's own task says what it is sensitive to, for whatever columns and weights are asked for, and
-    portions of mu^2 add up to one.
+    Item degrees are sum_u r_ui / sqrt(max(degree of u, least)), so that every user's vote has norm at most one. They
+    get `degrees_share` of the budget. Released degrees are raised to the size of their noise, below which they say
+    nothing. Without noise they are raised to the smallest positive one.
+
+    With `keep`, the directions are those of the `keep` items of largest degree, which is post-processing. With
+    `columns`, they are those of a sorted public list. Rows are weighted (`Histories`) by the public `weights`,
+    (dim,), or with `weigh` by one over the root of the released degrees. If `claimed` is false, no sensitivity is
+    claimed, as in a fit without noise.
+
+    `components` makes the task that finds the directions, and `releases` are its shares, its rounds and its numbers
+    per round. `multiplier`, `grid` and `rounding` are those of a `Setting`.
+
+    Proof: each stage's task states its own sensitivity, for any columns and weights. The stages' portions of mu^2 add
+    up to one.
     """
 
     dim: int
@@ -91,13 +98,17 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
 
     def __post_init__(self) -> None:
         require(0 <= self.degrees_share < 1, f"degrees_share must lie in [0, 1), got {self.degrees_share}")
-        require(self.keep is None or self.degrees_share > 0, "items are kept by their degrees, which must be released")
-        require(self.keep is None or self.columns is None, "items are kept by a public list or by their degrees")
-        require(not self.weigh or self.degrees_share > 0, "items are weighed by their degrees, which must be released")
-        require(not self.weigh or self.weights is None, "items are weighed by public numbers or by their degrees")
+        require(
+            self.keep is None or self.degrees_share > 0, "keep needs released degrees: degrees_share must be positive"
+        )
+        require(self.keep is None or self.columns is None, "give keep or columns, not both")
+        require(
+            not self.weigh or self.degrees_share > 0, "weigh needs released degrees: degrees_share must be positive"
+        )
+        require(not self.weigh or self.weights is None, "give weigh or weights, not both")
 
     def start(self) -> ItemState:
-        """With the degrees, or where none are asked for, with the components."""
+        """Start with the degrees, or with the components where no degrees are released."""
         if self.degrees_share > 0:
             return ItemState("degrees", self._degrees().start(), columns=self.columns)
         weights = self._public_weights(self.columns)
@@ -105,7 +116,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return ItemState("components", begun, columns=self.columns, weights=weights)
 
     def ask(self, state: ItemState) -> Question:
-        """The stage's own question; for the components, after the items that were kept and how they weigh, by their degrees."""
+        """The stage's question. For the components it begins with the items kept and their weights."""
         if state.stage == "degrees":
             return replace(self._degrees().ask(state.inner), stage="degrees")
         inner = self._directions(state.columns, state.weights).ask(state.inner)
@@ -114,22 +125,29 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return Question(inner.step, (kept, weights, *inner.arrays), state.stage)
 
     def require_question(self, question: Question) -> None:
-        """One that belongs to a stage of this fit, for a list of items that it can have."""
+        """Refuse a question that belongs to no stage of this fit, or whose list of items is impossible."""
+        # Sites call this before they read a row: a hub may send any question.
         stages = (("degrees",) if self.degrees_share > 0 else ()) + ("components",)
         require(question.stage in stages, f"the fit has no stage {question.stage!r}")
         if question.stage == "components":
-            require(len(question.arrays) >= 2, "the question must say which items were kept, and how they weigh")
+            require(len(question.arrays) >= 2, "the question must contain the items kept and their weights")
             kept, weights = question.arrays[:2]
-            require(kept.shape == ((0,) if self.keep is None else (self.keep,)), "the question names too many items")
+            require(
+                kept.shape == ((0,) if self.keep is None else (self.keep,)),
+                "the question has the wrong number of items",
+            )
             whole = bool(((kept >= 0) & (kept < self.dim)).all()) and bool((kept == np.floor(kept)).all())
-            require(whole and bool((np.diff(kept) > 0).all()), "items must be numbers of columns in rising order")
-            # That they are positive, `Histories` checks.
-            require(weights.shape == ((self._used,) if self.weigh else (0,)), "the question weighs other items")
+            require(whole and bool((np.diff(kept) > 0).all()), "items must be column numbers in increasing order")
+            # `Histories` checks that they are positive.
+            require(
+                weights.shape == ((self._used,) if self.weigh else (0,)),
+                "the question's weights do not match its items",
+            )
         task, inner = self._asked(question)
         task.require_question(inner)
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
-        """The part of the stage's own task, for the stage's portion of the budget."""
+        """The part of the stage's task, for the stage's portion of the budget."""
         task, inner = self._asked(question)
         return task.work(inner, rows, self._portion(question.stage, mechanism))
 
@@ -142,23 +160,24 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return (part,)
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
-        """The one array, of the right shape; rounded where noise is added to a sum of others' parts."""
+        """The one array, of the right shape; rounded to the grid where noise is added to a sum of several sites'
+        parts."""
         task, inner = self._asked(question)
         part = task.part(inner, arrays)
         return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
 
     def halved(self, question: Question) -> bool:
-        """As the stage's own task says."""
+        """As for the stage's task."""
         task, inner = self._asked(question)
         return task.halved(inner)
 
     def as_sum(self, question: Question) -> tuple[AnySum, Question, float]:
-        """The stage's own task, with the stage's portion of the budget."""
+        """The stage's task, with the stage's portion of the budget."""
         task, inner = self._asked(question)
         return task, inner, self._fraction(question.stage)
 
     def advance(self, state: ItemState, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> ItemState:
-        """The stage's own task moved on; when it has its result, the next stage."""
+        """Advance the stage's task. When it has its result, go to the next stage."""
         task = self._degrees() if state.stage == "degrees" else self._directions(state.columns, state.weights)
         through = self._portion(state.stage, mechanism)
         inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
@@ -167,6 +186,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
             return replace(state, inner=inner)
         if state.stage == "degrees":
             kept = self.columns if self.keep is None else most_popular(result.sum, self.keep)
+            # The choice of items used the unraised degrees: raising them first would make ties of all small ones.
             degrees = self._positive(result.sum if self.keep is None else result.sum[kept])
             weights = 1.0 / np.sqrt(degrees) if self.weigh else self._public_weights(kept)
             begun = self._directions(kept, weights).start()
@@ -175,41 +195,41 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return replace(state, stage="done", inner=None, subspace=subspace)
 
     def result(self, state: ItemState) -> FoundItems | None:
-        """There after the last stage."""
+        """The result, after the last stage."""
         if state.stage != "done":
             return None
         assert state.subspace is not None
         return FoundItems(state.subspace, state.columns, state.degrees)
 
     def answer(self, result: FoundItems) -> tuple[Array, ...]:
-        """Directions and their values, degrees and the items that were kept: all that a device needs to recommend."""
+        """Directions, their values, degrees and the items kept: all that a device needs to recommend."""
         degrees = _NONE if result.degrees is None else result.degrees
         kept = _NONE if result.columns is None else result.columns.astype(np.float64)
         return (result.subspace.basis, result.subspace.values, degrees, kept)
 
     def estimate(self, state: ItemState) -> Subspace | None:
-        """The directions as far as they are known."""
+        """The directions found so far."""
         if state.stage != "components":
             return state.subspace
         return self._directions(state.columns, state.weights).estimate(state.inner)
 
     def sampled(self, question: Question) -> bool:
-        """Never: every site's users count in every round."""
+        """Never: every site's users are in every round."""
         return False
 
     def without(self, state: ItemState) -> ItemState | None:
-        """Anew, where nothing was spent: histories that have gone are in every product so far."""
+        """Restart where no budget was spent: every product so far contains the histories of sites that have left."""
         return self.start() if self.begins_again else None
 
     def extent(self) -> Extent:
-        """The degrees and the components."""
+        """The size of both stages, degrees and components."""
         shares, rounds, size = self.releases
         asked = self.degrees_share > 0
         each = [(1 - self.degrees_share) * share for share in shares] + ([self.degrees_share] if asked else [])
         return Extent(rounds + asked, max(size, asked * self.dim), min(each))
 
-    def with_noise(self, multiplier: float) -> "ItemStudy":
-        """The same fit, where the noise is known to be of this size."""
+    def with_noise(self, multiplier: float) -> "ItemFit":
+        """The same fit with noise of this size."""
         return replace(self, multiplier=multiplier)
 
     def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
@@ -219,7 +239,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return self.degrees_share if stage == "degrees" else 1.0 - self.degrees_share
 
     def _asked(self, question: Question) -> tuple[AnySum, Question]:
-        """The stage's own task, and what it is asked."""
+        """The stage's task and its own question."""
         if question.stage == "degrees":
             return self._degrees(), Question(question.step, question.arrays)
         kept = self.columns if self.keep is None else question.arrays[0].astype(np.int64)
@@ -228,7 +248,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
 
     @property
     def _used(self) -> int:
-        """How many items the directions are of."""
+        """The number of items in use."""
         if self.keep is not None:
             return self.keep
         return self.dim if self.columns is None else len(self.columns)
@@ -242,7 +262,8 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return self._made["degrees"][1]
 
     def _directions(self, columns: Items | None, weights: Array | None) -> AnySum:
-        """Made once for each list of items, because thousands of sites may ask for the same one."""
+        """The components' task. It is cached for the last list of items, because thousands of sites may ask for the
+        same one."""
         asked = (_NONE if columns is None else columns, _NONE if weights is None else weights)
         made = self._made.get("components")
         if made is None or not all(
@@ -258,7 +279,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
         return weights if weights is None or columns is None else np.asarray(weights[columns])
 
     def _positive(self, degrees: Array) -> Array:
-        """Released degrees raised to what can be told from noise: post-processing."""
+        """Released degrees, raised to the size of their noise. This is post-processing."""
         if self.multiplier == 0:
             return np.asarray(np.maximum(degrees, degrees[degrees > 0].min(initial=1.0)))
         noise = self.multiplier * Histories(1, self.least).sum_sensitivity(self.neighbours)
@@ -266,7 +287,7 @@ class ItemStudy(WholeFit[ItemState, Array, FoundItems]):
 
 
 def most_popular(degrees: Array, count: int) -> Items:
-    """The numbers of the `count` items of largest released degree, in rising order; of equal ones the first.
+    """The column numbers of the `count` items of largest released degree, sorted. Ties go to the lower number.
 
     >>> most_popular(np.array([1.0, 5.0, 3.0, 5.0]), 2).tolist()
     [1, 3]

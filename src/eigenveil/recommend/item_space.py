@@ -1,7 +1,7 @@
-"""`ItemSpace`: what a private recommender's fit leaves behind, its file, and what a user's own device does with it.
+"""`ItemSpace`: the result of a private recommender's fit, its file, and the filter that runs on a user's device.
 
-All of it was released and is covered by the guarantee. Recommendations are made from a user's own history, on the side of
-whoever holds that, and are for that user: together with the space that is joint differential privacy.
+All of it was released and is covered by the guarantee. Recommendations are computed from a user's own history, where
+that history is stored, and are for that user alone. Together with the space this is joint differential privacy.
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
+from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.given import names_of
 from eigenveil.recommend.interactions import Interactions, checked_interactions, require_names_of_one_line
@@ -26,14 +27,14 @@ __all__ = ["FOR_THAT_USER", "ItemSpace"]
 _KIND = ArchiveKind(ITEMS_FORMAT, 1, "an Eigenveil item space", ModelFileError)
 _ARRAYS, _MORE = ("components", "values"), ("columns", "degrees")
 FOR_THAT_USER = (
-    "The guarantee covers this file. Recommendations are made from one user's own history and are for that user alone (joint "
-    "differential privacy): shown to anybody else they tell about the history."
+    "The guarantee covers this file. Recommendations are made from one user's own history and are for that user "
+    "alone (joint differential privacy). Shown to anybody else, they reveal the history."
 )
 _NOBODY = (
-    "Nothing protects whose histories this file was made from. Recommendations are for the user they are made for."
+    "This file does not protect the users whose histories it was made from. Show recommendations only to their user."
 )
 _MOST_ITEMS = 10**8
-# Numbers of filtered histories at once.
+# Filtered histories in memory at once, counted in numbers.
 _AT_ONCE = 1 << 24
 
 
@@ -42,8 +43,9 @@ _AT_ONCE = 1 << 24
 class ItemSpace:
     """The leading directions, `components` (p, c) with `values` (p,), of `dim` items or of those in `columns`, (c,).
 
-    A history r is filtered to r D^(-1/2) V V^T D^(1/2), where V are the directions and D the positive `degrees`, (c,), or none
-    (PPM (75), GF-CF's ideal low-pass filter). `items` are the names of all `dim` items, where they have any.
+    A history r is filtered to r D^(-1/2) V V^T D^(1/2): PPM (75), GF-CF's ideal low-pass filter. V are the
+    directions, and D the positive `degrees`, (c,), or the identity without them. `items` are the names of all `dim`
+    items, if they have any.
 
     >>> space = ItemSpace(np.array([[0.8, 0.6, 0.0]]), np.array([2.0]), 3, Guarantee.none("doctest"))
     >>> space.top(np.array([1, 0, 0]), n=1).tolist()
@@ -68,7 +70,7 @@ class ItemSpace:
             require(self.columns.shape == (count,), f"columns must have shape ({count},), got {self.columns.shape}")
             inside = len(self.columns) == 0 or (self.columns[0] >= 0 and self.columns[-1] < self.dim)
             require(
-                bool(inside and (np.diff(self.columns) > 0).all()), "columns must be numbers of items in rising order"
+                bool(inside and (np.diff(self.columns) > 0).all()), "columns must be item numbers in increasing order"
             )
         if self.degrees is not None:
             require(self.degrees.shape == (count,), f"degrees must have shape ({count},), got {self.degrees.shape}")
@@ -76,18 +78,18 @@ class ItemSpace:
             require(sound, "degrees must be positive and finite")
         require(
             self.items is None or len(self.items) == self.dim,
-            f"there must be {self.dim} names of items, got {len(self.items or ())}",
+            f"items must have {self.dim} names, got {len(self.items or ())}",
         )
-        require(0 < self.dim <= _MOST_ITEMS, f"there must be from 1 to {_MOST_ITEMS} items, got {self.dim}")
+        require(0 < self.dim <= _MOST_ITEMS, f"dim must lie in 1..{_MOST_ITEMS}, got {self.dim}")
         if self.items is not None:
             require(len(set(self.items)) == self.dim, "two items have the same name")
             require_names_of_one_line(self.items, "items")
-        # Checks orthonormality and order.
+        # `Subspace` checks orthonormality and order. A file may come from anywhere.
         Subspace(self.components.T, self.values)
 
     def history(self, items: Sequence[Any]) -> Any:
-        """The row, (1, dim), of a user who has these `items`: a string is a name, an integer the number of a column."""
-        require(not isinstance(items, str), "items must be a list of items, got a single text")
+        """The row, (1, dim), of a user who has these `items`. A string is a name, an integer a column number."""
+        require(not isinstance(items, str), "items must be a list, got a single string")
         places = np.unique(Interactions(sp.csr_array((0, self.dim)), items=self.items).columns(list(items)))
         return sp.csr_array((np.ones(len(places)), places, [0, len(places)]), shape=(1, self.dim))
 
@@ -109,13 +111,13 @@ class ItemSpace:
         return checked
 
     def scores(self, rows: Any) -> Array:
-        """Filtered histories, (b, c), of `rows`, (b, dim): private, for the users whose rows they are.
+        """Filtered histories, (b, c), of `rows`, (b, dim). They are private: show each only to its user.
 
-        Who has none of the items gets the popular ones: the degrees where they are known, else the leading direction, which is
-        nearly that, since nobody has less than none of an item.
+        A user with none of the items gets the popular ones: the degrees where they are known, else the leading
+        direction. That direction is close to popularity, because histories have no negative entries.
         """
-        held = self.rows(rows)
-        inner = held if self.columns is None else held[:, self.columns]
+        histories = self.rows(rows)
+        inner = histories if self.columns is None else histories[:, self.columns]
         root = None if self.degrees is None else np.sqrt(self.degrees)
         weights = self.components.T if root is None else self.components.T / root[:, None]
         found: Array = np.asarray(inner @ weights) @ self.components
@@ -127,19 +129,20 @@ class ItemSpace:
         return found
 
     def top(self, rows: Any, *, n: int = 20) -> Any:
-        """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for several.
+        """The numbers of the `n` best items that are not in the history, best first: (n,) for one row, (b, n) for
+        several.
 
-        One row is (dim,); a matrix, of one row too, has several. Where fewer are left, one row gets fewer, and several are filled
-        up with -1.
+        One row has shape (dim,). A matrix counts as several, even with one row. Where fewer than `n` items are left,
+        one row gets a shorter list, and several rows are filled up with -1.
         """
         whole = isinstance(n, int | np.integer) and not isinstance(n, bool) and n >= 1
         require_param(whole, "{n} must be an integer of at least 1, got {@given}", given=n)
-        held = self.rows(rows)
+        histories = self.rows(rows)
         one = (rows.ndim if sp.issparse(rows) else np.ndim(rows)) == 1
         parts = [np.empty((0, n), dtype=np.int64)]
         size = max(1, _AT_ONCE // self.components.shape[1])
-        for start in range(0, held.shape[0], size):
-            block = held[start : start + size]
+        for start in range(0, histories.shape[0], size):
+            block = histories[start : start + size]
             seen = block if self.columns is None else block[:, self.columns]
             best = top_items(self.scores(block), seen, n=n)
             parts.append(best if self.columns is None else np.where(best < 0, -1, self.columns[best]))
@@ -149,16 +152,17 @@ class ItemSpace:
     def _popular(self) -> Array:
         if self.degrees is not None:
             return self.degrees
+        # The sign of a direction is arbitrary, and popularity is positive.
         first: Array = self.components[0]
         return first if first.sum() >= 0 else -first
 
     @property
     def note(self) -> str:
-        """What whoever has this file must know of recommendations made with it."""
+        """What anyone who uses this file must know about its recommendations."""
         return FOR_THAT_USER if self.guarantee.private else _NOBODY
 
     def save(self, path: str | Path) -> None:
-        """Write the space to `path`, whole or not at all."""
+        """Write the space to `path`, completely or not at all."""
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         arrays |= {name: np.ascontiguousarray(v) for name in _MORE if (v := getattr(self, name)) is not None}
         header = {
@@ -169,12 +173,12 @@ class ItemSpace:
             "items": list(self.items) if self.items is not None else None,
             "settings": dict(self.settings),
         }
-        # Made to be handed to every device.
+        # Readable by all, because it is meant for every device.
         _KIND.write(Path(path), arrays, header, readable=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "ItemSpace":
-        """Read a space; a file that is not one, is damaged or of another version raises `ModelFileError`."""
+        """Read a space. A file of another kind or version, or a damaged one, raises `ModelFileError`."""
         return _KIND.read_as(Path(path), cls._from_parts)
 
     @classmethod
@@ -182,6 +186,7 @@ class ItemSpace:
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, *_MORE}, f"its arrays are {sorted(arrays)}")
         for name, array in arrays.items():
             kind = np.int64 if name == "columns" else np.float64
+            # `save` writes no other types.
             require(array.dtype == kind, f"{name} is of type {array.dtype}, not {np.dtype(kind)}")
         items, settings, dim = header["items"], header["settings"], header["dim"]
         named = items is None or (isinstance(items, list) and all(isinstance(name, str) for name in items))
@@ -193,5 +198,5 @@ class ItemSpace:
             dim=dim,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             items=None if items is None else tuple(items),
-            settings=settings,
+            settings=in_new_words(settings),
         )

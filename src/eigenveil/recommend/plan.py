@@ -1,6 +1,6 @@
-"""The recommender's planner: from public numbers alone, how a fit is done, what to expect of it, and what else would work.
+"""The recommender's planner: chooses how a fit is done, forecasts what it finds, and says what else would work.
 
-It never sees a history. How many users there are enters only where that is public.
+It uses public numbers alone and never sees a history. The number of users enters only where it is public.
 """
 
 import math
@@ -20,29 +20,33 @@ from eigenveil.tasks import constant_steps, geometric_shares
 
 __all__ = ["ASSUMED_HISTORY", "Change", "ItemPlan", "ItemTerms", "Outcome", "pairs_memory", "plan_items"]
 
-# Of the budget, what item degrees get where they are released: more where they decide which items are used.
+# The share of the budget for released item degrees. It is larger where they decide which items are used.
 _DEGREES_SHARE, _CHOICE_SHARE = 0.05, 0.1
-# Noisy products, all of which are kept: how many, and how their shares grow. Where rows are capped the block is narrow.
+# Noisy products, all of which are kept: how many, how their shares grow, and how much wider than the rank. With
+# capped rows there are more of them, and the block is as narrow as the rank.
 _ROUNDS, _CAPPED_ROUNDS, _KEPT_GROWTH, _WIDER = 4, 8, 1.3, 2
-# Rows of a basis are capped where there are so many items to a direction.
+# The rows of a basis are capped where there are at least this many items per direction.
 _ENOUGH: Final = 20
-# Where all pairs would not do, capped products are taken if their noise is less than this part of that on pairs.
+# Where all pairs would find too little, capped products are used if their noise is below this share of the noise on
+# pairs.
 _QUIETER: Final = 0.6
-# Without noise: the most products, of which few are needed.
+# Without noise: the most products. Few are needed.
 _EXACT_ROUNDS: Final = 60
-# How many items a user has, where the caller does not say, for the guess at what to expect alone.
+# The assumed number of items per user where the caller does not say. Only the forecast uses it.
 ASSUMED_HISTORY: Final = 40
-# The leading eigenvalue of the item-item matrix is about this many times users * history / items, and at most half of all.
+# The leading eigenvalue of the item-item matrix is about this many times users * history / items, at most half the
+# users.
 _CONCENTRATION, _MOST = 3.0, 0.5
-# Where even eigenvalues so many times the guessed ones would leave less than the least share, a fit is of noise.
+# A fit finds only noise if even eigenvalues `_OPTIMISM` times the guessed ones give less than `_LEAST`. From `_FAIR`
+# on there is no warning.
 _OPTIMISM, _LEAST, _FAIR = 2.0, 0.15, 0.5
-# So little that it takes luck, even if the doubled guess looks better.
+# Below this share it takes luck, even if the doubled guess looks better.
 _NEXT_TO_NOTHING, _LUCK = 0.05, 0.3
-# The first direction is popularity, which is to be had for less: what is found of the others should be this at least.
+# The first direction is popularity, which counts release for less. At least this share of the others should be found.
 _FAIR_BEYOND: Final = 0.25
-# Of interactions, the most popular c of d items have about (c / d) to this power.
+# The most popular c of d items have about (c / d) to this power of all interactions.
 _POPULAR: Final = 0.4
-# With fewer items, what is expected of them may be a little less: what they leave out is lost as well.
+# The share to reach when advising fewer items, a little less than `_FAIR`.
 _FAIR_OF_FEWER: Final = 0.35
 _EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100)
 _KEPT = (5000, 2000, 1000, 500, 200, 100)
@@ -53,9 +57,11 @@ _KEPT = (5000, 2000, 1000, 500, 200, 100)
 class ItemTerms:
     """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
 
-    `users` is None where their number is private. `degrees` says that item degrees are released, and `history` how many items
-    a user has, roughly, where the caller knows. With `chosen`, items are kept by the degrees. The noise is `louder` than a
-    curator's where sites add it. `fixed` says that the unit cannot be another one.
+    - `users` is None where their number is private.
+    - `degrees`: item degrees are released. `chosen`: they decide which items are kept.
+    - `history` is roughly how many items a user has, if the caller knows.
+    - `louder` is the noise over a curator's, where sites add it.
+    - `fixed`: advice must not suggest another unit of protection.
     """
 
     dim: int
@@ -76,9 +82,12 @@ class ItemTerms:
 @final
 @dataclass(frozen=True, slots=True)
 class Outcome:
-    """What to expect of the answer: the share of the filter that is found, if eigenvalues are as guessed and if they are twice
-    that; the share of what lies beyond the first direction, which is little more than popularity; and how many directions stand
-    above the noise. A guess from public numbers, and no guarantee."""
+    """The forecast of a fit, a guess from public numbers and no guarantee.
+
+    - `share` is the share of the filter that is found, and `at_best` the same if eigenvalues are twice the guess.
+    - `beyond` is the share found beyond the first direction, which is little more than popularity.
+    - `above` is the number of directions above the noise.
+    """
 
     share: float
     at_best: float
@@ -87,16 +96,16 @@ class Outcome:
 
     @property
     def fair(self) -> bool:
-        """Whether there is nothing to warn of."""
+        """Whether there is nothing to warn about."""
         return self.share >= _FAIR and self.beyond >= _FAIR_BEYOND
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What else would work: the parameters to `change`, and how many times as many `users` it takes.
+    """A change that would work: the parameters to `change`, and by what factor `users` must grow.
 
-    `message` is a template about them, as in `ParameterError`.
+    `message` is a template that names them, as in `ParameterError`.
 
     >>> str(Change("{epsilon=}", {"epsilon": 3}))
     'epsilon=3'
@@ -113,8 +122,12 @@ class Change:
 @final
 @dataclass(frozen=True, slots=True)
 class ItemPlan:
-    """What was decided and why: the method with its `width`, `shares` and `rounds`, the share of the budget for item degrees, and
-    what to expect, None where nobody can say. Rows of bases are capped at `longest`."""
+    """What was decided and why: the method with its `width`, `shares` and `rounds`, and the budget share for item
+    degrees.
+
+    The forecast `expected` is None where too little is public to make one. The norms of a basis's rows are capped at
+    `longest`.
+    """
 
     method: Literal["covariance", "power", "krylov"]
     width: int
@@ -127,25 +140,25 @@ class ItemPlan:
 
     @property
     def rounds(self) -> int:
-        """How often the components ask."""
+        """The rounds of the components."""
         return len(self.shares)
 
     @property
     def hopeless(self) -> bool:
-        """Whether what would come out is noise, as far as anybody can tell beforehand."""
+        """Whether the forecast says that the result would be noise."""
         expected = self.expected
         if expected is None:
             return False
         return expected.at_best < _LEAST or (expected.share < _NEXT_TO_NOTHING and expected.at_best < _LUCK)
 
     def for_sites(self) -> SitesPlan:
-        """The plan as carriers of sites know it."""
+        """The same plan in the form that a fit over sites uses."""
         steps = () if self.method == "covariance" else constant_steps(1, self.rounds)
         return SitesPlan(self.method, self.width, self.rounds, self.shares, steps, 0.0, self.reason)
 
 
 def plan_items(terms: ItemTerms) -> ItemPlan:
-    """How to do it, and what would work where it cannot.
+    """The plan, with advice where its forecast is not fair.
 
     >>> terms = ItemTerms(1000, 1000, 8, 10**6, Budget(1.0, 1e-7), Neighbours.ZERO_OUT, 1, "auto", degrees=False)
     >>> plan_items(terms).method, plan_items(terms).hopeless
@@ -163,7 +176,7 @@ def plan_items(terms: ItemTerms) -> ItemPlan:
 def _planned(terms: ItemTerms) -> ItemPlan:
     require_param(
         1 <= terms.rank <= terms.kept,
-        f"{{n_components}} must lie in 1..{terms.kept}, the items, got {{@rank}}",
+        f"{{n_components}} must lie in 1..{terms.kept}, the number of items, got {{@rank}}",
         rank=terms.rank,
     )
     if terms.method != "auto":
@@ -172,14 +185,17 @@ def _planned(terms: ItemTerms) -> ItemPlan:
         return _by(terms, terms.method, f"{terms.method} was asked for")
     memory = pairs_memory(terms.kept)
     if memory > MEMORY_LIMIT:
-        why = f"all pairs of items would need {memory / 2**20:.0f} MiB, more than {MEMORY_LIMIT / 2**20:.0f} MiB"
+        why = (
+            f"all pairs of items would need {memory / 2**20:.0f} MiB, above the limit of {MEMORY_LIMIT / 2**20:.0f} MiB"
+        )
         return _by(terms, "krylov" if terms.budget is None else "power", f"power: {why}")
     reason = f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
     pairs = _by(terms, "covariance", reason)
+    # One release of all pairs beats products nearly everywhere (docs/decisions/0009).
     if pairs.expected is None or pairs.expected.share >= _FAIR:
         return pairs
     products = _by(
-        terms, "power", "power: of so many items to a direction, products need far less noise than all pairs"
+        terms, "power", "power: with this many items per direction, products need far less noise than all pairs"
     )
     quieter = _entry_noise(terms, products) < _QUIETER * _entry_noise(terms, pairs)
     return products if quieter and math.isfinite(products.longest) else pairs
@@ -194,6 +210,8 @@ def _by(terms: ItemTerms, method: Literal["covariance", "power", "krylov"], reas
         capped = terms.neighbours is Neighbours.INTERACTION and terms.kept >= _ENOUGH * terms.rank
         width = min(terms.kept, terms.rank if capped else _WIDER * terms.rank)
         shares = geometric_shares(_CAPPED_ROUNDS if capped else _ROUNDS, growth=_KEPT_GROWTH)
+        # The row norm of a basis that is spread evenly over the items. Without a cap one popular item would decide
+        # the noise of all others.
         longest = math.sqrt(width / terms.kept) if capped else math.inf
     part = (_CHOICE_SHARE if terms.chosen else _DEGREES_SHARE) if terms.degrees or terms.chosen else 0.0
     plan = ItemPlan(method, width, shares, part, None, reason, longest)
@@ -201,11 +219,12 @@ def _by(terms: ItemTerms, method: Literal["covariance", "power", "krylov"], reas
 
 
 def pairs_memory(items: int) -> int:
-    """The bytes that a release of all pairs of items takes, with what is made on the way."""
+    """The bytes that a release of all pairs of items takes, temporary copies included."""
     return 4 * items * items * 8
 
 
 def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
+    # Without a public number of users nothing can be said; without a budget there is no noise.
     if terms.users is None or terms.budget is None:
         return None
     guess = _eigenvalues(terms)
@@ -222,7 +241,8 @@ def _eigenvalues(terms: ItemTerms) -> Array:
     history = max(float(max(ASSUMED_HISTORY, terms.least)) if terms.history is None else terms.history, 1.0)
     history *= (terms.kept / terms.dim) ** _POPULAR
     leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
-    # All eigenvalues together come to no more than one for each user.
+    # The eigenvalues sum to at most one per user, and fall like 1, 1/2, 1/3: the sum of 1 / i up to c is about log c
+    # + gamma.
     places = np.arange(1.0, terms.rank + 1)
     rest = (terms.users - leading) / max(math.log(terms.kept) + np.euler_gamma - 1, 0.5)
     guess = np.minimum(leading, rest) / places
@@ -231,7 +251,7 @@ def _eigenvalues(terms: ItemTerms) -> Array:
 
 
 def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
-    """The deviation of the noise on an entry of the item-item matrix, or of the last product."""
+    """The standard deviation of the noise on an entry of the item-item matrix, or of the last product."""
     assert terms.budget is not None
     sigma = terms.louder / (terms.budget.mu * math.sqrt(1 - plan.degrees_share))
     near = Histories(terms.kept, terms.least)
@@ -239,24 +259,27 @@ def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
         return sigma * near.gram_sensitivity(terms.neighbours) / math.sqrt(2)
     sensitivity = near.gram_sensitivity(terms.neighbours)
     if terms.neighbours is Neighbours.INTERACTION:
-        # Without a cap, rows of a basis that has found something are as long as they can be.
-        sensitivity = interaction_products_sensitivity(terms.least, longest_row=min(1.0, plan.longest), basis_norm=1.0)
+        # Without a cap, some row of a basis that has found something has a norm near one.
+        sensitivity = interaction_products_sensitivity(
+            terms.least, largest_row_norm=min(1.0, plan.longest), basis_norm=1.0
+        )
     return sigma * sensitivity / math.sqrt(plan.shares[-1])
 
 
 def _advice(terms: ItemTerms) -> Iterator[Change]:
-    """What would make the expected share a fair one, one change at a time."""
+    """Single changes that would make the expected share fair."""
     assert terms.budget is not None and terms.users is not None
 
     def fair(other: ItemTerms, share: float = _FAIR) -> bool:
         expected = _planned(other).expected
         return expected is not None and expected.share >= share and expected.beyond >= _FAIR_BEYOND
 
+    # The longest list that is fair: each item left out is lost.
     for kept in _KEPT:
         fewer = replace(terms, kept=kept, chosen=True)
         if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
             yield Change(
-                f"{kept} items: those of a public list, or with {{items=}} the most popular by counts that are released for a "
+                f"{kept} items: from a public list, or with {{items=}} the most popular by counts released for a "
                 "share of the budget",
                 {"items": kept},
             )
@@ -272,4 +295,6 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         yield Change("{n_components=}", {"n_components": 8})
     other = replace(terms, neighbours=Neighbours.INTERACTION)
     if not terms.fixed and terms.neighbours is not other.neighbours and fair(other):
-        yield Change("{unit=}, a weaker guarantee: one interaction of a user and not all of them", {"unit": "item"})
+        yield Change(
+            "{unit=}, a weaker guarantee: it protects one interaction of a user, not all of them", {"unit": "item"}
+        )

@@ -1,7 +1,7 @@
-"""How good recommendations are: the best unseen items of each user, a hold-out split, recall and NDCG.
+"""Measures recommendations: the best unseen items of each user, a hold-out split, recall and NDCG.
 
-Everything here looks at single users. Nothing protects what it returns: lists are for the eyes of their user, and a quality
-is a number from private rows, for whoever may see these.
+Nothing here is protected. Show a list only to its user. A quality comes from private rows: show it only to people who
+may see those rows.
 """
 
 import math
@@ -21,18 +21,19 @@ from eigenveil.recommend.interactions import checked_interactions
 
 __all__ = ["Lists", "Quality", "Scorer", "evaluate", "ndcg", "popularity_scores", "recall", "split", "top_items"]
 
-# Rows of users, (b, d), in; a score for every item, (b, d), out: higher is better.
+# From users' rows, (b, d), to a score for every item, (b, d). Higher is better.
 Scorer: TypeAlias = Callable[[sp.csr_array], Array]
 Found: TypeAlias = NDArray[np.intp]
 
-# Scores held at once while judging: 64 MB of doubles, and a few times that while they are sorted.
+# Scores in memory at once: 64 MB of doubles, and a few times that while they are sorted.
 _BLOCK_NUMBERS = 1 << 23
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Quality:
-    """Mean `recall` and `ndcg` over the `users` who have something held out. From private rows, and not protected."""
+    """Mean `recall` and `ndcg` over the `users` who have held-out items. Computed from private rows, and not
+    protected."""
 
     recall: float
     ndcg: float
@@ -42,8 +43,8 @@ class Quality:
 def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
     """The `n` best items of each user, (b, n), best first, from `scores`, (b, d), without those in `seen`, (b, d).
 
-    Of equal scores the item with the lower number comes first, so one input has one answer. Where fewer than `n` items
-    are left, -1 fills the end of the row.
+    Ties go to the item with the lower number, so the result is deterministic. Where fewer than `n` items are left, -1
+    fills the end of the row.
 
     >>> top_items(np.array([[0.1, 0.7, 0.7, 0.9]]), sp.csr_array(np.array([[0.0, 0.0, 0.0, 1.0]])), n=2).tolist()
     [[1, 2]]
@@ -65,14 +66,15 @@ def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
         return found
     items = np.argpartition(left, dim - n, axis=1)[:, dim - n :]
     worst = np.take_along_axis(left, items, axis=1).min(axis=1, keepdims=True)
-    # More than n reach the n-th best score where there are ties: those with the lowest numbers fill up what is left.
+    # With ties more than n items reach the n-th best score. The lowest numbers among the tied fill the remaining
+    # places.
     tied = np.flatnonzero(np.count_nonzero(left >= worst, axis=1) > n)
     above, equal = left[tied] > worst[tied], left[tied] == worst[tied]
     room = n - np.count_nonzero(above, axis=1)[:, None]
     items[tied] = np.nonzero(above | (equal & (np.cumsum(equal, axis=1, dtype=np.int32) <= room)))[1].reshape(-1, n)
     items.sort(axis=1)
     best = np.take_along_axis(left, items, axis=1)
-    # Items stand in the order of their numbers, and a stable sort keeps that among equals.
+    # Items are sorted by number, and a stable sort keeps that order among equal scores.
     order = np.argsort(-best, axis=1, kind="stable")
     found[:, :n] = np.where(np.isneginf(best), -1, items)[np.arange(count)[:, None], order]
     return found
@@ -81,8 +83,8 @@ def top_items(scores: Array, seen: sp.csr_array | None, *, n: int) -> Found:
 def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_array, sp.csr_array]:
     """Hold out a `share` of each user's interactions, chosen at random: training and test matrix, both (n, d).
 
-    Of deg interactions share * deg are held out, rounded to the nearest (halves up), but at least one and at most deg - 1. Users
-    with a single interaction keep it for training and are not tested.
+    Of deg interactions, share * deg are held out, rounded to the nearest (halves up), but at least one and at most
+    deg - 1. Users with a single interaction keep it for training and are not tested.
 
     >>> train, test = split(sp.csr_array(np.ones((1, 5))), rng=np.random.default_rng(0))
     >>> train.nnz, test.nnz, (train + test).toarray().tolist()
@@ -91,22 +93,23 @@ def split(matrix: Any, *, share: float = 0.2, rng: Generator) -> tuple[sp.csr_ar
     require_param(0 < share < 1, "{share} must lie in (0, 1), got {@given}", given=share)
     matrix = checked_interactions(matrix, name="matrix")
     degrees = np.diff(matrix.indptr)
+    # Everybody who is tested keeps at least one item to be recommended from.
     held = np.where(degrees >= 2, np.clip(np.floor(share * degrees + 0.5), 1, np.maximum(degrees - 1, 1)), 0)
     users = _users(matrix)
-    # User and chance in one number, because sorting one is several times faster than sorting two.
+    # User and random key are packed in one number: sorting one array is several times faster than sorting by two.
     shuffled = np.argsort((users << 32) | rng.integers(1 << 32, size=matrix.nnz))
     place = np.empty(matrix.nnz, dtype=np.intp)
-    # The shuffled entries are still in the order of users, so those of a user stand where they stood before.
+    # The shuffled entries are still grouped by user, so each user's entries start at the same offset as before.
     place[shuffled] = np.arange(matrix.nnz) - matrix.indptr[users]
     tested = place < held[users]
     return _only(matrix, ~tested), _only(matrix, tested)
 
 
 def recall(found: Found, test: sp.csr_array, *, n: int) -> float:
-    """Mean over users with test items of |first n of `found` in test| / |test|: that of LightGCN and GF-CF.
+    """Recall as in LightGCN and GF-CF: the mean over users with test items of |first n of `found` in test| / |test|.
 
-    `found`, (b, at least n), holds different items in each row, and -1 for none. The divisor is all of a user's test items even
-    if there are more than n, so 1 may be out of reach.
+    `found`, (b, at least n), has distinct items in each row, and -1 for none. The divisor counts all of a user's test
+    items, even if there are more than n, so 1 may be out of reach.
 
     >>> recall(np.array([[2, 0]]), sp.csr_array(np.array([[1.0, 1.0, 0.0]])), n=2)
     0.5
@@ -117,7 +120,7 @@ def recall(found: Found, test: sp.csr_array, *, n: int) -> float:
 def ndcg(found: Found, test: sp.csr_array, *, n: int) -> float:
     """Mean over users with test items of DCG / ideal DCG, where DCG adds 1 / log2(1 + place) for each hit in the first n.
 
-    Places count from 1. The ideal list has min(n, |test|) hits at its head, so 1 is always within reach.
+    Places count from 1. The ideal list starts with min(n, |test|) hits, so 1 is always within reach.
 
     >>> round(ndcg(np.array([[2, 0]]), sp.csr_array(np.array([[1.0, 0.0, 0.0]])), n=2), 4)
     0.6309
@@ -126,7 +129,7 @@ def ndcg(found: Found, test: sp.csr_array, *, n: int) -> float:
 
 
 def popularity_scores(train: sp.csr_array) -> Array:
-    """How many users have each item, (d,): the same list for everybody, which any other recommender should beat.
+    """How many users have each item, (d,). It recommends the same list to everybody: the baseline to beat.
 
     >>> popularity_scores(sp.csr_array(np.array([[1.0, 0.0], [1.0, 1.0]]))).tolist()
     [2.0, 1.0]
@@ -135,7 +138,7 @@ def popularity_scores(train: sp.csr_array) -> Array:
 
 
 class Lists(Protocol):
-    """What makes lists of items by itself, as an `ItemSpace` does."""
+    """Anything that makes lists of items itself, as an `ItemSpace` does."""
 
     def top(self, rows: Any, *, n: int) -> Any:
         """The `n` best items for each row, (b, n), filled up with -1."""
@@ -145,8 +148,8 @@ class Lists(Protocol):
 def evaluate(scorer: Scorer | Lists, train: Any, test: Any, *, n: int = 20, block: int | None = None) -> Quality:
     """Recall and NDCG at `n` of `scorer` on `test`, (n users, d), for users who show it their row of `train`, (n users, d).
 
-    The scorer is an `ItemSpace`, or a function of rows, (b, d), that gives scores, (b, d). Users with nothing held out are left
-    out. Scores are made for `block` users at a time, by default so many that one block of scores takes 64 MB.
+    The scorer is an `ItemSpace`, or a function from rows, (b, d), to scores, (b, d). Users without held-out items are
+    left out. Scores are computed for `block` users at a time, by default as many as fit in 64 MB.
 
     >>> train, test = sp.csr_array(np.array([[1.0, 0.0, 0.0]])), sp.csr_array(np.array([[0.0, 1.0, 0.0]]))
     >>> evaluate(lambda rows: np.tile([3.0, 2.0, 1.0], (rows.shape[0], 1)), train, test, n=1)
@@ -157,7 +160,7 @@ def evaluate(scorer: Scorer | Lists, train: Any, test: Any, *, n: int = 20, bloc
     require_integer("block", block, least=1)
     size = block if block is not None else max(1, _BLOCK_NUMBERS // train.shape[1])
     users = np.flatnonzero(np.diff(test.indptr))
-    require(len(users) > 0, "test holds nothing: no user has an item held out")
+    require(len(users) > 0, "test is empty: no user has a held-out item")
     judged = []
     for start in range(0, len(users), size):
         some = users[start : start + size]
@@ -176,17 +179,18 @@ def _lists(scorer: Scorer | Lists, rows: sp.csr_array, n: int) -> Found:
 
 
 def _judged(found: Found, test: sp.csr_array, n: int) -> Array:
-    """Recall and NDCG, (2, users with test items), of every user for themselves."""
+    """Recall and NDCG of each user, (2, users with test items)."""
     require_integer("n", n, least=1, optional=False)
     require(
         found.ndim == 2 and len(found) == test.shape[0] and found.shape[1] >= n,
         f"found must have a row for each user of test and at least n={n} columns",
     )
     held = np.diff(test.indptr)
-    require(bool(held.any()), "test holds nothing: no user has an item held out")
+    require(bool(held.any()), "test is empty: no user has a held-out item")
     first = found[:, :n].astype(np.int64)
-    require(bool((first < test.shape[1]).all()), "found must hold numbers of items that test has")
-    # User and item in one number; -1 is nobody's item, and would otherwise be the last one of the user before.
+    require(bool((first < test.shape[1]).all()), "found must contain item numbers that test has")
+    # User and item are packed in one number. -1 means no item; unmasked it would read as the last item of the
+    # previous user.
     dim = np.int64(test.shape[1])
     held_out = _users(test).astype(np.int64) * dim + test.indices
     hits = np.isin(np.arange(len(first))[:, None] * dim + first, held_out) & (first >= 0)
@@ -194,7 +198,7 @@ def _judged(found: Found, test: sp.csr_array, n: int) -> Array:
     tested = held > 0
     ideal = np.cumsum(discounts)[np.minimum(held[tested], n) - 1]
     hits = hits[tested]
-    # Added up in the order of the ideal list, so that a perfect one has exactly 1.
+    # Summed in the same order as the ideal list, so that a perfect list scores exactly 1.
     gains = np.cumsum(hits * discounts, axis=1)[:, -1]
     return np.stack([hits.sum(axis=1) / held[tested], gains / ideal])
 

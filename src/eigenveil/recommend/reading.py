@@ -1,5 +1,5 @@
-"""Interactions from files: a line for each, or a sparse matrix. No message shows a line of somebody's, unless it looks
-like a header."""
+"""Reads interactions from files: one per line, or a sparse matrix. No message quotes a person's line; a header may be
+shown."""
 
 import csv
 import re
@@ -22,9 +22,10 @@ from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, re
 
 __all__ = ["columns_not_read", "read_interactions"]
 
-# What a column may be called if the first line of a csv is to be shown: identifiers mostly have one of these in them.
+# A csv's first line is shown in an error only if its names look like this. Identifiers usually contain one of the
+# excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
-# Whole numbers as they are usually written: "007" is a name, not seven.
+# Whole numbers as usually written: "007" is a name and not seven.
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
@@ -32,9 +33,10 @@ _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
     """Interactions from a csv (or csv.gz) or parquet file with a line for each, or a scipy sparse matrix in an npz file.
 
-    Users and items are text or whole numbers, kept as names. A line that is repeated counts once. Users and items are
-    sorted, whole numbers by size, so the order of the lines does not matter; a user of whom no line is left is an empty row.
-    Every line must name a user: blanks and placeholders such as "NA" are refused, as `eigenveil.data.people` says.
+    Users and items are text or whole numbers, and become names. A repeated line counts once. Users and items are
+    sorted, whole numbers by size, so the order of lines does not matter. A user whose lines were all dropped is an
+    empty row. Every line must name a user: blanks and placeholders such as "NA" are refused
+    (`eigenveil.data.people`).
 
     Parameters
     ----------
@@ -69,7 +71,8 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     user, item, value, at_least = asked.user, asked.item, asked.value, asked.at_least
     listed = None if asked.items is None else _listed(asked.items, item)
     if ending == ".npz":
-        require((user, item, value) == ("user", "item", None), "npz files have no named columns; use csv or parquet")
+        named = (user, item, value) != ("user", "item", None)
+        require(not named, "npz files have no named columns: leave these options out, or use csv or parquet")
         return _read_matrix(path, at_least, listed)
     with _reading(path, value):
         names = _names(path, ending)
@@ -79,17 +82,18 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
         len(set(wanted)) == len(wanted),
         f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
-    require_param(at_least is None or value is not None, "{at_least} needs a column of values: give {value}")
+    require_param(at_least is None or value is not None, "{at_least} needs a column of values: name it with {value}")
     _require_columns(path, names, wanted, header=ending != ".parquet")
     with _reading(path, value):
         table = _lines(path, ending, user, item, value)
-    require(table.num_rows > 0, f"{path} has column names and no lines")
+    require(table.num_rows > 0, f"{path} has column names but no rows")
     rows, users = _coded(table[user], user, named=False)
     columns, known = _coded(table[item], item, named=True)
     kept = np.ones(table.num_rows, dtype=bool) if value is None else _kept(table.select([value]), value, at_least)
     if listed is not None:
         place = {name: index for index, name in enumerate(listed)}
         columns = np.array([place.get(name, -1) for name in known], dtype=np.intp)[columns]
+        # Items outside the public list are dropped silently, because how many there are is private.
         known, kept = listed, kept & (columns >= 0)
     return Interactions(ones_at(rows[kept], columns[kept], (len(users), len(known))), users, known)
 
@@ -98,8 +102,9 @@ def _read_matrix(path: Path, at_least: float | None, items: tuple[str, ...] | No
     try:
         matrix = sp.load_npz(path)
     except Exception:
-        # A damaged file makes numpy, zipfile, zlib and tokenize raise almost anything, and scipy quotes indices.
-        raise ValueError(f"{path} cannot be read as npz: it must hold what `scipy.sparse.save_npz` writes") from None
+        # Catch everything: on a damaged file numpy, zipfile, zlib and tokenize raise almost anything, and scipy
+        # quotes indices.
+        raise ValueError(f"{path} cannot be read as npz: write it with `scipy.sparse.save_npz`") from None
     require(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
@@ -111,14 +116,15 @@ def _read_matrix(path: Path, at_least: float | None, items: tuple[str, ...] | No
 
 @contextmanager
 def _reading(path: Path, value: str | None) -> Iterator[None]:
-    """Round what pyarrow raises into a `ValueError` without its cause, whose message quotes the data."""
+    """Replace what pyarrow raises by a `ValueError` without its cause, because pyarrow quotes the data."""
     import pyarrow as pa
 
     try:
         yield
     except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
+        # Never pyarrow's whole message, which quotes lines of the file.
         numeric = value is not None and "conversion error to double" in str(error)
-        why = f"column {value!r} must hold numbers" if numeric else first_line(error)
+        why = f"column {value!r} must contain numbers" if numeric else first_line(error)
         if "invalid UTF8" in str(error):
             why = "it is not UTF-8 text"
         raise ValueError(f"{path} cannot be read: {why}") from None
@@ -135,9 +141,9 @@ def _names(path: Path, ending: str) -> list[str]:
 
 
 def columns_not_read(path: str | Path, *, user: str, item: str, value: str | None) -> list[str]:
-    """The names of the columns that `read_interactions` would leave alone, where a file has columns with names.
+    """The columns that `read_interactions` would not read; none for npz.
 
-    Whoever has ratings in one of them counts every line, also that of somebody who did not like the item.
+    If one of them contains ratings, every line counts, even where the user disliked the item.
     """
     ending = ending_of(Path(path), HISTORIES)
     if ending == ".npz":
@@ -148,18 +154,21 @@ def columns_not_read(path: str | Path, *, user: str, item: str, value: str | Non
 
 
 def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *, header: bool) -> None:
-    """Refuse a table without the `wanted` columns, and show those it has, unless they might be somebody's first line."""
+    """Refuse a table without the `wanted` columns. Show the columns it has, unless they may be somebody's first
+    line."""
     missing = [name for name in wanted if name not in names]
     if missing:
         shown = not header or all(_NAME.fullmatch(name) for name in names)
-        has = f"it has {listed(names)}" if shown else "its first line may be no header, or not be separated by commas"
+        has = (
+            f"it has {listed(names)}" if shown else "its first line may not be a header, or is not separated by commas"
+        )
         said = verbatim(f"{path} has no column {listed(map(repr, missing))}; {has}")
-        raise ParameterError(f"{said}. Say which columns to read with {{user}}, {{item}} and {{value}}")
+        raise ParameterError(f"{said}. Name the columns to read with {{user}}, {{item}} and {{value}}")
     require_names(path, names, wanted)
 
 
 def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> Any:
-    """The named columns as an Arrow table; in csv identifiers are text whatever they look like."""
+    """The named columns as an Arrow table. In csv, identifiers are always read as text."""
     import pyarrow as pa
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
@@ -178,20 +187,20 @@ def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> 
 
 
 def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]]:
-    """Identifiers as numbers from 0, (lines,), and the names these stand for, sorted: by size if all are whole numbers.
+    """Identifiers as numbers from 0, (lines,), and their names, sorted; by size if all are whole numbers.
 
-    Users must be somebody. Items are public names, and one that is `named` "None" may be a song.
+    Users must be real people's names. Items (`named`) are public, and one called "None" may be a song.
     """
     import pyarrow as pa
     import pyarrow.types as types
 
     if types.is_dictionary(column.type):
-        # A dictionary may list one name twice, or a missing value; only its values tell.
+        # An Arrow dictionary may list a name twice, or a missing value, so decode it first.
         column = column.cast(column.type.value_type)
     text = types.is_string(column.type) or types.is_large_string(column.type) or types.is_null(column.type)
     require(
         text or types.is_integer(column.type),
-        f"column {name!r} must hold names, which are text or whole numbers, got {column.type}",
+        f"column {name!r} must contain names, as text or whole numbers, got {column.type}",
     )
     codes = column.dictionary_encode().combine_chunks()
     found = codes.dictionary.cast(pa.string()).to_pylist()
@@ -215,24 +224,24 @@ def _kept(table: Any, value: str, at_least: float | None) -> Any:
         return values >= at_least
     ones = values == 1
     if not bool((ones | (values == 0)).all()):
-        said = verbatim(f"column {value!r} must hold 1 for an interaction or 0 for none")
+        said = verbatim(f"column {value!r} must contain 1 for an interaction or 0 for none")
         raise ParameterError(
-            f"{said}; if it holds ratings, say from which one on they are interactions with {{at_least}}"
+            f"{said}. If it contains ratings, set the lowest that counts as an interaction with {{at_least}}"
         )
     return ones
 
 
 def _listed(items: Sequence[str | int] | str | Path, column: str) -> tuple[str, ...]:
-    """The public list of items, which may be quoted, from memory or from a file."""
+    """The public list of items, from memory or from a file. It is public, so errors may quote it."""
     if isinstance(items, str | Path):
         names, where = _listed_in(Path(items), column), verbatim(str(items))
     else:
         wrong = next((item for item in items if not isinstance(item, str) and not is_whole(item)), None)
-        require_param(
-            wrong is None, "{items} must be names, which are text or whole numbers, got {@wrong}", wrong=wrong
-        )
+        require_param(wrong is None, "{items} must be names, as text or whole numbers, got {@wrong}", wrong=wrong)
         names, where = [str(item) for item in items], "{items}"
-    require_param(len(names) > 0 and "" not in names, f"{where} must list at least one item, and none without a name")
+    require_param(
+        len(names) > 0 and "" not in names, f"{where} must list at least one item, and every item needs a name"
+    )
     twice = next((name for name, times in Counter(names).items() if times > 1), None)
     require_param(twice is None, f"{where} must list every item once, but has {{@twice}} more than once", twice=twice)
     return tuple(names)
@@ -256,6 +265,6 @@ def _listed_in(path: Path, column: str) -> list[str]:
         width = 1
     require(
         all(len(fields) == width for fields in lines),
-        f"{path} must have one item on each line, or a first line that says which column is {column!r}",
+        f"{path} must have one item on each line, or a header with the column {column!r}",
     )
     return [fields[at] for fields in lines]

@@ -1,4 +1,5 @@
-"""`PrivateRecommender`: items that go together, learned from histories that nobody shares; recommendations on the user's side."""
+"""`PrivateRecommender`: learns which items go together from private histories. Recommendations are made on the user's
+side."""
 
 import math
 import warnings
@@ -30,7 +31,7 @@ from eigenveil.protocols import Terms
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
 from eigenveil.recommend.guarantee import recommender_guarantee
-from eigenveil.recommend.item_fit import FoundItems, ItemStudy
+from eigenveil.recommend.item_fit import FoundItems, ItemFit
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
 from eigenveil.runtimes import Faults
@@ -38,12 +39,13 @@ from eigenveil.tasks.fit.task import Setting
 
 __all__ = ["PrivateRecommender"]
 
-_FEW: Final = "give a list of matrices; where every user is one, [R[[u]] for u in range(n)]"
+_FEW: Final = "pass a list of matrices; if every user is a site, [R[[u]] for u in range(n)]"
 
 
 @parameters(panel="Sites")
 class PrivateRecommender(RecommenderParams, BaseEstimator):
-    """The leading directions of items in users' histories, differentially private, and what they recommend. `fit` spends.
+    """Differentially private leading directions of items in users' histories, and recommendations. `fit` spends the
+    budget.
 
     Parameters
     ----------
@@ -63,9 +65,10 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker. The
         latter is PPM's guarantee.
     neighbours : "zero-out", "add-remove" or "replace-one", default 'zero-out'
-        For unit='user': what must be hard to tell. zero-out: whether a history was blanked; the number of users is
-        public. add-remove: whether the user was there at all; then delta is needed, and nobody can say beforehand
-        what to expect. replace-one: whether the history was another one.
+        For unit='user': neighbouring relation: which two tables the guarantee makes indistinguishable. zero-out: one
+        history is blank; the number of users is public. add-remove: one user is not there at all; then delta is
+        needed, and nobody can say beforehand what to expect. replace-one: one history is another. Other commands
+        begin with add-remove; here a plan would then have nothing to say.
     trust : "hub", "site" or "masked", default 'hub'
         Who adds the noise. hub: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the
         noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a
@@ -103,11 +106,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     Attributes
     ----------
     components_, singular_values_ : arrays (p, c), (p,)
-        Directions of the c items in use, and their weight; c is d unless `items` says otherwise.
+        Directions of the c items in use, and their weights; c is d unless `items` is set.
     columns_, item_degrees_, items_ : arrays (c,), (c,) or None, tuple or None
-        The numbers of the items in use; their degrees as public or released; the names of all d items.
+        The column numbers of the items in use; their degrees, public or released; the names of all d items.
     guarantee_, space_, plan_ : Guarantee, ItemSpace, ItemPlan
-        The guarantee; all that a device needs to recommend, with `save` and `load`; what was decided and what to expect.
+        The guarantee; all that a device needs to recommend, with `save` and `load`; the decisions and the forecast.
     transcript_, ledgers_, refused_, unfinished_
         As in `FederatedPCA`.
 
@@ -132,10 +135,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
 
     @in_silence
     def fit(self, R: Any, y: Any = None, *, watch: Watch | None = None) -> "PrivateRecommender":
-        """Fit on `R`, users x items of zeros and ones, sparse, dense or `Interactions`; or a list or mapping of such, one a site.
+        """Fit on `R`, a binary matrix of users x items: sparse, dense or `Interactions`. Or a list or mapping of
+        them, one per site.
 
-        Users without interactions count for nothing, and to items that nobody has the filter is indifferent, but for the noise.
-        `watch` is called after each round with what happened in it. Nothing is spent before all is checked and planned.
+        Users without interactions have no effect. Items that nobody has enter the filter through the noise alone.
+        `watch` is called after each round with its events. Nothing is spent until everything is checked and planned.
         """
         asked = checked(PrivateRecommender, self)
         fit = asked._prepare(R, watch)
@@ -145,22 +149,23 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         except ProtocolError as error:
             federation.require_sound_sites()
             if isinstance(error, QuorumLost):
-                # It says that rounds can be resumed, which a recommender's cannot.
-                error.args = (f"{error.happened}. A new fit pays anew; see unfinished_",)
+                # The error says that rounds can be resumed, but a recommender's cannot.
+                error.args = (f"{error.happened}. A new fit spends a new budget; see unfinished_",)
             raise
         finally:
-            # What was spent and said is there to be seen, however it ended.
+            # Charges and messages stay visible however the fit ended.
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
+        # Only a fit that did not end keeps it.
         del self.unfinished_
         return self._show(fit, found)
 
     @in_silence
     def recommend(self, row: Any, n: int = 20) -> Any:
-        """The numbers of the `n` best items for the user whose history is `row`, (d,), best first, without those already there.
+        """The numbers of the `n` best new items for the user whose history is `row`, (d,), best first.
 
-        A row of a sparse matrix may be (1, d). Several rows, (b, d), give (b, n), filled up with -1 where fewer are left. The
-        answer is for that user alone. Who has none of the items gets popular ones; see `ItemSpace` for that, and for what a
-        device does without this class.
+        A row of a sparse matrix may be (1, d). Several rows, (b, d), give (b, n), filled up with -1 where fewer are
+        left. Show the list to that user alone. A user with none of the items gets popular ones. On a device, use
+        `ItemSpace` without this class.
         """
         check_is_fitted(self, "space_")
         if sp.issparse(row) and row.shape[0] == 1 and row.ndim == 2:
@@ -168,7 +173,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         return self.space_.top(row, n=n)
 
     def history_of(self, items: Sequence[Any]) -> Any:
-        """The row, (1, d), of a user who has these items: a string is a name, an integer the number of a column."""
+        """The row, (1, d), of a user who has these items. A string is a name, an integer a column number."""
         check_is_fitted(self, "space_")
         return self.space_.history(items)
 
@@ -178,11 +183,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         self.space_.save(path)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """What is known of a fit that did not end is no fit."""
+        """Only a finished fit counts: an unfinished one leaves attributes too."""
         return hasattr(self, "space_")
 
     def _prepare(self, R: Any, watch: Watch | None) -> "_Prepared":
-        """The parties of a fit, checked, planned and ready. Nothing is spent yet."""
+        """Check and plan a fit and build its parties. Nothing is spent yet."""
         self._require_sense()
         sites, dim, names = read_histories(R)
         columns, keep = items_of(self.items, dim, names)
@@ -191,14 +196,15 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         kept = keep if keep is not None else dim if columns is None else len(columns)
         terms = replace(self._terms(sites, dim, kept, masks), chosen=keep is not None)
         plan = plan_items(terms)
+        # Everything that can be refused is refused here, before a party exists that could spend.
         self._require_use(plan)
         require_room(plan, kept)
         both = self.normalise == "both"
         seed = seed_of(self.random_state)
         begin = np.random.default_rng(seed).standard_normal((kept, plan.width))
 
-        def design(request: FederatedSpec, setting: Setting, start: Any) -> ItemStudy:
-            return ItemStudy(
+        def design(request: FederatedSpec, setting: Setting, start: Any) -> ItemFit:
+            return ItemFit(
                 dim=dim,
                 least=terms.least,
                 neighbours=request.neighbours,
@@ -237,7 +243,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         return _Prepared(federation, plan, names, degrees)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
-        """What is asked for, in public terms, of `kept` of `dim` items."""
+        """The request in public terms, for `kept` of `dim` items."""
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
         users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
         require(self.epsilon is None or users != 0, "there are no users to learn from")
@@ -257,18 +263,19 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         )
 
     def _require_sense(self) -> None:
-        """Refuse what does not go together."""
-        # Otherwise the number of users is public, and says what delta may be.
+        """Refuse settings that contradict each other."""
+        # With the other relations the number of users is public, and delta has a default that follows from it.
         require_param(
             self.epsilon is None or self.delta is not None or self.neighbours != "add-remove",
-            "{delta} is required with {neighbours=add-remove}, which keeps the number of users private: well below one over it",
+            "{delta} is required with {neighbours=add-remove}, because the number of users is private. Choose well "
+            "below one over it",
         )
         if self.normalise == "both":
             require_param(
                 self.item_degrees is not None, "{normalise=both} needs {item_degrees}: public numbers, or 'private'"
             )
             require_param(
-                self.unit == "user", "{normalise=both} is for {unit=user}: what one item moves is not bounded"
+                self.unit == "user", "{normalise=both} is for {unit=user}: the effect of one item is not bounded"
             )
 
     def _budget(self, users: int | None, dim: int) -> Budget | None:
@@ -277,45 +284,45 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         return budget_of(self.epsilon, self.delta)
 
     def _require_use(self, plan: ItemPlan) -> None:
-        """Say, before anything is spent, where a fit would be of noise or of little else."""
+        """Refuse a fit that would find only noise, and warn of a poor one, before anything is spent."""
         expected = plan.expected
         if expected is None or expected.fair:
             return
-        instead = "; or ".join(one.message for one in plan.advice) or "nothing that is tried here: far more users"
+        instead = "; or ".join(one.message for one in plan.advice) or "far more users"
         values = {name: value for one in plan.advice for name, value in one.change.items()}
         if plan.hopeless:
             why = (
-                f"the noise this budget asks for hides what histories of so many users and items usually hold: about "
-                f"{expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. What would do, as far as "
-                f"can be told beforehand: {instead}{self._assumed()}"
+                f"the noise at this budget would drown what histories of this many users and items usually contain: "
+                f"about {expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. By the same "
+                f"estimate, this would work: {instead}{self._assumed()}"
             )
             if self.on_noise == "raise":
-                raise ParameterError(f"{why}. Nothing was spent; {{on_noise=warn}} goes on all the same", **values)
+                raise ParameterError(f"{why}. Nothing was spent. To fit anyway, set {{on_noise=warn}}", **values)
             warnings.warn(ParameterWarning(why, **values), stacklevel=4)
             return
         why = (
-            f"about {expected.above} of {self.n_components} directions will stand above the noise, {expected.share:.0%} of the "
-            f"filter be found, and {expected.beyond:.0%} of what lies beyond popularity, as far as can be told beforehand. More "
-            f"would need: {instead}{self._assumed()}"
+            f"by estimate, {expected.above} of {self.n_components} directions will be above the noise. The fit will "
+            f"find about {expected.share:.0%} of the filter, and {expected.beyond:.0%} of what lies beyond popularity. To find "
+            f"more, use: {instead}{self._assumed()}"
         )
         warnings.warn(ParameterWarning(why, **values), stacklevel=4)
 
     def _assumed(self) -> str:
-        """What the planner took for granted that the caller may know better, as part of a template."""
+        """What the planner assumed and the caller may know better, as part of a template."""
         if self.history is not None:
             return ""
         taken = max(ASSUMED_HISTORY, self.min_degree)
-        return f". This takes a user to have {taken} items or so; if you know better without looking, say it with {{history}}"
+        return f". This assumes about {taken} items per user. If you know better without looking, set {{history}}"
 
     def _louder(self, count: int, masks: tuple[int, int] | None) -> float:
-        """How many times a curator's noise there is on a sum, if all sites are in it."""
+        """The noise on a sum over a curator's, if all sites are in it."""
         if self.trust == "site":
             return math.sqrt(count)
         return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
 
     def _show(self, fit: "_Prepared", found: FoundItems) -> "PrivateRecommender":
         federation, study = fit.federation, fit.federation.study
-        assert isinstance(study, ItemStudy)
+        assert isinstance(study, ItemFit)
         columns = np.arange(study.dim) if found.columns is None else found.columns
         degrees = None if fit.degrees is None else fit.degrees[columns]
         if isinstance(self.item_degrees, str):

@@ -1,10 +1,8 @@
-"""On what parties run: all in one process, with faults if asked for, or apart from each other over `grpc`.
+"""Where parties run: all in one process (`local`, with faults if asked for), or on machines connected by `grpc`.
 
-Estimators, the audit and `network` call it. It may import `protocols` and below, and knows nothing of what messages mean.
+Estimators, the audit and `network` call it. It may import `protocols` and below, and does not interpret what messages say.
 """
 
-from eigenveil.runtimes.in_process import InProcess
-from eigenveil.runtimes.meeting import Meeting
-from eigenveil.runtimes.post import Faults, Post, Refusal
+from eigenveil.runtimes.local import Faults, LocalNetwork, LocalPeers, LocalStar, Refusal
 
-__all__ = ["Faults", "InProcess", "Meeting", "Post", "Refusal"]
+__all__ = ["Faults", "LocalNetwork", "LocalPeers", "LocalStar", "Refusal"]

@@ -1,4 +1,8 @@
-"""What is computed. Each task is written once and runs on every carrier that its type allows."""
+"""What is computed. Each task is written once and runs in every protocol that its type allows.
+
+Protocols, estimators and planners call it. To add a task, read `base.py`; `covariance.py` is the shortest example. It may import
+`privacy`, `data`, `linalg`, `params` and `errors`.
+"""
 
 from eigenveil.tasks.base import Question, SumTask, Task
 from eigenveil.tasks.covariance import CovarianceSum

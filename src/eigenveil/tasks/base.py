@@ -1,8 +1,8 @@
-"""`Task`: what is computed, written once and carried by anything; and `SumTask`, whose parts are simply added.
+"""`Task`: what is computed, written once and run by any protocol; and `SumTask`, whose parts are simply added.
 
-A task's state is the public transcript, and a `Question` what sites are told of it in one round. Rows never leave `work`,
-and what leaves goes through the mechanism that the carrier hands in. A `SumTask` can also be carried under masks and by
-gossip, which know only how to add. Both sides check what comes from elsewhere: a site its question, a hub its parts.
+A task's state is public, and a `Question` is what sites are told of it in one round. Rows never leave `work`. What leaves it goes
+through the mechanism that the protocol passes in. A `SumTask` also runs under masks and by gossip, which can only add. Both sides
+check what comes from elsewhere: a site checks its question, a hub its parts.
 """
 
 from abc import ABC, abstractmethod
@@ -23,28 +23,28 @@ State = TypeVar("State")
 Part = TypeVar("Part")
 Result = TypeVar("Result")
 
-# Nothing that rows within their bounds add up to comes near this, and beyond it squares would soon overflow.
+# No sum of clipped rows comes near this, and beyond it squares would soon overflow.
 _LARGEST = 1e150
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Question:
-    """What every site is asked in one round: which `step` of the task, counted from zero, of which `stage`, and public arrays."""
+    """What every site is asked in one round: the `step` of the task, counted from zero, its `stage`, and public arrays."""
 
     step: int = 0
     arrays: tuple[Array, ...] = ()
     stage: str = ""
 
     def same(self, other: "Question") -> bool:
-        """Whether both ask the same, to the last bit."""
+        """Whether both questions are the same, to the last bit."""
         return (self.step, self.stage, len(self.arrays)) == (other.step, other.stage, len(other.arrays)) and all(
             one is two or np.array_equal(one, two) for one, two in zip(self.arrays, other.arrays, strict=True)
         )
 
 
 class Task(ABC, Generic[State, Part, Result]):
-    """A computation in rounds: each site works on a question, parts are combined, the state advances."""
+    """A computation in rounds: each site works on a question, its parts are combined, and the state advances."""
 
     @abstractmethod
     def start(self) -> State:
@@ -52,11 +52,11 @@ class Task(ABC, Generic[State, Part, Result]):
 
     @abstractmethod
     def ask(self, state: State) -> Question:
-        """What sites are told this round."""
+        """What sites are told in this round."""
 
     @abstractmethod
     def require_question(self, question: Question) -> None:
-        """Refuse, with a `ValueError`, a question that this task would not ask: a site's check before it works."""
+        """Raise a `ValueError` for a question that this task would not ask: a site checks this before it works."""
 
     @abstractmethod
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Part:
@@ -64,13 +64,13 @@ class Task(ABC, Generic[State, Part, Result]):
 
     @abstractmethod
     def combine(self, left: Part, right: Part) -> Part:
-        """Two parts as one. Associative and commutative, up to rounding."""
+        """Two parts combined into one. Associative and commutative, up to rounding."""
 
     @abstractmethod
     def advance(self, state: State, total: Part, mechanism: Mechanism, *, stretch: float = 1.0) -> State:
-        """The state after this round, `total` having been released through `mechanism` (exact if the sites added noise).
+        """The state after this round. The `total` is released through `mechanism`, which is exact if the sites added noise.
 
-        `stretch` says how many times as far as by one plain part the total can be moved by one person.
+        `stretch` multiplies the sensitivity: one person moves the total by up to `stretch` times what they move one plain part.
         """
 
     @abstractmethod
@@ -79,19 +79,19 @@ class Task(ABC, Generic[State, Part, Result]):
 
     @abstractmethod
     def arrays(self, part: Part) -> tuple[Array, ...]:
-        """A part as plain arrays, to be sent."""
+        """A part as plain arrays, for sending."""
 
     @abstractmethod
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Part:
-        """The part that was sent as `arrays` in answer to `question`; a `ValueError` for anything that cannot be one."""
+        """The part that was sent as `arrays` in answer to `question`; a `ValueError` if they cannot be one."""
 
     def condense(self, part: Part) -> Part:
-        """What an inner node of a tree sends on for all below it."""
+        """What an inner node of a tree sends upwards for all sites below it."""
         return part
 
     def gridded(self, question: Question, part: Part, *, parts: int) -> Part:
-        """A part of at most `parts`, rounded so that they add up without any rounding: see `on_grid`."""
-        raise ValueError(f"parts of {type(self).__name__} are not sums that noise could be added to")
+        """One of at most `parts` parts, rounded so that their sum is exact: see `on_grid`."""
+        raise ValueError(f"parts of {type(self).__name__} are not sums, so noise cannot be added to them")
 
     def weighted(self, part: Part, weight: float) -> Part:
         """A part that counts `weight` times."""
@@ -100,7 +100,7 @@ class Task(ABC, Generic[State, Part, Result]):
         )
 
     def estimate(self, state: State) -> Subspace | None:
-        """The directions as far as they are known, None where there are none yet. Public, as the state is."""
+        """The directions as far as they are known; None where there are none yet. Public, like the state."""
         return None
 
     def spread(self, state: State) -> float | None:
@@ -108,46 +108,46 @@ class Task(ABC, Generic[State, Part, Result]):
         return None
 
     def tied(self, state: State) -> bool | None:
-        """Whether others have an equal claim to be the answer, so that it is not the only one; None where nobody looked."""
+        """Whether eigenvalues tie at the rank, so that the answer is not unique; None where that was not checked."""
         return None
 
     def at_rest(self, state: State) -> bool | None:
-        """Whether more rounds would change the answer by no more than was asked for; None where nothing was asked."""
+        """Whether more rounds would change the answer by no more than the tolerance; None without a tolerance."""
         return None
 
     def counted(self, state: State, sites: tuple[str, ...]) -> State:
-        """The state of a round for which these `sites` gave their parts, before it advances."""
+        """The state of a round to which these `sites` contributed, before it advances."""
         return state
 
     def sampled(self, question: Question) -> bool:
-        """Whether the round may do with some of the sites, where only some are drawn."""
+        """Whether the round may use a sample of the sites, where sites are sampled."""
         return True
 
     def without(self, state: State) -> State | None:
-        """Where to go on when sites whose parts are in `state` have gone: None is to go on as if they were there."""
+        """The state to continue from when sites whose parts are in `state` have left; None to continue unchanged."""
         return None
 
     def halved(self, question: Question) -> bool:
-        """Whether parts of this round are symmetric matrices, so that half of each need not be sent."""
+        """Whether parts of this round are symmetric matrices, so that only half of each is sent."""
         return False
 
     def as_sum(self, question: Question) -> "tuple[SumTask[Any, Any], Question, float]":
-        """The task whose parts are added up in this round, what it is asked, and the fraction of mu^2 that it has.
+        """The task whose parts are added up in this round, its question, and its fraction of mu^2.
 
-        For carriers that can only add. A `ValueError` where parts are not sums.
+        For protocols that can only add. A `ValueError` where parts are not sums.
         """
         raise ValueError(f"parts of {type(self).__name__} are not arrays to be added, so they cannot be masked")
 
     def answer(self, result: Result) -> tuple[Array, ...]:
-        """What every site is told in the end."""
+        """What every site is told at the end."""
         return ()
 
 
 class SumTask(Task[State, Array, Result]):
     """A task whose parts are arrays to be added, each with one sensitivity that depends on the question alone.
 
-    Subclasses say what a site's private array is (`private`), how one round is labelled and paid for (`label`, `share`),
-    and how the released total moves the state on (`update`). Where the noise stands is then no concern of theirs.
+    Subclasses define a site's private array (`private`), the label and the share of one round (`label`, `share`), and the next
+    state after the released total (`update`). They need not know where noise is added.
     """
 
     @abstractmethod
@@ -156,7 +156,7 @@ class SumTask(Task[State, Array, Result]):
 
     @abstractmethod
     def sensitivity(self, question: Question) -> float:
-        """How far one person can move the sum of all parts this round: the same as for one site, where each person is at one."""
+        """How far one person can move the sum of all parts: as for one site, if each person is at one site only."""
 
     @abstractmethod
     def shape(self, question: Question) -> tuple[int, ...]:
@@ -164,7 +164,7 @@ class SumTask(Task[State, Array, Result]):
 
     @abstractmethod
     def label(self, question: Question) -> str:
-        """What the ledger calls this round's release."""
+        """The label of this round's release on the ledger."""
 
     @abstractmethod
     def share(self, question: Question) -> float:
@@ -180,11 +180,11 @@ class SumTask(Task[State, Array, Result]):
         return False
 
     def halved(self, question: Question) -> bool:
-        """Where parts are symmetric."""
+        """If parts are symmetric."""
         return self.symmetric
 
     def as_sum(self, question: Question) -> "tuple[SumTask[Any, Any], Question, float]":
-        """Itself, for all of mu^2."""
+        """This task itself, with all of mu^2."""
         return self, question, 1.0
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
@@ -213,25 +213,25 @@ class SumTask(Task[State, Array, Result]):
         return require_array(arrays[0], self.shape(question))
 
     def advance(self, state: State, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> State:
-        """The state after the total, released."""
+        """The next state, after the total has been released."""
         question = self.ask(state)
         private = Bounded(total, stretch * self.sensitivity(question), symmetric=self.symmetric)
         return self.update(state, mechanism.release(private, label=self.label(question), share=self.share(question)))
 
 
 def require_array(array: Any, shape: tuple[int, ...]) -> Array:
-    """An array that came from elsewhere, if it has this `shape` and holds finite numbers of no absurd size.
+    """An array that came from elsewhere, checked for its `shape` and for finite numbers of reasonable size.
 
     >>> require_array(np.array([1.0, np.inf]), (2,))
     Traceback (most recent call last):
     ...
-    ValueError: a part holds numbers that are not finite or too large; divide the rows by something first
+    ValueError: a part has numbers that are too large or not finite; scale the rows down first
     """
     require(isinstance(array, np.ndarray) and array.dtype == np.float64, "a part must be an array of float64")
     require(array.shape == shape, f"a part must have shape {shape}, got {array.shape}")
-    # NaN is neither above nor below anything, so the comparison has to hold, not to fail.
+    # Every comparison with NaN is false, so we test for numbers in range and not for numbers out of range.
     sound = array.size == 0 or (array.max() <= _LARGEST and array.min() >= -_LARGEST)
-    require(bool(sound), "a part holds numbers that are not finite or too large; divide the rows by something first")
+    require(bool(sound), "a part has numbers that are too large or not finite; scale the rows down first")
     checked: Array = array
     return checked
 
@@ -239,11 +239,11 @@ def require_array(array: Any, shape: tuple[int, ...]) -> Array:
 def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
     """`array` in whole steps of the lattice of a release, so that up to `parts` such arrays add up exactly.
 
-    Whoever adds noise to a sum in floating point must not let somebody else's part decide how the sum is rounded: a huge
-    one, taken back by another, would leave of a person either nothing or all of a large step. Multiples of one power of two g
-    add up without rounding while sums stay below 2^53 g, and entries are clipped to their share of that: clipping brings no two
-    numbers further apart, and refusing would tell of a person by an error. What rounding adds is `ROUNDING_COST` times the
-    `sensitivity`, at most (`eigenveil.privacy.noise.steps`). What is clipped is what millions of people over `parts` add up to.
+    A party that adds noise to a floating-point sum must not let another party's part decide how the sum is rounded. A huge part,
+    cancelled by another, would round a person's contribution to zero or to a whole large step. Multiples of one power of two g
+    add up without rounding while sums stay below 2^53 g. Entries are clipped to their share of that. Clipping moves no two
+    numbers further apart, and an error instead would reveal something about a person. Rounding adds at most `ROUNDING_COST` times
+    the `sensitivity` (`eigenveil.privacy.noise.steps`). Only sums over millions of people, divided by `parts`, are clipped.
 
     >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
     [0.29998779296875, 7.0]
@@ -253,7 +253,7 @@ def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
 
 
 def require_step(question: Question, *, steps: int, arrays: int) -> None:
-    """Refuse a question for a step that this task does not have, or with another number of arrays.
+    """Refuse a question for a step that this task does not have, or with the wrong number of arrays.
 
     >>> require_step(Question(3), steps=2, arrays=0)
     Traceback (most recent call last):

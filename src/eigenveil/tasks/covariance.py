@@ -32,11 +32,11 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return None
 
     def ask(self, state: Array | None) -> Question:
-        """For the matrix, which needs no telling."""
+        """For the matrix; sites need no public arrays."""
         return Question()
 
     def require_question(self, question: Question) -> None:
-        """There is one."""
+        """The only step, without arrays."""
         require_step(question, steps=1, arrays=0)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
@@ -44,7 +44,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return bounded_gram(rows, domain=self.domain, neighbours=self.neighbours)
 
     def sensitivity(self, question: Question) -> float:
-        """As one site's."""
+        """The same as for one site."""
         return self.domain.gram_sensitivity(self.neighbours)
 
     def shape(self, question: Question) -> tuple[int, ...]:
@@ -52,16 +52,16 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return (self.domain.dim, self.domain.dim)
 
     def label(self, question: Question) -> str:
-        """One line."""
+        """One entry."""
         return "covariance"
 
     def share(self, question: Question) -> float:
-        """The only round takes it all."""
+        """The only round spends everything."""
         return 1.0
 
     @property
     def symmetric(self) -> bool:
-        """A Gram matrix is."""
+        """Gram matrices are symmetric."""
         return True
 
     def update(self, state: Array | None, released: Array) -> Array:
@@ -69,5 +69,5 @@ class CovarianceSum(SumTask[Array | None, Array]):
         return released
 
     def result(self, state: Array | None) -> Array | None:
-        """There after one round."""
+        """The matrix, after one round."""
         return state

@@ -1,7 +1,7 @@
-"""`KeptProducts`: noisy products, none of which is forgotten. The private counterpart of `KrylovSum`.
+"""`KeptProducts`: noisy products, all of which are used. The private counterpart of `KrylovSum`.
 
-Under noise new blocks orthogonal to the old ones would multiply mostly noise, so each block starts from the best directions so
-far; and what all products together say of the Gram matrix is worth more than the last one alone (docs/decisions/0009).
+Under noise, blocks orthogonal to the old ones would multiply mostly noise, so each block starts from the best directions so far.
+All products together determine the Gram matrix better than the last one alone (docs/decisions/0009).
 """
 
 import math
@@ -19,18 +19,17 @@ from eigenveil.tasks.products import ProductTask, require_shares
 
 __all__ = ["KeptProducts", "KeptState", "ritz_of_all"]
 
-# Directions of the stacked bases smaller than this, relatively, are repetitions of others; of their squares, which is what is
-# computed, half of the digits are left.
+# Directions of the stacked bases smaller than this, relatively, repeat others. We compute their squares, which keep half of the
+# digits.
 _REPEATED = 1e-4
-# How much larger than the average entry an entry that matters may be, and the least signal to reckon with, over the noise.
+# How much larger than the average entry an important entry may be; and the least signal to assume, over the noise.
 _BOLD, _LEAST_SIGNAL = 3.0, 1e-3
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KeptState:
-    """The public transcript: the bases multiplied so far and their released products, (d, p) each, the basis that is next, and
-    what all of it says."""
+    """The public state: the bases multiplied so far, their released products, (d, p) each, the next basis, and the estimate."""
 
     bases: tuple[Array, ...]
     products: tuple[Array, ...]
@@ -44,14 +43,15 @@ class KeptState:
 class KeptProducts(ProductTask[KeptState]):
     """Rounds of Y = G X + noise, one per share, from the orthonormal `begin`, (d, p), for the `rank` leading directions.
 
-    X becomes the Ritz vectors of the last product, and the answer those of `ritz_of_all`. With a `tolerance` it
-    stops when that has turned by no more than so much, as a sine, since the round before: released numbers only.
+    The next X are the Ritz vectors of the last product; the answer is that of `ritz_of_all`. With a `tolerance` the task stops
+    when the estimate has moved by no more than that, as a sine, since the round before. This uses released numbers only.
 
-    `name` is what the ledger calls a round. `told` says that what the products say so far is wanted after every round, and not in
-    the end alone, which is faster.
+    The ledger labels a round with `name`. If `told`, the estimate is computed after every round, not only at the end, which is
+    slower.
 
-    Rows of X that are longer than `longest` are scaled down to it before X is asked about. X is public, and still no direction
-    is stretched; where one interaction is protected, the noise is for the longest row, and few long ones would make it all of it.
+    Rows of X of norm above `longest` are scaled down to it before sites get X. X is public, and scaling rows down stretches no
+    direction. Where one interaction is protected, noise is calibrated to the largest row norm of X. A few rows of large norm
+    would otherwise decide all of it.
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
@@ -74,7 +74,7 @@ class KeptProducts(ProductTask[KeptState]):
 
     def __post_init__(self) -> None:
         require(self.longest > 0, f"longest must be positive, got {self.longest}")
-        require(self.told or self.tolerance == 0, "tolerance needs what the products say after every round")
+        require(self.told or self.tolerance == 0, "tolerance needs an estimate after every round: pass told=True")
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
@@ -94,15 +94,15 @@ class KeptProducts(ProductTask[KeptState]):
         self.require_product(question, steps=len(self.shares), least=width, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per round."""
+        """One entry per round."""
         return f"{self.name} {question.step + 1} of {len(self.shares)}"
 
     def share(self, question: Question) -> float:
-        """This round's."""
+        """This round's share."""
         return self.shares[question.step]
 
     def update(self, state: KeptState, released: Array) -> KeptState:
-        """One product more, and what all of them say now."""
+        """One more product, the estimate from all of them, and the next basis."""
         bases, products = (*state.bases, state.basis), (*state.products, released)
         done, space = len(bases) == len(self.shares), None
         if done or self.told:
@@ -113,31 +113,31 @@ class KeptProducts(ProductTask[KeptState]):
         return KeptState(bases, products, following, space, done)
 
     def result(self, state: KeptState) -> Subspace | None:
-        """What all products say, after the last round."""
+        """The estimate from all products, after the last round."""
         return state.space if state.done else None
 
     def at_rest(self, state: KeptState) -> bool | None:
-        """Nothing is claimed under noise."""
+        """Not claimed under noise."""
         return None
 
     def estimate(self, state: KeptState) -> Subspace | None:
-        """What the products so far say."""
+        """The estimate from the products so far."""
         return state.space
 
     def _improved(self, basis: Array, product: Array) -> Array:
-        """The directions that the last product says are leading, as many as the block is wide."""
+        """The leading directions of the last product, as many as the block is wide."""
         width = self.begin.shape[1]
         if math.isinf(self.longest):
             return orthonormal(ritz(basis, product, rank=width).basis)
         return ritz_of_all((basis,), (product,), (1.0,), rank=width).basis
 
     def _capped(self, basis: Array) -> Array:
-        """A basis with no row longer than `longest`. A diagonal matrix of factors up to one stretches nothing."""
+        """A basis with no row of norm above `longest`. A diagonal matrix of factors up to one stretches nothing."""
         if math.isinf(self.longest):
             return basis
-        lengths = np.sqrt(np.einsum("ij,ij->i", basis, basis))
+        norms = np.sqrt(np.einsum("ij,ij->i", basis, basis))
         with np.errstate(divide="ignore"):
-            return np.asarray(basis * np.minimum(1.0, self.longest / lengths)[:, None])
+            return np.asarray(basis * np.minimum(1.0, self.longest / norms)[:, None])
 
     def _precisions(self, bases: tuple[Array, ...]) -> tuple[float, ...]:
         """One over the variance of the noise on each product, up to a factor: public numbers."""
@@ -152,26 +152,26 @@ def ritz_of_all(
 ) -> Subspace:
     """The `rank` leading directions of the symmetric G that best fits all products Y_t ~ G X_t, (d, p) each, all public.
 
-    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2, where r_t is the precision of round t, one over the variance of
-    its noise, over that of the first; `shares` are precisions where all rounds are equally sensitive. With
-    A = sum r_t X_t X_t^T = U diag(a) U^T and B = sum r_t Y_t X_t^T the gradient vanishes where
-    G A + A G + c G = B + B^T: on U an entry is (U^T (B + B^T) U)_ij / (a_i + a_j + c), between U and the rest it is
-    that of B over a_j + c, and on the rest, of which nothing is known, zero. For one product and c = 0 that is `ritz`.
+    G minimises sum_t r_t ||G X_t - Y_t||_F^2 + (c/2) ||G||_F^2. Here r_t is the precision of round t, relative to the first: one
+    over the variance of its noise. Where all rounds are equally sensitive, `shares` are precisions.
+    Let A = sum r_t X_t X_t^T = U diag(a) U^T and B = sum r_t Y_t X_t^T. The gradient vanishes where G A + A G + c G = B + B^T.
+    On U an entry is (U^T (B + B^T) U)_ij / (a_i + a_j + c). Between U and the rest it is that of B over a_j + c. On the rest,
+    where nothing is known, it is zero. For one product and c = 0 that is `ritz`.
 
-    The ridge c is the variance of the noise on the first product over that of an entry of G, both from released numbers: X^T Y -
-    Y^T X is noise and nothing else, and ||Y||^2 is the signal's square and the noise's. Where few eigenvalues tower over the
-    one asked for last, their square would make the ridge so small that noise in directions that were hardly multiplied rises
-    above that one; so an entry is taken to be no larger than it would be if all eigenvalues were as large as that.
+    The ridge c is the variance of the noise on the first product over the variance of an entry of G. Both come from released
+    numbers: X^T Y - Y^T X is pure noise, and ||Y||^2 is the signal's square plus the noise's. A few eigenvalues may be far larger
+    than the last one requested. Their square would make the ridge so small that noise in rarely multiplied directions exceeds
+    that last one. So an entry is assumed no larger than if all eigenvalues were as large as the last.
     """
     relative = np.asarray(shares) / shares[0]
     noise, signal = _variances(bases, products, relative, rank)
     ridge = noise / signal if signal > 0 else 0.0
     stack = np.hstack([np.sqrt(r) * basis for r, basis in zip(relative, bases, strict=True)])
-    # By way of the small matrix of products: much faster than a decomposition of the tall one, and as exact as need be.
-    weights, rounds = np.linalg.eigh(stack.T @ stack)
+    # Through the small matrix of products: much faster than decomposing the tall one, and accurate enough.
+    weights, rotation = np.linalg.eigh(stack.T @ stack)
     kept = weights > _REPEATED**2 * weights[-1]
     weights = weights[kept]
-    span = orthonormal(stack @ (rounds[:, kept] / np.sqrt(weights)))
+    span = orthonormal(stack @ (rotation[:, kept] / np.sqrt(weights)))
     del stack
     across = np.zeros(span.shape)
     for r, basis, product in zip(relative, bases, products, strict=True):
@@ -184,16 +184,16 @@ def ritz_of_all(
     link = rest.T @ across
     small = np.block([[known, link.T], [link, np.zeros((rest.shape[1], rest.shape[1]))]])
     _, vectors = top_eigen(small, rank=rank)
-    turned: Array = span @ vectors[: span.shape[1]]
-    turned += rest @ vectors[span.shape[1] :]
-    return _with_values(turned, bases[-1], products[-1])
+    directions: Array = span @ vectors[: span.shape[1]]
+    directions += rest @ vectors[span.shape[1] :]
+    return _with_values(directions, bases[-1], products[-1])
 
 
 def _with_values(directions: Array, basis: Array, product: Array) -> Subspace:
-    """`directions`, (d, k), with the values that the last product gives them, largest first: the ridge would shrink them.
+    """`directions`, (d, k), with values from the last product, largest first: the ridge would shrink them.
 
-    A direction v = X c + r has v^T G v = c^T X^T G X c + 2 r^T G X c + r^T G r. The product G X knows all but the last term,
-    which is small, since X is where the directions were looked for last.
+    A direction v = X c + r has v^T G v = c^T X^T G X c + 2 r^T G X c + r^T G r. The product G X gives all but the last term,
+    which is small, because X was the best estimate of the directions in the last round.
     """
     within = basis.T @ directions
     inside, whole = within * (basis.T @ product @ within), directions * (product @ within)
@@ -205,14 +205,14 @@ def _with_values(directions: Array, basis: Array, product: Array) -> Subspace:
 def _variances(
     bases: tuple[Array, ...], products: tuple[Array, ...], relative: Array, rank: int
 ) -> tuple[float, float]:
-    """The variance of the noise on an entry of the first product, and a bold guess at that of an entry of G."""
+    """The variance of the noise on an entry of the first product, and a generous guess at that of an entry of G."""
     dim, width = products[0].shape
     if width < 2:
         return 0.0, 0.0
     skew = [
         float(np.square((m := basis.T @ product) - m.T).sum()) for basis, product in zip(bases, products, strict=True)
     ]
-    # Entries of the skew part have the variances of both columns; those of an orthonormal basis come to its width in all.
+    # Entries of the skew part have the variances of both columns. For an orthonormal basis these add up to its width.
     sizes = [float(np.square(basis).sum()) for basis in bases]
     noise = float(np.mean(relative * skew / np.array(sizes))) / (2 * (width - 1))
     total = float(np.square(products[0]).sum())

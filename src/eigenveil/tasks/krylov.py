@@ -1,7 +1,7 @@
-"""`KrylovSum`: the same product per round as the power method, but the hub forgets none of them.
+"""`KrylovSum`: the same product per round as the power method, but the hub uses all of them.
 
-The blocks that were multiplied span a Krylov space, and the best directions in all of it (Ritz vectors) come far sooner, and
-without an error floor, than those of the last block. Traffic and sites' work are those of the power method.
+The blocks that were multiplied span a Krylov space. The best directions in all of it (Ritz vectors) converge far sooner than
+those of the last block, and without an error floor. Traffic and the sites' work are those of the power method.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from eigenveil.tasks.products import ProductTask, require_shares
 
 __all__ = ["KrylovState", "KrylovSum", "tie_at"]
 
-# Relative to the largest Ritz value: below the first a direction of the residual is rounding noise, and below the second the
-# residual of the leading vectors, where values tie and there is no gap to hold it against.
+# Both are relative to the largest Ritz value. Below the first, a direction of the residual is rounding noise. Below the second,
+# so is the residual of the leading vectors, where values tie and there is no gap to compare it with.
 _DROPPED, _ROUNDING = 1e-12, 1e-13
 # Residuals this small that three rounds have not halved will not become smaller.
 _FLOOR, _IN_VAIN = 1e-11, 3
-# Two values are equal for all we can tell if they differ by no more than this, over themselves or over the largest.
+# Two values count as equal if they differ by no more than this, relative to themselves or to the largest.
 _TIED, _TOLD_APART = 1e-10, 1e-14
-# What rounding of a product hides, over the largest value, and the sine that nobody minds.
+# What rounding of a product hides, relative to the largest value; and a sine that is good enough.
 _HIDDEN, _GOOD = 1e-15, 1e-6
-# The next block leans on those before it by no more than this, or is straightened once more.
+# If the next block overlaps those before it by more than this, it is orthogonalised again.
 _LEAN = 1e-14
 # How much of the first block is mixed into a restart.
 _FRESH = 0.01
@@ -36,12 +36,12 @@ _ORTHONORMAL = 1e-8
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KrylovState:
-    """The public transcript: G Q = Q H + R E^T for the blocks Q multiplied so far, R all that leaves their span.
+    """The public state: G Q = Q H + R E^T for the blocks Q multiplied so far, where R is the part outside their span.
 
-    `span` is Q, (d, m), `small` is H, (m, m), and `basis`, (d, p), the orthonormal basis of R: what is multiplied next, no
-    column of it where Q spans an invariant space. `values`, (m,), are the Ritz values, largest first, `residual` is the
-    spectral norm of R on the leading Ritz vectors, `in_vain` for how many turns it has not halved, and `space` holds these
-    vectors, in data scale.
+    Q is `span`, (d, m), and H is `small`, (m, m). The orthonormal basis of R is `basis`, (d, p): the next block to multiply. It
+    has no column if Q spans an invariant space. The Ritz values are `values`, (m,), largest first. The spectral norm of R on the
+    leading Ritz vectors is `residual`, and `in_vain` counts the rounds in which it has not halved. Those vectors, in data scale,
+    are `space`.
     """
 
     round: int
@@ -59,10 +59,10 @@ class KrylovState:
 class KrylovSum(ProductTask[KrylovState]):
     """Block Lanczos with full reorthogonalisation from the orthonormal `begin`, (d, w), for the `rank` <= w leading directions.
 
-    Golub and Van Loan (2013), section 10.3.6. `begin` must be random: a start inside an invariant space never leaves it. At most
-    `rounds` products; fewer where the span is invariant, where the residual is rounding, and, with a `tolerance`, where residual
-    over gap, which by Davis and Kahan (1970) estimates the largest sine to the true space, is no larger than that.
-    `shares` of the budget are equal unless given.
+    Golub and Van Loan (2013), section 10.3.6. The start `begin` must be random, because a start inside an invariant space never
+    leaves it. There are at most `rounds` products. There are fewer if the span is invariant or the residual is rounding. With a
+    `tolerance`, the task also stops when residual over gap is no larger than that. By Davis and Kahan (1970) this ratio estimates
+    the largest sine to the true space. Without `shares`, all rounds get the same part of the budget.
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.protocols import run_pooled
@@ -109,27 +109,27 @@ class KrylovSum(ProductTask[KrylovState]):
         self.require_product(question, steps=self.rounds, least=1, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per round."""
+        """One entry per round."""
         return f"krylov product {question.step + 1} of {self.rounds}"
 
     def share(self, question: Question) -> float:
-        """This round's."""
+        """This round's share."""
         return self.shares[question.step] if self.shares else 1.0 / self.rounds
 
     def update(self, state: KrylovState, released: Array) -> KrylovState:
-        """One block step: H grows by Q^T Y, what of Y leaves the span becomes the next block, Ritz vectors are taken anew."""
+        """One block step: H grows by Q^T Y, the part of Y outside the span becomes the next block, Ritz vectors are updated."""
         span = np.hstack([state.span, state.basis])
         done = state.span.shape[1]
         inner = span.T @ released
         corner = (inner[done:] + inner[done:].T) / 2
         small = np.block([[state.small, inner[:done]], [inner[:done].T, corner]])
         with blas_threads(1):
-            values, rounds = np.linalg.eigh(small)
-        values, rounds = values[::-1], rounds[:, ::-1]
+            values, rotation = np.linalg.eigh(small)
+        values, rotation = values[::-1], rotation[:, ::-1]
         rest: Array = span @ inner
         np.subtract(released, rest, out=rest)
         basis, link = _next_block(span, rest, floor=_DROPPED * float(np.abs(values).max()))
-        leaving = link @ rounds[done:, : self.rank]
+        leaving = link @ rotation[done:, : self.rank]
         residual = float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0
         stuck = 2 * residual > state.residual and residual <= _FLOOR * float(values[0])
         return KrylovState(
@@ -139,12 +139,12 @@ class KrylovSum(ProductTask[KrylovState]):
             basis,
             values,
             residual,
-            _data_scale(span, values, rounds, rank=self.rank),
+            _data_scale(span, values, rotation, rank=self.rank),
             state.in_vain + 1 if stuck else 0,
         )
 
     def result(self, state: KrylovState) -> Subspace | None:
-        """The leading Ritz vectors once rounds are used up or nothing is to be gained from more of them."""
+        """The leading Ritz vectors, once all rounds are used or more of them would not help."""
         over = state.round == self.rounds or state.in_vain >= _IN_VAIN
         return state.space if over or self.converged(state) else None
 
@@ -153,7 +153,7 @@ class KrylovSum(ProductTask[KrylovState]):
         return state.space
 
     def converged(self, state: KrylovState) -> bool:
-        """Whether the answer is as good as was asked for, or as rounding allows where values tie."""
+        """Whether the answer is within the tolerance, or as good as rounding allows where values tie."""
         if state.space is None:
             return False
         if state.basis.shape[1] == 0:
@@ -166,7 +166,7 @@ class KrylovSum(ProductTask[KrylovState]):
         return state.residual <= max(self.tolerance, _TOLD_APART) * gap
 
     def at_rest(self, state: KrylovState) -> bool | None:
-        """Whether it has converged, to more than rounding of the largest value hides."""
+        """Whether it has converged, and rounding of the largest value does not hide the difference."""
         if not self.converged(state):
             return False
         if len(state.values) == self.rank or tie_at(state.values, rank=self.rank):
@@ -175,11 +175,11 @@ class KrylovSum(ProductTask[KrylovState]):
         return _HIDDEN * float(state.values[0]) <= max(self.tolerance, _GOOD) * gap
 
     def tied(self, state: KrylovState) -> bool | None:
-        """Whether any more than `rank` directions have an equal claim, so that the answer, though found, is not the only one.
+        """Whether eigenvalues tie at the rank, so that the answer, though found, is not unique.
 
-        The rows having fewer directions than `rank` is one such case: all others tie at zero. A block wider than the rank sees
-        every tie. In one of that very width copies of the largest value can hide, unless the first product shows that there
-        is no other: a random block that is invariant as it stands means that all directions are alike.
+        One case is rows with fewer than `rank` directions: all others tie at zero. A block wider than the rank sees every tie. A
+        block of exactly that width can miss copies of the largest value. The exception is a first product that shows a single
+        value: if a random block is invariant at once, all directions are alike.
         """
         if not self.converged(state) or self.rank == self.domain.dim:
             return False
@@ -188,15 +188,15 @@ class KrylovSum(ProductTask[KrylovState]):
         return tie_at(state.values, rank=self.rank)
 
     def without(self, state: KrylovState) -> KrylovState:
-        """A new start, rounds counted anew, from the Ritz vectors: H holds products with rows that are no longer there.
+        """A new start from the Ritz vectors, with rounds counted from zero: H contains products with rows that have left.
 
-        A little of `begin` is mixed in, lest the start lie in what only the lost rows spanned.
+        A little of `begin` is mixed in, because the start might lie in a space that only the lost rows spanned.
         """
         if state.space is None:
             return state
         width = self.begin.shape[1]
-        _, rounds = np.linalg.eigh(state.small)
-        return self._starting(orthonormal(state.span @ rounds[:, ::-1][:, :width] + _FRESH * self.begin))
+        _, rotation = np.linalg.eigh(state.small)
+        return self._starting(orthonormal(state.span @ rotation[:, ::-1][:, :width] + _FRESH * self.begin))
 
     def _starting(self, basis: Array) -> KrylovState:
         return KrylovState(0, np.empty((self.domain.dim, 0)), np.empty((0, 0)), basis, np.empty(0), np.inf, None)
@@ -215,24 +215,24 @@ def tie_at(values: Array, *, rank: int) -> bool:
 def _next_block(span: Array, rest: Array, *, floor: float) -> tuple[Array, Array]:
     """An orthonormal basis W, (d, p), of a residual `rest`, (d, q), outside `span`, (d, m), and W^T rest, (p, q).
 
-    Directions of `rest` below `floor` are rounding noise and dropped. What is left is orthogonalised against the span a second
-    time after it was normalised: before, rounding errors of the first time would be scaled up with small directions.
+    Directions of `rest` below `floor` are rounding noise and dropped. The others are normalised first and then orthogonalised
+    against the span a second time. In the other order, rounding errors would be scaled up with small directions.
     """
     room = span.shape[0] - span.shape[1]
     if room == 0:
         return np.empty((span.shape[0], 0)), np.empty((0, rest.shape[1]))
     frame = orthonormal(rest)
     link: Array = frame.T @ rest
-    round_, sizes, across = np.linalg.svd(link)
+    rotation, sizes, across = np.linalg.svd(link)
     kept = min(room, int((sizes > floor).sum()))
     if kept < len(sizes):
-        frame, link = frame @ round_[:, :kept], sizes[:kept, None] * across[:kept]
+        frame, link = frame @ rotation[:, :kept], sizes[:kept, None] * across[:kept]
     lean = span.T @ frame
     if np.abs(lean).max(initial=0.0) > _LEAN:
         frame = orthonormal(frame - span @ lean)
     return frame, link
 
 
-def _data_scale(span: Array, values: Array, rounds: Array, *, rank: int) -> Subspace:
+def _data_scale(span: Array, values: Array, rotation: Array, *, rank: int) -> Subspace:
     """The leading Ritz vectors, with the roots of their values; zero where noise or rounding made a value negative."""
-    return Subspace(signed(span @ rounds[:, :rank]), np.sqrt(np.maximum(values[:rank], 0.0)))
+    return Subspace(signed(span @ rotation[:, :rank]), np.sqrt(np.maximum(values[:rank], 0.0)))

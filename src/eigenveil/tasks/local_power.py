@@ -1,7 +1,7 @@
-"""`LocalPower`: FedPower, several power steps at each site between two rounds of talking.
+"""`LocalPower`: FedPower, several power steps at each site between two rounds of communication.
 
-Saves rounds where the sites are alike, and stays some way off the answer where they are not. It saves no budget: each local
-step reads the rows, so each is released with noise of its own and charged; all that follows it is post-processing.
+It saves rounds where the sites are alike, and keeps an error where they are not. It saves no budget: each local step reads the
+rows, so each is released with its own noise and charged. Everything after that is post-processing.
 """
 
 import math
@@ -37,9 +37,9 @@ _FARTHEST = 2 + 1e-6
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalPart:
-    """A site's last product, (d, r), turned towards the broadcast basis, and how far its basis was from that (`spread`).
+    """A site's last product, (d, r), aligned with the broadcast basis, and how far its basis was from that (`spread`).
 
-    The spread is not a number where it is not public.
+    The spread is NaN where it is not public.
     """
 
     product: Array
@@ -49,9 +49,9 @@ class LocalPart:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class LocalState:
-    """The public transcript: rounds done, the basis to broadcast, (d, r), and what the last round gave.
+    """The public state: rounds done, the basis to broadcast, (d, r), and the results of the last round.
 
-    `movement` is the largest sine between the last two estimates, `spread` the farthest that a site was from the basis.
+    The largest sine between the last two estimates is `movement`. The largest distance of a site from the basis is `spread`.
     """
 
     round: int
@@ -67,16 +67,16 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
     """FedPower with full participation (Guo, Li, Chang, Wang and Zhang, Alg. 2) from the orthonormal `begin`, (d, r).
 
     Round t takes `steps`[t] power steps at each site and `shares`[t] of the budget, which its local steps divide equally. Sites
-    round their last product to the broadcast basis by the orthogonal Procrustes solution (3.2), by signs (3.16) or not at all:
-    to that basis, and not to another site's iterate as printed, because it is public. Products are not averages: sum_i p_i M_i
-    is the Gram matrix over the number of rows, and the factor changes no direction.
+    align their last product with the broadcast basis by the orthogonal Procrustes solution (3.2), by signs (3.16) or not at all.
+    The paper aligns with another site's iterate; we use the broadcast basis, because it is public. Products are not averaged:
+    sum_i p_i M_i is the Gram matrix over the number of rows, and that factor changes no direction.
 
-    `published` draws noise as the paper prints it: on the last local step alone, in proportion to the largest entry of the
-    local basis. With more than one local step that is NOT differentially private (the basis has read the rows, and so
-    has the noise scale), and never at the level of a person; it exists for comparison.
+    With `published`, noise is drawn as the paper prints it: only on the last local step, in proportion to the largest entry of
+    the local basis. With more than one local step that is NOT differentially private, because the basis and the noise scale
+    depend on the rows. It never protects a whole person. It exists for comparison.
 
-    Noise at the hub covers one local step per round (or the published form). With more, what a site sends depends on its rows in
-    ways that have no useful bound, so a hub whose mechanism adds noise is refused.
+    Noise at the hub covers one local step per round (or the published form). After several local steps, no useful bound is known
+    on what a site sends. So a hub whose mechanism adds noise is refused.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
@@ -121,7 +121,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return Question(state.round, (state.basis,))
 
     def require_question(self, question: Question) -> None:
-        """A basis of the right shape that does not stretch."""
+        """A basis of the right shape and of norm at most one, up to rounding."""
         require_step(question, steps=len(self.steps), arrays=1)
         require(
             question.arrays[0].shape == self.begin.shape,
@@ -130,7 +130,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         require_contraction(question.arrays[0], dim=self.domain.dim)
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> LocalPart:
-        """Local steps Y = G Z + noise and Z = orth(Y), then the last Y turned as the last Z is best turned to the basis."""
+        """Local steps Y = G Z + noise and Z = orth(Y), then the last Y, rotated as Z is best aligned with the basis."""
         broadcast, steps = question.arrays[0], self.steps[question.step]
         share = self.shares[question.step]
         basis = broadcast
@@ -140,21 +140,22 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
                 product = private.value
             else:
                 product = mechanism.release(private, label=self.label(question, step), share=share / steps)
-            # A site without rows has no opinion.
+            # A site without rows keeps the basis: there is nothing to orthonormalise.
             basis = _orth(product) if product.any() else basis
-        round_ = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
+        # From released bases only, so rotating the last product after its release is post-processing.
+        rotation = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
         private = self._product(rows, basis)
         if self.published:
-            printed = Bounded(private.value @ round_, float(np.abs(basis).max()))
+            printed = Bounded(private.value @ rotation, float(np.abs(basis).max()))
             product = mechanism.release(printed, label=self.label(question), share=share)
         else:
             product = mechanism.release(private, label=self.label(question, steps), share=share / steps)
-            product = product if steps == 1 else product @ round_
+            product = product if steps == 1 else product @ rotation
         hidden = self.published and steps > 1
-        return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ round_ - broadcast, 2)))
+        return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ rotation - broadcast, 2)))
 
     def combine(self, left: LocalPart, right: LocalPart) -> LocalPart:
-        """Products are added; of the spreads the larger counts (3.3)."""
+        """The sum of the products and the larger of the spreads (3.3)."""
         return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
 
     def gridded(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
@@ -166,16 +167,16 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return LocalPart(np.multiply(part.product, weight), part.spread)
 
     def sensitivity(self, question: Question) -> float:
-        """Of the sum of all products, where each round is one local step, or by the paper's rule where `published`.
+        """Sensitivity of the sum of all products, if each round is one local step; the paper's rule if `published`.
 
-        The paper takes the largest entry of any local basis, which the hub does not know; here it is that of the broadcast one.
+        The paper takes the largest entry of any local basis, which the hub does not know. Here it is that of the broadcast basis.
         """
         basis = question.arrays[0]
         if self.published:
             return float(np.abs(basis).max())
         require(
             max(self.steps) == 1,
-            "what sites send after several local steps has no bound to add noise for at the hub: each site must add its own",
+            "after several local steps no sensitivity is known for noise at the hub. Add noise at the sites, or use one step",
         )
         return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
@@ -187,19 +188,19 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
             private = Bounded(product, stretch * self.sensitivity(question))
             product = mechanism.release(private, label=self.label(question), share=self.share(question))
         basis = _orth(product)
-        round_, values, _ = np.linalg.svd(basis.T @ product)
-        space = Subspace(signed(basis @ round_[:, : self.rank]), np.sqrt(values[: self.rank]))
+        rotation, values, _ = np.linalg.svd(basis.T @ product)
+        space = Subspace(signed(basis @ rotation[:, : self.rank]), np.sqrt(values[: self.rank]))
         movement = math.inf if state.space is None else float(sines(space.basis, state.space.basis)[0])
         spread = None if math.isnan(total.spread) else total.spread
         return LocalState(state.round + 1, basis, space, movement, spread)
 
     def result(self, state: LocalState) -> Subspace | None:
-        """The estimate after the last round, or once it moves no more than the tolerance."""
+        """The estimate after the last round, or once it moves by no more than the tolerance."""
         still = self.tolerance > 0 and state.movement <= self.tolerance
         return state.space if state.round == len(self.steps) or still else None
 
     def estimate(self, state: LocalState) -> Subspace | None:
-        """The leading left singular vectors of the last total, whose singular values stand for eigenvalues."""
+        """The leading left singular vectors of the last total, whose singular values estimate eigenvalues."""
         return state.space
 
     def at_rest(self, state: LocalState) -> bool | None:
@@ -207,7 +208,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return state.movement <= self.tolerance if self.tolerance > 0 else None
 
     def spread(self, state: LocalState) -> float | None:
-        """FedPower's rho_t (3.3), measured to the broadcast basis; None where it would give away what noise does not cover."""
+        """FedPower's rho_t (3.3), measured to the broadcast basis; None where no noise covers it."""
         return state.spread
 
     def arrays(self, part: LocalPart) -> tuple[Array, ...]:
@@ -215,7 +216,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return (part.product, np.array([part.spread]))
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> LocalPart:
-        """The product and a spread that two bases can have."""
+        """The product, and a spread between 0 and 2."""
         require(len(arrays) == 2, f"a part must be two arrays, got {len(arrays)}")
         product = require_array(arrays[0], self.begin.shape)
         hidden = self.published and self.steps[question.step] > 1
@@ -231,7 +232,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         return self.shares[question.step]
 
     def label(self, question: Question, step: int | None = None) -> str:
-        """One line per local step; per round at the hub and as published."""
+        """One entry per local step; one per round at the hub and as published."""
         round_, steps = f"fedpower round {question.step + 1} of {len(self.steps)}", self.steps[question.step]
         if self.published:
             return f"{round_}, as published"
@@ -267,7 +268,7 @@ def _require_schedule(steps: int, rounds: int) -> None:
 
 
 def _orth(product: Array) -> Array:
-    """The QR basis whose triangular factor has a non-negative diagonal: without that, signs would differ between sites."""
+    """The QR basis whose triangular factor has a non-negative diagonal: otherwise signs would differ between sites."""
     return align_signs(orthonormal(product), product)
 
 

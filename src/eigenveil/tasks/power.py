@@ -1,7 +1,7 @@
 """`PowerIteration`: PPM Alg. 1, a noisy product with the Gram matrix per round, never the Gram matrix itself.
 
-Three things differ from the paper, each measured in benchmarks/power_shares.py: the block is wider than the rank asked
-for, later rounds get more of the budget than earlier ones, and the answer is read off the last product by Ritz vectors.
+Three things differ from the paper, each measured in benchmarks/power_shares.py. The block is wider than the requested rank.
+Later rounds get more of the budget than earlier ones. The answer is computed from the last product by Ritz vectors.
 """
 
 from dataclasses import dataclass
@@ -21,9 +21,9 @@ __all__ = ["PowerIteration", "PowerState", "geometric_shares", "ritz"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PowerState:
-    """The public transcript: how many rounds are done, the basis to multiply next, and the last product, all (d, p).
+    """The public state: the number of rounds done, the basis to multiply next, and the last product, both (d, p).
 
-    When it is `done` the basis is the one that was multiplied last.
+    When it is `done`, the basis is the one that was multiplied last.
     """
 
     round: int
@@ -38,8 +38,8 @@ class PowerState:
 class PowerIteration(ProductTask[PowerState]):
     """Rounds of Y = G X + noise and X = orthonormal(Y) from the public orthonormal `begin`, (d, p), one round per share.
 
-    FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product
-    have turned by no more than that, as a sine, since the round before: released numbers only.
+    FedPower Alg. 1 where the rows are at many sites. With a `tolerance` it stops when the leading directions of the product have
+    moved by no more than that, as a sine, since the round before. This uses released numbers only.
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.data.rows import DenseRows
@@ -78,15 +78,15 @@ class PowerIteration(ProductTask[PowerState]):
         self.require_product(question, steps=len(self.shares), least=width, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per round."""
+        """One entry per round."""
         return f"power product {question.step + 1} of {len(self.shares)}"
 
     def share(self, question: Question) -> float:
-        """This round's."""
+        """This round's share."""
         return self.shares[question.step]
 
     def update(self, state: PowerState, released: Array) -> PowerState:
-        """The next basis; after the last round the basis stays beside its product."""
+        """The next basis; after the last round the basis is kept together with its product."""
         round_ = state.round + 1
         last = round_ == len(self.shares)
         if last and self.tolerance == 0:
@@ -101,7 +101,7 @@ class PowerIteration(ProductTask[PowerState]):
         return PowerState(round_, state.basis, released, True, moved) if last or still else following
 
     def result(self, state: PowerState) -> Subspace | None:
-        """The `rank` leading directions, all that the block is wide unless given, after the last round."""
+        """The `rank` leading directions after the last round; without a rank, as many as the block is wide."""
         if not state.done or state.product is None:
             return None
         return ritz(state.basis, state.product, rank=self.rank or self.begin.shape[1])
@@ -115,8 +115,8 @@ class PowerIteration(ProductTask[PowerState]):
         if state.product is None or state.done:
             return self.result(state)
         rank = self.rank or self.begin.shape[1]
-        round_, values, _ = np.linalg.svd(state.basis.T @ state.product)
-        return Subspace(signed(state.basis @ round_[:, :rank]), np.sqrt(values[:rank]))
+        rotation, values, _ = np.linalg.svd(state.basis.T @ state.product)
+        return Subspace(signed(state.basis @ rotation[:, :rank]), np.sqrt(values[:rank]))
 
 
 def geometric_shares(rounds: int, *, growth: float) -> tuple[float, ...]:
@@ -127,18 +127,18 @@ def geometric_shares(rounds: int, *, growth: float) -> tuple[float, ...]:
     """
     require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
     require(growth > 0, f"growth must be positive, got {growth}")
-    # Counted from the round with the largest share, no power overflows.
+    # Exponents are counted from the round with the largest share, so that no power overflows.
     raw = growth ** (np.arange(float(rounds)) - (rounds - 1 if growth > 1 else 0))
     return tuple((raw / raw.sum()).tolist())
 
 
 def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
-    """The `rank` leading directions, data-scale values with them, from an orthonormal X and Y ~ G X, (d, p), both public.
+    """The `rank` leading directions, with data-scale values, from an orthonormal X and Y ~ G X, (d, p), both public.
 
-    Of the symmetric matrix G, Y fixes the block on X, (X^T Y + Y^T X) / 2, and the block T = Q^T Y between X and the
-    orthonormal rest Q of Y's span; the block on Q is unknown and taken as zero. The eigenvectors of
-    [[H, T^T], [T, 0]] in the basis [X, Q] are the Ritz vectors of that completion, which is G itself
-    when X spans an invariant space. In data scale a value is the root of its eigenvalue, zero if noise made it negative.
+    Y determines two blocks of the symmetric matrix G. On X it is H = (X^T Y + Y^T X) / 2. Between X and the orthonormal rest Q of
+    Y's span it is T = Q^T Y. The block on Q is unknown and set to zero. The eigenvectors of [[H, T^T], [T, 0]] in the basis [X,
+    Q] are the Ritz vectors of that completion, which is G itself when X spans an invariant space. In data scale a value is the
+    root of its eigenvalue, or zero if noise made it negative.
 
     >>> space = ritz(np.eye(2)[:, :1], np.array([[4.0], [0.0]]), rank=1)
     >>> space.values.tolist(), space.basis.ravel().tolist()
@@ -146,12 +146,12 @@ def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
     """
     width = basis.shape[1]
     inner = basis.T @ product
-    rest = complement(product, basis)
+    rest = complement(product, basis, within=inner)
     across = rest.T @ product
     small = np.block([[(inner + inner.T) / 2, across.T], [across, np.zeros((rest.shape[1], rest.shape[1]))]])
     values, vectors = top_eigen(small, rank=rank)
-    turned: Array = basis @ vectors[:width]
-    turned += rest @ vectors[width:]
-    # Dropped as soon as it is used: a subspace takes a copy of what it is made of.
+    directions: Array = basis @ vectors[:width]
+    directions += rest @ vectors[width:]
+    # Freed as soon as it is used, because a subspace copies its arrays.
     del rest
-    return Subspace(signed(turned), np.sqrt(np.maximum(values, 0.0)))
+    return Subspace(signed(directions), np.sqrt(np.maximum(values, 0.0)))

@@ -1,4 +1,4 @@
-"""`ProductTask`: what tasks share whose parts are the Gram matrix times a basis that the hub sends."""
+"""`ProductTask`: the common part of tasks whose sites multiply their Gram matrix by a basis that the hub sends."""
 
 from typing import TypeVar
 
@@ -21,7 +21,7 @@ State = TypeVar("State")
 
 
 class ProductTask(SumTask[State, Subspace]):
-    """A task whose questions carry one basis, (d, p), with ||basis||_2 <= 1 + 1e-8, and whose parts are the product with it."""
+    """A task whose questions have one basis, (d, p), with ||basis||_2 <= 1 + 1e-8, and whose parts are the product with it."""
 
     domain: Region
     neighbours: Neighbours
@@ -31,16 +31,16 @@ class ProductTask(SumTask[State, Subspace]):
         return bounded_gram_times(rows, basis=question.arrays[0], domain=self.domain, neighbours=self.neighbours)
 
     def sensitivity(self, question: Question) -> float:
-        """As one site's, for this basis."""
+        """The same as for one site, for this basis."""
         basis = question.arrays[0]
         return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """As the basis."""
+        """That of the basis."""
         return question.arrays[0].shape
 
     def require_product(self, question: Question, *, steps: int, least: int, most: int) -> None:
-        """Refuse a question without one basis of `least` to `most` columns that does not stretch."""
+        """Refuse a question without one basis of `least` to `most` columns and norm at most 1 + 1e-8."""
         require_step(question, steps=steps, arrays=1)
         require_contraction(question.arrays[0], dim=self.domain.dim)
         width = question.arrays[0].shape[1]
@@ -49,7 +49,7 @@ class ProductTask(SumTask[State, Subspace]):
 
 
 def require_shares(shares: tuple[float, ...]) -> None:
-    """Refuse shares that are not positive or come to more than the whole.
+    """Refuse shares that are not positive or sum to more than one.
 
     >>> require_shares((0.25, 0.75))
     """

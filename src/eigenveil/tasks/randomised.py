@@ -1,4 +1,4 @@
-"""`RandomisedSvd`: FedPower's DR-SVD in two rounds of sums, so that no row's coordinates ever reach the hub."""
+"""`RandomisedSvd`: FedPower's DR-SVD in two rounds of sums, so that no row's coordinates reach the hub. For exact runs only."""
 
 from dataclasses import dataclass
 from typing import Final, final
@@ -14,14 +14,14 @@ from eigenveil.tasks.products import ProductTask
 __all__ = ["RandomisedState", "RandomisedSvd", "randomised_width"]
 
 _ROUNDS: Final = 2
-# Eigenvalues of C below this part of the largest are rounding.
+# Eigenvalues of C below this fraction of the largest are rounding.
 _NOTHING = 1e-13
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomisedState:
-    """The public transcript: rounds done, the basis to multiply next, (d, r), and the answer after the second."""
+    """The public state: rounds done, the basis to multiply next, (d, r), and the answer after the second round."""
 
     round: int
     basis: Array
@@ -31,15 +31,17 @@ class RandomisedState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RandomisedSvd(ProductTask[RandomisedState]):
-    """FedPower Alg. 6 from `begin`, (d, r), an orthonormal basis of the random Omega, which serves as well: same span.
+    """FedPower Alg. 6 from `begin`, (d, r), an orthonormal basis of the random Omega, which has the same span.
 
-    The paper's hub takes a QR of Y = A A^T A Omega, one line per row. Sums do the same: P = G Omega, then W = G Q0 with
-    Q0 = orthonormal(P). Proof, with G = A^T A and C = Q0^T W. As P and Q0 span the same, Y = A P and A Q0 span the same, and
-    their orthonormal basis Q has Q Q^T = A Q0 (Q0^T A^T A Q0)^+ Q0^T A^T = A Q0 C^+ Q0^T A^T. So B = Q^T A, of which the paper
-    takes the SVD, has B^T B = A^T Q Q^T A = W C^+ W^T = F F^T for C = E diag(c) E^T and F = W E c^(-1/2):
-    the right singular vectors and the singular values of B are the left ones and those of F.
+    The paper's hub takes a QR of Y = A A^T A Omega, which has one line per row. Sums give the same: P = G Omega, then W = G Q0
+    with Q0 = orthonormal(P).
 
-    `randomised_width` is the paper's r. There is no private form: its many columns drown in noise.
+    Proof, with G = A^T A and C = Q0^T W. P and Q0 have the same span, so Y = A P and A Q0 do too. Their orthonormal basis Q has
+    Q Q^T = A Q0 (Q0^T A^T A Q0)^+ Q0^T A^T = A Q0 C^+ Q0^T A^T. The paper takes the SVD of B = Q^T A. It satisfies
+    B^T B = A^T Q Q^T A = W C^+ W^T = F F^T, for C = E diag(c) E^T and F = W E c^(-1/2). So the right singular vectors of B are
+    the left ones of F, and the singular values are the same.
+
+    The paper's r is `randomised_width`. There is no private form, because noise on so many columns would hide the signal.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
@@ -74,11 +76,11 @@ class RandomisedSvd(ProductTask[RandomisedState]):
         self.require_product(question, steps=_ROUNDS, least=width, most=width)
 
     def label(self, question: Question) -> str:
-        """One line per round."""
+        """One entry per round."""
         return f"randomised product {question.step + 1} of {_ROUNDS}"
 
     def share(self, question: Question) -> float:
-        """Equal ones."""
+        """Equal shares."""
         return 1.0 / _ROUNDS
 
     def update(self, state: RandomisedState, released: Array) -> RandomisedState:
@@ -88,7 +90,7 @@ class RandomisedSvd(ProductTask[RandomisedState]):
         return RandomisedState(_ROUNDS, state.basis, _whitened(state.basis, released, rank=self.rank))
 
     def result(self, state: RandomisedState) -> Subspace | None:
-        """There after two rounds."""
+        """The answer, after two rounds."""
         return state.space
 
     def estimate(self, state: RandomisedState) -> Subspace | None:
@@ -97,7 +99,7 @@ class RandomisedSvd(ProductTask[RandomisedState]):
 
 
 def randomised_width(dim: int, *, rank: int) -> int:
-    """How many random columns FedPower Alg. 6 takes: k + floor((d - k) / 4).
+    """The number of random columns of FedPower Alg. 6: k + floor((d - k) / 4).
 
     >>> randomised_width(100, rank=5)
     28
@@ -107,13 +109,13 @@ def randomised_width(dim: int, *, rank: int) -> int:
 
 
 def _whitened(basis: Array, product: Array, *, rank: int) -> Subspace:
-    """The top of W C^+ W^T for W = `product` and C = `basis`^T W, both (d, r), in data scale: the proof is above."""
+    """The leading directions of W C^+ W^T for W = `product` and C = `basis`^T W, both (d, r), in data scale: see the proof."""
     inner = basis.T @ product
     sizes, vectors = np.linalg.eigh((inner + inner.T) / 2)
     real = sizes > _NOTHING * max(float(sizes[-1]), 0.0)
-    # Directions of rounding, or of noise, become columns of zeros, and can be nobody's leading ones.
+    # Directions of rounding, or of noise, become zero columns, so they cannot be leading ones.
     scales = np.where(real, 1.0 / np.sqrt(np.where(real, sizes, 1.0)), 0.0)
     factor = product @ (vectors * scales)
     frame = orthonormal(factor)
-    round_, values, _ = np.linalg.svd(frame.T @ factor)
-    return Subspace(signed(frame @ round_[:, :rank]), values[:rank])
+    rotation, values, _ = np.linalg.svd(frame.T @ factor)
+    return Subspace(signed(frame @ rotation[:, :rank]), values[:rank])

@@ -1,10 +1,9 @@
-"""`Segments`: one component after another by power steps, each from a start that nobody but its holders knows.
+"""`Segments`: one component after another by power steps, each from a hidden random start.
 
-D-DP-PM Alg. 1 for peers without a hub, made private in the worst case. Each person has one number, their score, which stays
-with their peer, and what is added up between peers is d numbers per round. What differs from the paper, and why: the sum
-itself is released through a mechanism, because without noise on it a row that alone spans a direction is revealed; scores
-are bounded, at the start by clipping; and rows are projected off the directions released so far, because the published
-deflation divides by a private length and can take rows out of their ball.
+D-DP-PM Alg. 1 for peers without a hub, made private in the worst case. Each person has one number, their score, which stays with
+their peer. Peers add up d numbers per round. Three things differ from the paper. The sum itself is released through a mechanism:
+without noise on it, a row that alone spans a direction would be revealed. Scores are bounded, at the start by clipping. Released
+directions are projected out, because the published deflation divides by a private norm and can take rows out of their ball.
 """
 
 import math
@@ -35,23 +34,22 @@ from eigenveil.tasks.products import require_shares
 
 __all__ = ["Segments", "SegmentsState"]
 
-# Bits of a hidden score, how much finer the grid of rows is than for products, so that people with many rows keep theirs, the
-# bits that an entry of a row then has, and how many rows times scores are added up at once without rounding.
+# Bits of a hidden score. The grid of rows is finer than for products by the second number, so that rows of people with many rows
+# do not round to zero. An entry of a row then has 27 bits, and 2^10 rows times scores add up without rounding.
 _SCORE_BITS, _FINER, _ROW_BITS, _AT_ONCE = 16, 2.0**-10, 27, 1 << 10
-# How far the directions found so far may be from orthonormal when they come from elsewhere.
+# How far the directions found so far may be from orthonormal when another party sends them.
 _ORTHONORMAL = 1e-8
-# A product this much shorter than the longest one is what rounding left of rows that lie in the directions found.
+# A product this much smaller than the largest is rounding: all rows lie in the directions already found.
 _NOTHING_LEFT = 1e-14
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SegmentsState:
-    """The public transcript: the next `step`, the directions `found`, (d, l), with their `values`, (l,), and the `current` one.
+    """The public state: the next `step`, the directions `found`, (d, l), with their `values`, (l,), and the `current` one.
 
-    `current` is (d, 0) before a component's start and (d, 1) after it, with `value` as far as it is known. `largest` is the
-    length of the longest product so far, and `movement` the largest sine by which a finished component moved in its last
-    round.
+    Before a component's start, `current` is (d, 0), and (d, 1) after it, with `value` as far as it is known. The largest norm of
+    a product so far is `largest`. The largest sine by which a finished component moved in its last round is `movement`.
     """
 
     step: int
@@ -66,27 +64,26 @@ class SegmentsState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Segments(SumTask[SegmentsState, Subspace]):
-    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `rounds` - 1 products, D-DP-PM Alg.
-    1.
+    """For each of `rank` components: a start z = sum_j x_j q_j from hidden scores q_j, then `rounds` - 1 products (Alg. 1).
 
-    Write V for the directions found, P = I - V V^T, and rows x_j in their ball of radius B. At the start
-    q_j = clip(N(0, deviation^2), +-clip), drawn by the holder of the row from its own `noise`, as a whole number of public steps.
-    After that, with the released z of the round before, v = P z / ||P z||, q_j = x_j . P v and z = sum_j x_j q_j = G P v. What
-    lies in the directions found is taken off z when it has been released (P z), and not off the rows: then z is a sum of whole
-    numbers, exact, and P is applied to what is public. Dividing by the length of P z takes the place of a fixed alpha: z is
-    public, so its length is, and a guess could only let scores drift. Scores after the start need no clipping, as
-    |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the left singular vector and are sent to nobody.
+    Write V for the directions found, P = I - V V^T, and x_j for rows in their ball of radius B. At the start
+    q_j = clip(N(0, deviation^2), +-clip). The peer with the row draws it from its own `noise`, as a whole number of public steps.
+    After that, with the released z of the round before, v = P z / ||P z||, q_j = x_j . P v and z = sum_j x_j q_j = G P v.
+    Directions already found are projected out of z after its release (P z), and not out of the rows. So z is an exact sum of
+    whole numbers, and P is applied to public numbers. Dividing by the norm of P z replaces the paper's fixed alpha: z is public,
+    so its norm is too, and a guess would only let scores drift. Scores after the start need no clipping, as
+    |q_j| <= ||x_j|| ||P|| ||v|| <= B. A peer's own scores are its segment of the left singular vector. It sends them to nobody.
 
-    Sensitivity. P is a contraction wherever ||V||_2^2 <= 2, its eigenvalues being 1 - s^2 for the singular values s of V.
-    So a product moves by at most ||C P v|| <= ||C||_F ||v||, where C is what one person changes of the Gram matrix
-    (`gram_times_sensitivity`). At the start the scores of all other people have the same law in both tables and are
-    independent of everything else: give them the same values in both. Then the sum moves by what the one person adds, and
-    for their m rows, which have weight 1/m each, || sum (1/m) x q || <= B clip; replacing a person moves it by at most 2
-    B clip. With the others' scores known the release is a Gaussian mechanism of that sensitivity, and forgetting them is
-    post-processing. Which law the scores have makes no difference to that.
+    Sensitivity. P is a contraction wherever ||V||_2^2 <= 2, since its eigenvalues are 1 - s^2 for the singular values s of V.
+    So a product moves by at most ||C P v|| <= ||C||_F ||v||, where C is one person's change of the Gram matrix
+    (`gram_times_sensitivity`). At the start, the scores of all other people have the same law in both tables and are independent
+    of everything else: give them the same values in both. Then the sum moves by what the one person adds. For their m rows, of
+    weight 1/m each, || sum (1/m) x q || <= B clip. Replacing a person moves it by at most 2 B clip. Given the others' scores, the
+    release is a Gaussian mechanism of that sensitivity, and forgetting them is post-processing. The law of the scores does not
+    matter for this.
 
-    With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the round
-    before. There is one share for each round of each component, and those of rounds that were not needed stay unspent.
+    With a `tolerance` a component is done when its direction has moved by no more than that, as a sine, since the round before.
+    There is one share for each round of each component. Shares of rounds that were not needed stay unspent.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.data.rows import DenseRows
@@ -125,7 +122,8 @@ class Segments(SumTask[SegmentsState, Subspace]):
         require(0 <= self.tolerance < 1, f"tolerance must lie in [0, 1), got {self.tolerance}")
         require(
             self.neighbours.protects_a_person,
-            f"neighbours must be of people: a hidden start has no entry-level form, got {self.neighbours.value!r}",
+            "a hidden start protects people only: neighbours must be add-remove, zero-out or replace-one, got "
+            f"{self.neighbours.value!r}",
         )
 
     def start(self) -> SegmentsState:
@@ -138,7 +136,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
         return Question(state.step, (state.found, state.current))
 
     def require_question(self, question: Question) -> None:
-        """The directions that must have been found by this step, orthonormal, and one to multiply that does not stretch."""
+        """The directions found before this step, orthonormal, and one direction to multiply, of norm at most one."""
         require_step(question, steps=self.rank * self.rounds, arrays=2)
         component, round_ = divmod(question.step, self.rounds)
         for name, array, width in zip(("found", "current"), question.arrays, (component, int(round_ > 0)), strict=True):
@@ -151,17 +149,17 @@ class Segments(SumTask[SegmentsState, Subspace]):
         require(gap <= _ORTHONORMAL, f"found must be orthonormal, but found.T @ found is {gap:.1e} off the identity")
 
     def private(self, question: Question, rows: Rows) -> Bounded:
-        """The sum over these rows, (d, 1): of rows times hidden scores at a start, and otherwise of rows times their scores."""
+        """The sum over these rows, (d, 1): of rows times hidden scores at a start, and of rows times their scores after it."""
         found, current = question.arrays
         if current.shape[1] == 0:
             return Bounded(self._started(rows)[:, None], self.sensitivity(question))
         return bounded_gram_times(rows, basis=_off(current, found), domain=self.domain, neighbours=self.neighbours)
 
     def _started(self, rows: Rows) -> Array:
-        """sum_j x_j q_j, (d,), over these rows, with scores that are drawn here and forgotten."""
+        """sum_j x_j q_j, (d,), over these rows, with scores that are drawn here and not kept."""
         require(
             not isinstance(rows, Symmetric),
-            "a Symmetric has no rows to give hidden scores to, so it cannot take part in a start; give rows",
+            "a Symmetric has no rows, so it cannot take part in a hidden start; pass rows instead",
         )
         unit = self.domain.unit
         summed = _FloatStart(self.domain) if unit is None else _WholeStart(self.domain, unit, sparse=rows.sparse)
@@ -171,20 +169,20 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     @property
     def _score_unit(self) -> float:
-        """What hidden scores are whole numbers of: a power of two, of which the clip has 2^15 to 2^16."""
+        """The unit of hidden scores: a power of two, such that the clip is 2^15 to 2^16 of them."""
         return 2.0 ** (math.frexp(self.clip)[1] - _SCORE_BITS)
 
     def _scores(self, count: int) -> NDArray[np.int64]:
-        """Hidden scores, (count,), in whole numbers, cut to the clip."""
+        """Hidden scores, (count,), in whole numbers, clipped."""
         most = math.floor(self.clip / self._score_unit)
         return np.clip(self._drawn(count), -most, most)
 
     def _drawn(self, count: int) -> NDArray[np.int64]:
-        # A deviation that far beyond the clip makes every score the clip or its opposite, whatever it is.
+        # With a deviation that far beyond the clip, every score is plus or minus the clip anyway.
         return Rounded(min(self.deviation / self._score_unit, LARGEST_SCALE)).draw(self.noise, count)
 
     def sensitivity(self, question: Question) -> float:
-        """B clip or 2 B clip at a start, as one product's after it."""
+        """B clip or 2 B clip at a start, and that of one product after it."""
         current = question.arrays[1]
         if current.shape[1] == 0:
             return self.clip * self.domain.sum_sensitivity(self.neighbours)
@@ -195,25 +193,25 @@ class Segments(SumTask[SegmentsState, Subspace]):
         return self.domain.dim, 1
 
     def label(self, question: Question) -> str:
-        """One line per round."""
+        """One entry per round."""
         component, round_ = divmod(question.step, self.rounds)
         return f"component {component + 1}, round {round_ + 1} of {self.rounds}"
 
     def share(self, question: Question) -> float:
-        """This round's."""
+        """This round's share."""
         return self.shares[question.step]
 
     def update(self, state: SegmentsState, released: Array) -> SegmentsState:
-        """The direction of the released sum comes next; after its last turn it is found."""
+        """The direction of the released sum is multiplied next; after its last round it counts as found."""
         component, round_ = divmod(state.step, self.rounds)
         found, values, step = state.found, state.values, state.step + 1
         if round_ == 0:
             direction = _direction(released, found, least=0.0)
             return SegmentsState(step, found, values, direction, 0.0, state.largest, state.movement)
-        largest = max(state.largest, _length(_off(released, found)))
+        largest = max(state.largest, _norm(_off(released, found)))
         direction = _direction(released, found, least=_NOTHING_LEFT * largest)
         value = math.sqrt(max(float(np.vdot(state.current, released)), 0.0))
-        moved = _length(_off(direction, state.current))
+        moved = _norm(_off(direction, state.current))
         still = self.tolerance > 0 and moved <= self.tolerance
         if round_ < self.rounds - 1 and not still:
             return SegmentsState(step, found, values, direction, value, largest, state.movement)
@@ -228,11 +226,11 @@ class Segments(SumTask[SegmentsState, Subspace]):
         )
 
     def result(self, state: SegmentsState) -> Subspace | None:
-        """All directions by falling value, after the last one was found."""
+        """All directions by decreasing value, after the last one was found."""
         return _ordered(state.found, state.values) if state.step == self.rank * self.rounds else None
 
     def estimate(self, state: SegmentsState) -> Subspace | None:
-        """What was found so far and the current direction, whose value is zero until it has been multiplied."""
+        """The directions found so far and the current one, whose value is zero until it has been multiplied."""
         known = np.hstack([state.found, state.current])
         if known.shape[1] == 0:
             return None
@@ -245,16 +243,16 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
 @final
 class _WholeStart:
-    """sum_j x_j q_j over rows on their grid and whole scores: exact, and rounded once in the end. Changes in place.
+    """sum_j x_j q_j over rows on their grid and whole scores: exact, and rounded once at the end. Changes in place.
 
-    Entries of rows have 27 bits and scores 16, so that 2^10 products add up in float64 without any rounding. Sparse rows around a
-    center are whole rows less s_j times the center, and what is to be taken off, sum_j s_j q_j, is a whole number too.
+    Entries of rows have 27 bits and scores 16, so 2^10 products add up in float64 without rounding. Sparse rows around a center
+    are whole rows minus s_j times the center. The total to subtract, sum_j s_j q_j, is a whole number too.
     """
 
     def __init__(self, domain: Domain, unit: float, *, sparse: bool) -> None:
         center = domain.shifted_center if sparse else None
         self._domain, self._unit, self._center = domain, unit * _FINER, center
-        # Dense rows are inside of their ball. Stored entries of sparse rows hold the center as well, up to a hundred radii away.
+        # Dense rows are inside their ball. Stored entries of sparse rows include the center, which may be a hundred radii away.
         far = 0.0 if center is None else float(np.abs(center).max())
         reach = 1 << _ROW_BITS if center is None else math.ceil((domain.radius + far) / self._unit) + 1
         each = reach << _SCORE_BITS
@@ -278,7 +276,7 @@ class _WholeStart:
         """The sum, (d,)."""
         if self._center is None or self._shifts == 0:
             return self._total.value(self._unit)
-        # Both may be large and nearly the same, so that the difference is taken with twice the digits.
+        # Both may be large and nearly equal, so the difference is taken with twice the digits.
         high = float(self._shifts)
         taken = (np.array([high]) * SHIFT, np.array([float(self._shifts - int(high))]) * SHIFT)
         hi, lo = self._total.pair()
@@ -289,7 +287,7 @@ class _WholeStart:
 
 @final
 class _FloatStart:
-    """The same in floating point, where nothing is claimed. Changes in place."""
+    """The same sum in floating point, where no privacy is claimed. Changes in place."""
 
     def __init__(self, domain: Domain) -> None:
         self._domain, self._total = domain, np.zeros(domain.dim)
@@ -310,36 +308,36 @@ class _FloatStart:
 
 
 def _off(vectors: Array, found: Array) -> Array:
-    """`vectors`, (d, p), with what lies in the span of `found`, (d, l), taken off, twice: once leaves rounding behind."""
+    """`vectors`, (d, p), with the span of `found`, (d, l), projected out, twice: once leaves rounding errors."""
     once = vectors - found @ (found.T @ vectors)
     twice: Array = once - found @ (found.T @ once)
     return twice
 
 
-def _length(vector: Array) -> float:
-    """The Euclidean norm, through the largest entry, so that squares of tiny ones do not vanish."""
+def _norm(vector: Array) -> float:
+    """The Euclidean norm, relative to the largest entry, so that squares of tiny entries do not underflow."""
     largest = float(np.abs(vector).max(initial=0.0))
     return largest * float(np.linalg.norm(vector / largest)) if largest > 0 else 0.0
 
 
 def _direction(total: Array, found: Array, *, least: float) -> Array:
-    """The unit vector along `total`, (d, 1), off `found`, (d, l < d), or another one where no more than `least` is left.
+    """The unit vector along `total`, (d, 1), orthogonal to `found`, (d, l < d), or a fixed one where at most `least` is left.
 
-    The other one is always the same: the axis furthest from the span of `found`: its squared distance is at least 1 - l/d.
-    Distances are rounded before they are compared, so that peers whose numbers differ by rounding agree on it.
+    The fixed one is the axis furthest from the span of `found`; its squared distance is at least 1 - l/d. Distances are rounded
+    before they are compared, so that peers whose numbers differ by rounding choose the same axis.
     """
     rest = _off(total, found)
-    length = _length(rest)
-    if length <= least:
+    norm = _norm(rest)
+    if norm <= least:
         near = np.einsum("ij,ij->i", found, found).round(6)
-        rest, length = _off(np.eye(len(found))[:, [int(near.argmin())]], found), 1.0
-    # Scaled before it is taken off once more: what was left beside large noise may still lean.
-    rest = _off(rest / length, found)
-    unit: Array = rest / _length(rest)
+        rest, norm = _off(np.eye(len(found))[:, [int(near.argmin())]], found), 1.0
+    # Scaled, then projected again: a small rest of a large vector may not be orthogonal enough.
+    rest = _off(rest / norm, found)
+    unit: Array = rest / _norm(rest)
     return unit
 
 
 def _ordered(basis: Array, values: Array) -> Subspace:
-    """Directions, (d, k), by falling value: noise and slow components can find them in another order."""
+    """Directions, (d, k), by decreasing value: with noise or slow convergence they may be found in another order."""
     order = np.argsort(-values, kind="stable")
     return Subspace(signed(orthonormal(basis[:, order])), values[order])

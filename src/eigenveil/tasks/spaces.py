@@ -1,8 +1,8 @@
-"""`SiteSpaces`: one round, in which each site sends the leading directions of its own rows and no matrix of all columns.
+"""`SiteSpaces`: one round, in which each site sends the leading directions of its own rows instead of a d x d matrix.
 
-Three ways to put them together: FPCA's merge, which is exact while nothing was cut off, and the two averages of
-projectors that FedPower compares with. On private rows a site first releases its Gram matrix with noise, and all the rest
-is post-processing.
+They are combined by one of three methods: FPCA's merge, which is exact while nothing was truncated, or one of the two averages of
+projectors that FedPower compares with. With privacy, a site first releases its Gram matrix with noise; the rest is
+post-processing.
 """
 
 import math
@@ -22,14 +22,14 @@ __all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
 
 SpacesKind = Literal["merge", "uda", "wda"]
 
-# In data scale, relative to the largest value: what rounding leaves where a Gram matrix has no direction.
+# In data scale, relative to the largest value: below this, a direction of a Gram matrix is rounding.
 _NOTHING = 3e-7
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteSpace:
-    """What a site sends: its leading directions, in data scale, and what the average divides by (one unless `normalise`)."""
+    """What a site sends: its leading directions, in data scale, and the divisor in the average (one unless `normalise`)."""
 
     space: Subspace
     people: float = 1.0
@@ -38,17 +38,18 @@ class SiteSpace:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
-    """The `rank` leading directions from those of the sites, in one of three ways.
+    """The `rank` leading directions from those of the sites, by one of three methods.
 
-    "merge": sites send `width` >= rank directions with their values, inner nodes of a tree merge and cut to `width` again, the
-    hub takes the top of [U1 S1, U2 S2, ...] (FPCA Alg. 1 and Lemma 1). Exact where no site has more directions than that.
-    "uda": `rank` directions a site, all of the same weight: the top of sum_i V_i V_i^T (Fan et al. 2019, FedPower Alg. 4).
-    "wda": the same with the values: the top of sum_i V_i S_i V_i^T (Bhaskara and Wijewardena 2019, FedPower Alg. 5), where
-    `normalise` divides a site's Gram matrix by its number of people, as printed: the number must then be public.
+    - "merge": sites send `width` >= rank directions with their values. Inner nodes of a tree merge them and truncate to `width`
+      again. The hub takes the top of [U1 S1, U2 S2, ...] (FPCA Alg. 1 and Lemma 1). Exact if no site has more directions.
+    - "uda": sites send `rank` directions, all of the same weight. The hub takes the top of sum_i V_i V_i^T (Fan et al. 2019,
+      FedPower Alg. 4).
+    - "wda": the same with the values: the top of sum_i V_i S_i V_i^T (Bhaskara and Wijewardena 2019, FedPower Alg. 5). With
+      `normalise`, a site's Gram matrix is divided by its number of people, as printed. That number must then be public.
 
-    The averages decide on a span, at the hub and over all sites at once; within it directions and values are those of the Gram
-    matrix over all sites, as far as what was sent shows it. A site with fewer directions, or without rows, sends fewer; where
-    all sites together have fewer than `rank`, directions of no weight take the places left.
+    The averages only determine a span, at the hub and over all sites at once. Within it, directions and values are those of the
+    Gram matrix over all sites, as far as the sent directions determine it. A site with fewer directions, or without rows, sends
+    fewer. If all sites together have fewer than `rank`, directions of zero weight fill the rest.
 
     >>> from eigenveil.privacy import Exact
     >>> from eigenveil.protocols import run_pooled
@@ -73,11 +74,11 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         require(self.rank <= self.sent <= dim, f"width must lie in {self.rank}..{dim}, got {self.width}")
         require(
             self.kind == "merge" or self.sent == self.rank,
-            f"{self.kind} takes as many directions from a site as it gives, {self.rank}, got width {self.width}",
+            f"{self.kind} needs a width equal to the rank, {self.rank}, got {self.width}",
         )
         require(
             not self.normalise or self.kind == "wda",
-            f"normalise is for wda, and has no meaning for {self.kind}",
+            f"normalise is for wda only, got {self.kind}",
         )
 
     @property
@@ -90,23 +91,23 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return None
 
     def ask(self, state: Subspace | None) -> Question:
-        """For the leading directions, which needs no telling."""
+        """For the leading directions; sites need no public arrays."""
         return Question()
 
     def require_question(self, question: Question) -> None:
-        """There is one."""
+        """The only step, without arrays."""
         require_step(question, steps=1, arrays=0)
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> tuple[SiteSpace, ...]:
         """The leading directions of the released Gram matrix."""
         require(
             not self.normalise or self.neighbours.count_is_public or mechanism.scale(1.0) == 0,
-            f"wda cannot divide by the number of people, which {self.neighbours.value!r} protects; give normalise=False",
+            f"wda cannot divide by the number of people, which {self.neighbours.value!r} protects; pass normalise=False",
         )
         space = self._space(rows, mechanism)
         if not self.normalise:
             return (SiteSpace(space),)
-        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
         people = float(round(float(bounded_count(rows, neighbours=self.neighbours).value)))
         return (SiteSpace(space, max(people, 1.0)),)
 
@@ -115,15 +116,15 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return left + right
 
     def condense(self, part: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:
-        """All as one, cut to the width: FPCA's merge. The averages have no such form."""
-        require(self.kind == "merge", f"{self.kind} is an average over all sites, and has no form in a tree")
+        """All merged into one and truncated to the width: FPCA's merge. The averages have no such form."""
+        require(self.kind == "merge", f"{self.kind} is an average over all sites and cannot run in a tree; use merge")
         return (SiteSpace(_merged([sent.space for sent in part], rank=self.sent)),)
 
     def advance(
         self, state: Subspace | None, total: tuple[SiteSpace, ...], mechanism: Mechanism, *, stretch: float = 1.0
     ) -> Subspace:
-        """The top of them all. Noise at the hub is refused: one person moves directions by more than any bound we know."""
-        require(mechanism.scale(1.0) == 0, f"{self.kind} has no form with noise at the hub: each site must add its own")
+        """The leading directions of all. Noise at the hub is refused: no bound is known on how far one person moves them."""
+        require(mechanism.scale(1.0) == 0, f"{self.kind} cannot have noise at the hub: add noise at the sites instead")
         spaces = [sent.space for sent in total]
         if self.kind == "merge":
             found = _merged(spaces, rank=self.rank)
@@ -137,7 +138,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return Subspace(sent.space.basis, values)
 
     def result(self, state: Subspace | None) -> Subspace | None:
-        """There after one round."""
+        """The answer, after one round."""
         return state
 
     def estimate(self, state: Subspace | None) -> Subspace | None:
@@ -145,24 +146,27 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return state
 
     def arrays(self, part: tuple[SiteSpace, ...]) -> tuple[Array, ...]:
-        """A basis, (d, j), values, (j,), and what to divide by, (1,), for each."""
+        """A basis, (d, j), values, (j,), and the divisor, (1,), for each."""
         return tuple(a for sent in part for a in (sent.space.basis, sent.space.values, np.array([sent.people])))
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> tuple[SiteSpace, ...]:
-        """The one subspace of a site, or of a node for all below it."""
+        """The one subspace of a site, or of a node for all sites below it."""
         require(len(arrays) == 3, f"a part must be a basis, its values and a divisor, got {len(arrays)} arrays")
         count = int(np.shape(arrays[0])[1]) if np.ndim(arrays[0]) == 2 else 0
         require(count <= self.sent, f"a part must have at most {self.sent} directions, got {count}")
         basis = require_array(arrays[0], (self.domain.dim, count))
         people = float(require_array(arrays[2], (1,))[0])
-        require(people == 1.0 if not self.normalise else people >= 1.0, "a part is divided by what it may not be")
+        require(
+            people == 1.0 if not self.normalise else people >= 1.0,
+            "a part must have a divisor of 1, or a count of people",
+        )
         return (SiteSpace(Subspace(basis, require_array(arrays[1], (count,))), people),)
 
     def _space(self, rows: Rows, mechanism: Mechanism) -> Subspace:
-        """At most as many directions of these rows as are sent, those without any weight left out."""
+        """At most as many directions of these rows as are sent, without those of zero weight."""
         count, dim = rows.shape[0], self.domain.dim
         if mechanism.scale(1.0) == 0 and not rows.sparse and count < dim:
-            # Fewer numbers than the Gram matrix has. No noise could cover the rows themselves, and their bound says so.
+            # Fewer numbers than the Gram matrix has. The infinite sensitivity makes every noise mechanism refuse the rows.
             blocks = [self.domain.dense(block, squared=True) for block in rows.blocks(block_size(rows))]
             bounded = Bounded(np.concatenate([np.empty((0, dim)), *blocks]), math.inf)
             few = mechanism.release(bounded, label="site rows")
@@ -172,7 +176,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
 
 
 def _merged(spaces: Sequence[Subspace], *, rank: int) -> Subspace:
-    """`merge_all`, also where none has a direction."""
+    """`merge_all`, also where no subspace has a direction."""
     full = [space for space in spaces if space.rank > 0]
     if full:
         return _weighty(merge_all(full, rank=rank))
@@ -180,16 +184,16 @@ def _merged(spaces: Sequence[Subspace], *, rank: int) -> Subspace:
 
 
 def _as_in_sum(found: Subspace, spaces: Sequence[Subspace]) -> Subspace:
-    """The span of `found`, turned so that the sum of all sites' matrices is diagonal in it, with its values there."""
+    """The span of `found`, rotated so that the sum of all sites' matrices is diagonal in it, with its values there."""
     if found.rank == 0:
         return found
     within = [space.values[:, None] * (space.basis.T @ found.basis) for space in spaces]
-    values, round_ = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
-    return Subspace(signed(found.basis @ round_), np.sqrt(np.maximum(values, 0.0)))
+    values, rotation = top_eigen(np.sum([part.T @ part for part in within], axis=0), rank=found.rank)
+    return Subspace(signed(found.basis @ rotation), np.sqrt(np.maximum(values, 0.0)))
 
 
 def _filled_up(space: Subspace, *, rank: int) -> Subspace:
-    """`rank` directions: where fewer were found, others of no weight take the places left."""
+    """`rank` directions: where fewer were found, others of zero weight fill the rest."""
     if space.rank >= rank:
         return space
     axes = np.eye(space.dim)[:, : min(space.dim, 2 * rank)]
@@ -198,7 +202,7 @@ def _filled_up(space: Subspace, *, rank: int) -> Subspace:
 
 
 def _weighty(space: Subspace) -> Subspace:
-    """The directions that carry some weight."""
+    """The directions of nonzero weight."""
     kept = int((space.values > _NOTHING * space.values[0]).sum())
     return space if kept == space.rank else Subspace(space.basis[:, :kept], space.values[:kept])
 

@@ -1,7 +1,7 @@
 """`Totals`: the small sums, all in one release: the sum of rows, the number of people, the total sum of squares.
 
-Each entry is divided by its own sensitivity and multiplied by the root of its share, so the whole vector has
-sensitivity one and a single line on the ledger pays for it.
+Each entry is divided by its own sensitivity and multiplied by the root of its share. So the whole vector has sensitivity one, and
+one entry of the ledger pays for it.
 """
 
 import math
@@ -27,14 +27,14 @@ from eigenveil.tasks.base import Question, SumTask, require_step
 __all__ = ["Totals", "TotalsResult", "lies_far", "shrunk"]
 
 
-# As a share of the radius.
+# A mean further out than this fraction of the radius is far: see `lies_far`.
 _FAR = 0.3
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TotalsResult:
-    """The released totals; None for what was not asked for."""
+    """The released totals; None for those that were left out."""
 
     sum: Array | None
     count: float | None
@@ -46,9 +46,8 @@ class TotalsResult:
 class Totals(SumTask[TotalsResult | None, TotalsResult]):
     """The sum, (d,), the count and the trace of the rows in `domain`, each for its weight in the release.
 
-    A weight of zero leaves that total out; weights are relative. Proof of the sensitivity: with shares w_j / sum w
-    and entries v_j / s_j, where one person moves v_j by at most s_j, the vector moves by at most
-    sqrt(sum_j (w_j / sum w) 1^2) = 1.
+    A weight of zero leaves that total out; weights are relative. Proof of the sensitivity. One person moves v_j by at most s_j.
+    With shares w_j / sum w and entries v_j / s_j, the vector moves by at most sqrt(sum_j (w_j / sum w) 1^2) = 1.
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.data.rows import DenseRows
@@ -77,7 +76,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
             f"the count is public under {self.neighbours.value!r} and needs no release",
         )
         if not math.isfinite(self.domain.radius):
-            # Nothing is claimed of an unbounded domain, so entries stay as they are.
+            # No privacy is claimed for an unbounded domain, so entries are not scaled.
             factors = tuple(float(weight > 0) for weight in weights)
         else:
             bounds = (
@@ -101,7 +100,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return Question()
 
     def require_question(self, question: Question) -> None:
-        """There is one."""
+        """The only step, without arrays."""
         require_step(question, steps=1, arrays=0)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
@@ -118,7 +117,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return Bounded(np.concatenate(parts), self.sensitivity(question))
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """As many as were asked for."""
+        """As many numbers as were requested."""
         by_sum, by_count, by_trace = self._factors
         return ((self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace),)
 
@@ -127,15 +126,15 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return 1.0 if math.isfinite(self.domain.radius) else math.inf
 
     def label(self, question: Question) -> str:
-        """The name given by whoever asked."""
+        """The given name."""
         return self.name
 
     def share(self, question: Question) -> float:
-        """The only round takes it all."""
+        """The only round spends everything."""
         return 1.0
 
     def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:
-        """The totals in their own units again."""
+        """The totals, back in their own units."""
         by_sum, by_count, by_trace = self._factors
         rest = released
         total = None
@@ -146,24 +145,24 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         return TotalsResult(total, count, trace)
 
     def result(self, state: TotalsResult | None) -> TotalsResult | None:
-        """There after one round."""
+        """The totals, after one round."""
         return state
 
 
 def shrunk(vector: Array, *, noise: float) -> Array:
-    """A released vector with what noise of expected norm `noise` adds to its length taken off (James and Stein 1961).
+    """A released vector, shrunk by what noise of expected norm `noise` adds to its norm (James and Stein 1961).
 
     >>> shrunk(np.array([3.0, 4.0]), noise=3.0).tolist(), shrunk(np.ones(2), noise=5.0).tolist()
     ([1.92, 2.56], [0.0, 0.0])
     """
-    length = float(np.linalg.norm(vector))
-    return vector * (max(0.0, 1.0 - (noise / length) ** 2) if length > 0 else 0.0)
+    norm = float(np.linalg.norm(vector))
+    return vector * (max(0.0, 1.0 - (noise / norm) ** 2) if norm > 0 else 0.0)
 
 
 def lies_far(offset: Array, *, radius: float, noise: float) -> bool:
-    """Whether a released mean lies so far out in its ball that rows around it may have been cut short on the way.
+    """Whether a released mean lies so far out in its ball that rows around it may have been clipped.
 
-    Noise of an expected norm as large as that says nothing about where the mean lies.
+    If the expected norm of the noise is as large as that, the release says nothing about where the mean lies.
 
     >>> lies_far(np.array([0.5]), radius=1.0, noise=0.1), lies_far(np.array([0.5]), radius=1.0, noise=0.4)
     (True, False)

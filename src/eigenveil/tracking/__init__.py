@@ -1,4 +1,7 @@
-"""Components of streams: the `Tracker` interface and the trackers that follow it, with and without privacy."""
+"""Components of streams in one pass: the `Tracker` interface and its trackers, with and without privacy.
+
+Streaming estimators call it. It may import `tasks` and all below it.
+"""
 
 from eigenveil.tracking.base import NOTHING_ASKED, SketchTracker, Tracker, require_exact, require_rows
 from eigenveil.tracking.block import BlockState, BlockTracker

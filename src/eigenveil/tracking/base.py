@@ -1,7 +1,7 @@
 """`Tracker`: components of a stream in one pass and bounded memory. State is a value: `state = tracker.step(state, ...)`.
 
-A tracker's settings are its fields; everything it has learnt is in the state, which may be kept, copied and continued from.
-What a state holds is raw data of the people in the stream, except where a tracker says that it was released.
+A tracker's settings are its fields. Everything it has learnt is in the state, which may be stored, copied and continued from.
+A state is raw data of the people in the stream, except for the parts that a tracker says were released.
 """
 
 from abc import ABC, abstractmethod
@@ -28,45 +28,45 @@ class Tracker(ABC, Generic[State]):
 
     @abstractmethod
     def step(self, state: State, rows: Any, mechanism: Mechanism) -> State:
-        """The state after `rows`, (b, d), have been seen; `state` itself is left as it was.
+        """The state after `rows`, (b, d); `state` itself does not change.
 
-        What becomes public in this step leaves through `mechanism`. A tracker that releases nothing takes `Exact` only.
+        What becomes public in this step leaves through `mechanism`. A tracker that releases nothing accepts only `Exact`.
         """
 
     @abstractmethod
     def subspace(self, state: State) -> Subspace:
-        """The directions found so far, largest first; of rank 0 before any row. Values are zero where none are estimated."""
+        """The directions found so far, largest first; of rank 0 before any row. Values are zero if none are estimated."""
 
 
 class SketchTracker(Tracker[State]):
-    """A tracker that also knows mean, weight and energy, may hold back what it has seen, and can say how sure it is.
+    """A tracker that also knows mean, weight, energy and its noise, and may delay the release of what it has seen.
 
-    What a private one holds back is raw data; its `sketch` is made of released numbers only, and so is its rank.
+    Sums that a private tracker has not released yet are raw data. Its `sketch` and its rank use released numbers only.
     """
 
     @abstractmethod
     def sketch(self, state: State, *, most: int | None = None) -> Sketch:
-        """What is known so far, with all directions that are kept; or fewer, where nobody needs more than `most`."""
+        """What is known so far, with all directions that are kept, or with at most `most` of them."""
 
     @abstractmethod
     def sync(self, state: State, mechanism: Mechanism) -> State:
-        """The state after everything held back has been released through `mechanism`; the same where nothing is."""
+        """The state after everything pending has been released through `mechanism`; the same state if nothing is pending."""
 
     @abstractmethod
     def rank_of(self, state: State) -> int:
-        """How many directions are aimed at now."""
+        """The current target rank."""
 
     @abstractmethod
     def noise_floor(self, state: State) -> float:
-        """An eigenvalue of the scatter below this cannot be told from noise; 0 where there is none."""
+        """An eigenvalue of the scatter below this cannot be told from noise; 0 without noise."""
 
     @property
     @abstractmethod
     def cost(self) -> int:
-        """How many releases at full price one person can be in: their squared mu add up to the mechanism's times this."""
+        """How many full charges one person can be in: their squared mu add up to the mechanism's times this."""
 
     def subspace(self, state: State) -> Subspace:
-        """The directions aimed at, without those beyond."""
+        """The directions up to the target rank."""
         rank = self.rank_of(state)
         space = self.sketch(state, most=rank).subspace
         return space.truncate(rank) if space.rank > rank else space
@@ -79,7 +79,7 @@ def require_exact(mechanism: Mechanism, name: str) -> None:
     """
     require(
         isinstance(mechanism, Exact),
-        f"{name} keeps raw rows in its state and releases nothing, so it has no private form",
+        f"{name} keeps raw data in its state and releases nothing, so it cannot be private. Use a private tracker",
     )
 
 
@@ -91,5 +91,5 @@ def require_rows(rows: Any, dim: int) -> None:
     """
     require(
         getattr(rows, "ndim", 0) == 2 and rows.shape[1] == dim,
-        f"rows must have shape (b, {dim}), as those before them, got {getattr(rows, 'shape', type(rows).__name__)}",
+        f"rows must have shape (b, {dim}), like earlier rows, got {getattr(rows, 'shape', type(rows).__name__)}",
     )

@@ -1,7 +1,7 @@
-"""`BlockTracker`: FPCA-Edge without noise. One pass, a block at a time, in O(d r) numbers beside the block.
+"""`BlockTracker`: FPCA-Edge without noise. One pass, a block at a time, in O(d r) numbers besides the block.
 
-The paper takes the SVD of [old directions, block], whose cost is that of the block's own SVD. Here a basis is found that
-nearly holds the answer, from two products with the block, and only a small matrix is decomposed.
+The paper takes the SVD of [old directions, block], which costs as much as the block's own SVD. Here two products with the block
+give a basis that nearly contains the answer, and only a small matrix is decomposed.
 """
 
 import math
@@ -20,18 +20,19 @@ from eigenveil.tracking.sketch import Sketch, pull_of_means
 
 __all__ = ["OVERSAMPLE", "BlockState", "BlockTracker"]
 
-# Directions kept beyond the rank asked for: what a later block may yet bring up.
+# Directions kept beyond the requested rank: a later block may make them leading.
 OVERSAMPLE: Final = 10
-# Random combinations of the block's rows, in which directions show that the sketch does not hold yet.
+# Random combinations of the block's rows: they show directions that the sketch does not have yet.
 _FRESH: Final = 5
-# Above this ratio of the mean's weight to the scatter, rows are moved before they are multiplied: squares would round it off.
+# Above this ratio of the mean's square to the scatter, the mean is subtracted before products: squares would round the scatter
+# off.
 _MEAN_DOMINATES: Final = 1e4
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockState:
-    """A sketch, the rank now aimed at, and how many blocks it took. Raw data until somebody releases it."""
+    """A sketch, the current target rank, and the number of blocks so far. Raw data until it is released."""
 
     sketch: Sketch
     rank: int
@@ -41,15 +42,16 @@ class BlockState:
 @final
 @dataclass(frozen=True, slots=True)
 class BlockTracker(SketchTracker[BlockState]):
-    """The leading `rank` directions of a stream, `oversample` more being kept inside; FPCA Alg. 3 without its mask.
+    """The leading `rank` directions of a stream, with `oversample` more kept inside; FPCA Alg. 3 without its mask.
 
-    With old scatter U S^2 U^T, a block Y around its mean and q q^T between the two means, C = U S^2 U^T + Y^T Y + q q^T is
-    the scatter to decompose. Its leading space is sought in the span of [C U, Y^T Omega, q], Omega random, (b, 5): one step of
-    subspace iteration from the old answer, widened by what the block brings (Halko, Martinsson and Tropp 2011). Q^T C Q is small
-    and its eigenvectors round Q into the answer. The first block and blocks of no more rows than directions are decomposed whole.
+    The scatter to decompose is C = U S^2 U^T + Y^T Y + q q^T. Its terms are the old scatter, a block Y around its mean, and q
+    between the two means. Its leading space is searched for in the span Q of [C U, Y^T Omega, q], with Omega random, (b, 5).
+    This is one step of subspace iteration from the old answer, widened by the block (Halko, Martinsson and Tropp 2011). Q^T C Q
+    is small, and its eigenvectors rotate Q into the answer. The first block, and blocks with no more rows than directions, are
+    decomposed fully.
 
-    `forget` multiplies old singular values at every block, so that a row `j` blocks old counts forget^(2 j). `adapt` lets the
-    rank follow the energy bounds (FPCA (4)). `center` follows the mean, too.
+    Old singular values are multiplied by `forget` at every block, so a row that is `j` blocks old counts forget^(2 j). With
+    `adapt`, the rank follows the energy bounds (FPCA (4)). With `center`, the tracker also follows the mean.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> rows = np.random.default_rng(0).standard_normal((600, 50)) * ([9, 4] + [0.1] * 48)
@@ -84,12 +86,12 @@ class BlockTracker(SketchTracker[BlockState]):
         return state.sketch
 
     def sync(self, state: BlockState, mechanism: Mechanism) -> BlockState:
-        """Nothing is held back."""
+        """Nothing is pending."""
         require_exact(mechanism, "BlockTracker")
         return state
 
     def rank_of(self, state: BlockState) -> int:
-        """As it was adapted."""
+        """The adapted rank."""
         return state.rank
 
     def noise_floor(self, state: BlockState) -> float:
@@ -133,7 +135,7 @@ class BlockTracker(SketchTracker[BlockState]):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Block:
-    """Rows as they came, (b, d), and the offset, (d,), that is taken off in every product: Y = values - 1 offset^T."""
+    """Raw rows, (b, d), and the offset, (d,), that every product subtracts: Y = values - 1 offset^T."""
 
     values: Any
     offset: Array
@@ -150,7 +152,7 @@ class _Block:
             else:
                 values = np.ascontiguousarray(rows, dtype=np.float64)
                 squares = float(np.vdot(values, values))
-        # Squares add up to a finite number only where every entry is one.
+        # The squares add up to a finite number only if every entry is finite.
         require(math.isfinite(squares), "rows must be finite, and not too large to square")
         if not center:
             return cls(values, np.zeros(dim), np.zeros(dim), squares)
@@ -177,12 +179,12 @@ class _Block:
         return product
 
     def leading(self, width: int) -> Subspace:
-        """The leading directions of these rows alone: through the smaller of the two Gram matrices, then turned once more."""
+        """The leading directions of these rows only: through the smaller of the two Gram matrices, then rotated once more."""
         count, dim = self.values.shape
         rank = min(width, count, dim)
         if count < dim:
             gram, reach = _dense(self.values @ self.values.T), self.values @ self.offset
-            # A row at a time, so that one matrix is all this takes: (Y Y^T)_ij = y_i y_j - y_i c - c y_j + c c.
+            # In place, so that this needs only one matrix: (Y Y^T)_ij = y_i y_j - y_i c - c y_j + c c.
             gram -= reach[:, None]
             gram -= reach - float(self.offset @ self.offset)
             start = self.back(top_eigen(gram, rank=rank, overwrite=True)[1])
@@ -193,7 +195,7 @@ class _Block:
             start = top_eigen(gram, rank=rank, overwrite=True)[1]
         del gram
         basis = orthonormal(_unit(start))
-        return _turned(basis, _svd_values(self.times(basis)))
+        return _rotated(basis, _svd_values(self.times(basis)))
 
 
 def _dense(product: Any) -> Array:
@@ -203,13 +205,13 @@ def _dense(product: Any) -> Array:
 
 def _svd_values(scores: Array) -> tuple[Array, Array]:
     """Singular values, (p,), and right singular vectors, (p, p), of tall scores, (b, p)."""
-    _, values, round_ = np.linalg.svd(scores, full_matrices=False)
-    return values, round_.T
+    _, values, rotation = np.linalg.svd(scores, full_matrices=False)
+    return values, rotation.T
 
 
-def _turned(basis: Array, found: tuple[Array, Array]) -> Subspace:
-    values, round_ = found
-    return Subspace(basis @ round_, values)
+def _rotated(basis: Array, found: tuple[Array, Array]) -> Subspace:
+    values, rotation = found
+    return Subspace(basis @ rotation, values)
 
 
 def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int) -> Subspace:
@@ -220,9 +222,9 @@ def _whole(basis: Array, squares: Array, block: _Block, pull: Array, width: int)
         vectors, values = thin_svd(whole, rank=min(width, len(basis)))
         return Subspace(vectors, values)
     frame = np.hstack([basis, complement(more, basis)])
-    round_, values, _ = np.linalg.svd(frame.T @ whole, full_matrices=False)
+    rotation, values, _ = np.linalg.svd(frame.T @ whole, full_matrices=False)
     rank = min(width, len(values))
-    return Subspace(frame @ round_[:, :rank], values[:rank])
+    return Subspace(frame @ rotation[:, :rank], values[:rank])
 
 
 def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: Array, width: int) -> Subspace:
@@ -234,24 +236,24 @@ def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: 
     span[:, :held] += basis * squares
     span[:, :held] += np.outer(pull, pull @ basis)
     span[:, -1] = pull
-    # As many columns as there are dimensions span them all.
+    # With as many columns as dimensions, the span is everything.
     frame = orthonormal(_unit(span)) if span.shape[1] < len(span) else np.eye(len(span))
     scores, across, along = block.times(frame), basis.T @ frame, pull @ frame
     small = (across.T * squares) @ across
     small += scores.T @ scores
     small += np.outer(along, along)
-    values, round_ = np.linalg.eigh(small)
+    values, rotation = np.linalg.eigh(small)
     rank = min(width, len(values))
-    return Subspace(frame @ round_[:, : -rank - 1 : -1], np.sqrt(np.maximum(values[: -rank - 1 : -1], 0.0)))
+    return Subspace(frame @ rotation[:, : -rank - 1 : -1], np.sqrt(np.maximum(values[: -rank - 1 : -1], 0.0)))
 
 
 def _unit(columns: Array) -> Array:
-    """Columns of length one, so that sizes do not enter the conditioning; empty ones stay empty."""
-    lengths = np.sqrt(np.einsum("ij,ij->j", columns, columns))
-    odd = np.flatnonzero(~((lengths > 1e-140) & (lengths < 1e140)))
+    """Columns of norm one, so that their sizes do not affect the conditioning; zero columns stay zero."""
+    norms = np.sqrt(np.einsum("ij,ij->j", columns, columns))
+    odd = np.flatnonzero(~((norms > 1e-140) & (norms < 1e140)))
     if len(odd):
-        # Squares of these overflow or vanish, which does not make them infinite or empty.
+        # Squares of these overflow or underflow, although the columns are neither infinite nor zero.
         sizes = np.abs(columns[:, odd]).max(axis=0)
         sizes[sizes == 0] = 1.0
-        lengths[odd] = sizes * np.linalg.norm(columns[:, odd] / sizes, axis=0)
-    return columns / np.where(lengths > 0, lengths, 1.0)
+        norms[odd] = sizes * np.linalg.norm(columns[:, odd] / sizes, axis=0)
+    return columns / np.where(norms > 0, norms, 1.0)

@@ -1,7 +1,7 @@
-"""`GramTracker`: the d x d sum of products, held back and released once per synchronisation. Best where d x d fits.
+"""`GramTracker`: adds up the d x d sum of products and releases it once per synchronisation. Best where d x d fits in memory.
 
-One release of a long stretch has the noise of one release; a block at a time, K blocks would pay for K. Without privacy it is
-the exact answer in one pass, and for few columns also the fastest.
+One release of many blocks has the noise of a single release; releasing K blocks one by one would add noise K times. Without
+privacy it gives the exact answer in one pass, and for few columns it is also the fastest.
 """
 
 from dataclasses import dataclass, replace
@@ -25,7 +25,7 @@ __all__ = ["GramState", "GramTracker"]
 class GramState:
     """`held` is raw data: sums of `blocks` blocks since the last release. `public` was released, `syncs` times so far.
 
-    Both are around `center`, (d,), which is public; `fade` is what has been forgotten of `public` since.
+    Both are around `center`, (d,), which is public. Since the last release, `public` has faded by the factor `fade`.
     """
 
     center: Array | None
@@ -40,11 +40,11 @@ class GramState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GramTracker(SketchTracker[GramState]):
-    """Releases the sums since the last synchronisation, with noise for the person who has most rows in them.
+    """Releases the sums since the last synchronisation, with noise for a person with the largest number of rows in them.
 
-    Increments are disjoint stretches with public ends, so together they cost as much as one (`privacy.ledger`). A person with
-    rows in m blocks may have all of them in one increment, whose sensitivity is m times that of one row; with
-    m_1 + m_2 + ... = m rows over several, the squares m_i^2 add up to m^2 at most. So one charge at m rows covers all.
+    Increments are disjoint parts of the stream with public ends, so together they cost as much as one (`privacy.ledger`). A
+    person with rows in m blocks may have all of them in one increment, whose sensitivity is m times that of one row. With
+    m_1 + m_2 + ... = m rows over several increments, the squares m_i^2 add up to at most m^2. So one charge at m rows covers all.
 
     >>> from eigenveil.privacy import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
@@ -67,18 +67,18 @@ class GramTracker(SketchTracker[GramState]):
         return GramState(self.terms.domain.center, none, none, 1.0, 0, 0, self.rank)
 
     def step(self, state: GramState, rows: Any, mechanism: Mechanism) -> GramState:
-        """Add a block to what is held back. Nothing is released."""
+        """Add a block to the pending sums. Nothing is released."""
         terms = self._terms(state.center)
         require_rows(rows, terms.domain.dim)
         if rows.shape[0] == 0:
             return state
         held = state.held.and_rows(rows, terms)
-        # An entry that is not finite, or too large to square, leaves its mark on the diagonal.
+        # An entry that is not finite, or too large to square, makes the diagonal not finite.
         require(bool(np.isfinite(held.gram.diagonal()).all()), "rows must be finite, and not too large to square")
         return replace(state, held=held, fade=state.fade * terms.fade(), blocks=state.blocks + 1)
 
     def sync(self, state: GramState, mechanism: Mechanism) -> GramState:
-        """Release what is held back, in one go; the same state where nothing is."""
+        """Release the pending sums at once; the same state if nothing is pending."""
         if state.blocks == 0:
             return state
         slot = Slot(f"{self.terms.series}: increments", state.syncs, 1)
@@ -100,7 +100,7 @@ class GramTracker(SketchTracker[GramState]):
         return sketch_of(state.public, state.center, rank=most)
 
     def rank_of(self, state: GramState) -> int:
-        """As adapted at the last release."""
+        """The rank adapted at the last release."""
         return state.rank
 
     def noise_floor(self, state: GramState) -> float:
@@ -109,14 +109,14 @@ class GramTracker(SketchTracker[GramState]):
 
     @property
     def cost(self) -> int:
-        """One increment's worth."""
+        """One increment."""
         return 1
 
     def _terms(self, center: Array | None) -> SumTerms:
         return replace(self.terms, domain=replace(self.terms.domain, center=center))
 
     def _recentered(self, center: Array | None, sums: Sums, mechanism: Mechanism) -> tuple[Array | None, Sums]:
-        """Public sums around a new center, where the mean has left the middle of the ball: post-processing.
+        """Public sums around a new center, if the mean has moved far from the middle of the ball: post-processing.
 
         Around c + s the products are G - s t^T - t s^T + w s s^T and the sum t - w s, with G and t those around c.
         """

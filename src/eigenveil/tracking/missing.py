@@ -1,4 +1,4 @@
-"""Rows with gaps: what is observed is projected on the directions known so far, which then say what the gaps may hold."""
+"""Rows with missing values: observed entries are projected on the directions known so far, which predict the missing ones."""
 
 import math
 
@@ -9,12 +9,12 @@ from eigenveil.tracking.sketch import Sketch
 
 __all__ = ["filled", "has_gaps", "sum_of_squares"]
 
-# Rows are solved for a few at a time, so that their small matrices stay few.
+# Rows are solved a few at a time, because each needs a small matrix.
 _AT_ONCE = 256
 
 
 def has_gaps(rows: Array) -> bool:
-    """Whether a dense block holds NaN: one sum tells in the usual case that it does not.
+    """Whether a dense block contains NaN. In the usual case one sum shows that it does not.
 
     >>> has_gaps(np.array([[1.0, np.nan]])), has_gaps(np.ones((2, 2)))
     (True, False)
@@ -23,23 +23,23 @@ def has_gaps(rows: Array) -> bool:
 
 
 def sum_of_squares(rows: Array) -> float:
-    """Of all entries, (n, d); not finite where one of them is not, or is too large.
+    """Sum of squares of all entries, (n, d); not finite if an entry is not, or is too large.
 
     >>> sum_of_squares(np.array([[3.0, 4.0]]))
     25.0
     """
     with np.errstate(over="ignore", invalid="ignore"):
-        # The BLAS is twice as fast, and would copy what does not lie in one piece.
+        # BLAS is twice as fast, but it would copy an array that is not contiguous.
         return float(np.vdot(rows, rows) if rows.flags.c_contiguous else np.einsum("ij,ij->", rows, rows))
 
 
 def filled(rows: Array, sketch: Sketch) -> Array:
-    """`rows`, (n, d), with every NaN replaced by its expectation given the rest of its row; a row of gaps becomes the mean.
+    """`rows`, (n, d), with every NaN replaced by its expectation given the rest of its row; an empty row becomes the mean.
 
-    Rows are taken as mean + U z + e, with z of variances values^2 / weight and e of one variance s in every column, what the
-    sketch's energy leaves over. With U_o the observed lines of U and D = diag(values^2) / weight,
-    z = (U_o^T U_o + s D^-1)^-1 U_o^T (y - mean)_o: least squares on the observed coordinates, held back where they say
-    little. Before any row was seen, the column means of these serve.
+    Rows are modelled as mean + U z + e. Here z has variances values^2 / weight, and e has one variance s in every column, from
+    the rest of the sketch's energy. Let U_o be the observed rows of U and D = diag(values^2) / weight. Then
+    z = (U_o^T U_o + s D^-1)^-1 U_o^T (y - mean)_o: regularised least squares on the observed coordinates. Before any row was
+    seen, the column means of these rows are used.
 
     >>> from eigenveil.linalg import Subspace
     >>> sketch = Sketch(Subspace(np.array([[0.6], [0.8]]), np.array([10.0])), np.zeros(2), 4.0, 100.0)
@@ -56,7 +56,7 @@ def filled(rows: Array, sketch: Sketch) -> Array:
         means = np.where(gaps, 0.0, whole).sum(axis=0) / np.maximum(known, 1)
         return np.where(gaps, means, whole)
     variances = np.square(space.values) / weight
-    # A floor far below the data keeps the small systems solvable where nothing is left over.
+    # A floor far below the data keeps the small systems solvable where the rest of the energy is zero.
     rest = max(sketch.energy / weight - float(variances.sum()), 0.0) / max(space.dim - space.rank, 1)
     rest = max(rest, 1e-12 * float(variances[0]), math.ulp(0.0))
     hold = rest / np.maximum(variances, 1e-12 * float(variances[0]) + math.ulp(0.0))

@@ -1,4 +1,4 @@
-"""How many directions to keep: FPCA (4), once per block, from singular values that may be seen."""
+"""How many directions to keep: FPCA (4), once per block. Private trackers pass released singular values."""
 
 from dataclasses import dataclass
 from typing import final
@@ -14,7 +14,8 @@ __all__ = ["EnergyBounds"]
 class EnergyBounds:
     """Keep sigma_r / (sigma_1 + ... + sigma_r) within [low, high], both fractions in (0, 1).
 
-    The paper's "1 and 10" are percentages: EnergyBounds(0.01, 0.1). A low at most 0.3 of the high keeps the rank from swinging.
+    The paper's "1 and 10" are percentages: EnergyBounds(0.01, 0.1). With a low of at most 0.3 times the high, the rank does not
+    oscillate.
 
     >>> import numpy as np
     >>> bounds = EnergyBounds(0.01, 0.2)
@@ -33,12 +34,12 @@ class EnergyBounds:
         )
 
     def adjusted(self, rank: int, values: Array) -> int:
-        """The rank after one block: one more, one less or the same, never below 1 nor above what `values` can show.
+        """The rank after one block: one more, one less or the same, never below 1 or above the number of `values`.
 
-        `values`, (p,), are singular values in data scale, largest first; those beyond `rank` are not looked at.
+        `values`, (p,), are singular values in data scale, largest first. Those beyond `rank` are not used.
         """
         if len(values) < rank:
-            # Too few rows yet to tell.
+            # Too few rows to decide.
             return rank
         total = float(values[:rank].sum())
         if total <= 0:

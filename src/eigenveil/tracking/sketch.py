@@ -1,6 +1,6 @@
-"""`Sketch`: mean, weight, energy and leading directions of some rows, and how two of them become one.
+"""`Sketch`: mean, weight, energy and leading directions of some rows, and how to merge two sketches.
 
-It is what a tracker has learnt in O(d r) numbers. A sketch of rows that were not released is raw data of those people.
+It is what a tracker has learnt, in O(d r) numbers. A sketch of rows that were not released is raw data of those people.
 """
 
 import math
@@ -20,8 +20,8 @@ __all__ = ["Sketch", "merge_sketches", "pull_of_means", "without_shift"]
 class Sketch:
     """Rows of total `weight` around their `mean`, (d,): scatter ~ basis diag(values**2) basis^T, of trace `energy`.
 
-    The weight is the number of rows, less what was forgotten. Where nobody asked for centring the mean is zero. Printing one
-    shows no number of the data.
+    The weight is the number of rows, less what was forgotten. Without centering, the mean is zero. Printing a sketch shows no
+    number from the data.
     """
 
     subspace: Subspace
@@ -40,7 +40,7 @@ class Sketch:
 
     @classmethod
     def empty(cls, dim: int) -> "Sketch":
-        """Of no rows.
+        """The sketch of no rows.
 
         >>> Sketch.empty(3).subspace.rank
         0
@@ -54,7 +54,7 @@ class Sketch:
 
 
 def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: float) -> tuple[Array, float, Array]:
-    """What two groups add to each other's scatter: ||q||^2 = w1 w2 / (w1 + w2) ||m1 - m2||^2 along q, (d,); and their mean.
+    """The scatter between two groups, ||q||^2 = w1 w2 / (w1 + w2) ||m1 - m2||^2 along q, (d,); and their joint mean.
 
     Chan, Golub and LeVeque (1983): S = S1 + S2 + q q^T. Returns q, ||q||^2 and the joint mean.
 
@@ -69,7 +69,7 @@ def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: f
 
 
 def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> Sketch:
-    """The sketch of the rows behind both, cut to `rank` directions; order has no effect beyond that cut.
+    """The sketch of all rows of both, truncated to `rank` directions. Apart from truncation, the order has no effect.
 
     >>> one = Sketch(Subspace.of(np.eye(2)[:1], rank=1), np.zeros(2), 1.0, 1.0)
     >>> merge_sketches(one, one, rank=2, center=False).energy
@@ -90,14 +90,14 @@ def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> S
 
 
 def without_shift(space: Subspace, shift: Array) -> Subspace:
-    """`space` with shift shift^T taken off its scatter, (d,): what is left, cut at zero, in the same number of directions.
+    """`space` with shift shift^T, (d,), subtracted from its scatter; negative values become zero, and the rank stays.
 
     >>> without_shift(Subspace.of(np.eye(2) * 2, rank=2), np.array([2.0, 0.0])).values.round(9).tolist()
     [2.0, 0.0]
     """
     inside = space.basis.T @ shift
-    # What points out of the span would only make a negative direction, which is cut at zero anyway.
+    # The part outside the span would only give a negative value, which becomes zero anyway.
     small = np.diag(np.square(space.values)) - np.outer(inside, inside)
-    values, round_ = np.linalg.eigh(small)
-    basis: Array = space.basis @ round_[:, ::-1]
+    values, rotation = np.linalg.eigh(small)
+    basis: Array = space.basis @ rotation[:, ::-1]
     return Subspace(basis, np.sqrt(np.maximum(values[::-1], 0.0)))

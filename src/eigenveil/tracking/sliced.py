@@ -1,8 +1,8 @@
-"""`SlicedTracker`: every block released on its own, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
+"""`SlicedTracker`: releases every block by itself, a few columns of its products at a time: FPCA Alg. 3 in O(d b) memory.
 
-Within a block, slices of the noisy products merge in covariance scale, and the block is charged once. Their noise is symmetric,
-as that of a whole matrix would be (`eigenveil.privacy.noise.columns`). Between blocks directions merge in data scale, after one
-square root. K blocks carry about sqrt(K) times the noise of a single release.
+Within a block, slices of the noisy products are merged in covariance scale, and the block is charged once. Their noise is
+symmetric, as for a whole matrix (`eigenveil.privacy.noise.columns`). Between blocks, directions are merged in data scale, after
+one square root. K blocks have about sqrt(K) times the noise of a single release.
 """
 
 import math
@@ -32,7 +32,7 @@ _COLUMNS: Final = 64
 class SlicedState:
     """Released numbers only: directions of the products around the center, their trace, and the sum of rows, (d,).
 
-    `gram_noise` and `total_noise` are the variances of the entries of the noise in them.
+    `gram_noise` and `total_noise` are the variances of their noise, per entry.
     """
 
     space: Subspace
@@ -48,10 +48,10 @@ class SlicedState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SlicedTracker(SketchTracker[SlicedState]):
-    """Directions of each block from its noisy products, `columns` of them at a time, merged with those before.
+    """Directions of each block from its noisy products, `columns` of them at a time, merged with the earlier ones.
 
-    One charge per block pays for all its slices: the noise is scaled to the sensitivity of all of them together. Blocks are
-    slots with public ends, and a person in m of them pays for m.
+    One charge per block covers all its slices: the noise is scaled to the sensitivity of all of them together. Blocks are slots
+    with public ends, and a person in m blocks is charged m times.
 
     >>> from eigenveil.privacy import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
@@ -83,7 +83,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         require_rows(rows, terms.domain.dim)
         if rows.shape[0] == 0:
             return state
-        # Before anything is charged: what is not a number would be noticed only when it had been paid for.
+        # Checked before anything is charged: otherwise NaN would be noticed only after the charge.
         stored = rows.data if sp.issparse(rows) else rows
         require(bool(np.isfinite(stored).all()), "rows must be finite, and not too large to square")
         slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
@@ -99,7 +99,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         parts = mechanism.release_columns(
             slices, dim=terms.domain.dim, sensitivity=by_gram, label="block: products", share=share, slot=slot
         )
-        # Twice as many directions as are kept in the end, where a slice is that wide: what a later slice may yet bring up.
+        # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
         most = max(width, min(2 * width, columns))
         space, energy = _leading(parts, terms.domain.dim, width, most=most)
         fade = terms.forget**2
@@ -118,7 +118,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         )
 
     def sketch(self, state: SlicedState, *, most: int | None = None) -> Sketch:
-        """Of released numbers only: the mean taken off."""
+        """From released numbers only, around the mean."""
         if state.blocks == 0:
             return Sketch.empty(self.terms.domain.dim)
         offset = offset_of(state.total, state.weight, noise=state.total_noise)
@@ -128,15 +128,15 @@ class SlicedTracker(SketchTracker[SlicedState]):
         return Sketch(space, offset if center is None else center + offset, state.weight, max(energy, 0.0))
 
     def sync(self, state: SlicedState, mechanism: Mechanism) -> SlicedState:
-        """Nothing is held back."""
+        """Nothing is pending."""
         return state
 
     def rank_of(self, state: SlicedState) -> int:
-        """As adapted from released values."""
+        """The rank adapted from released values."""
         return state.rank
 
     def noise_floor(self, state: SlicedState) -> float:
-        """The spectral norm of the noise of all blocks together, as if their products had been added up."""
+        """The spectral norm of the noise of all blocks together, as if their products were added up."""
         return 2.0 * math.sqrt(state.gram_noise * self.terms.domain.dim)
 
     @property
@@ -148,9 +148,9 @@ class SlicedTracker(SketchTracker[SlicedState]):
 def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tuple[Subspace, float]:
     """Directions, (dim, width), and trace of a released symmetric matrix A, (dim, dim), from slices of its columns.
 
-    The slices merge as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, cut to `most` directions until the last has come.
-    A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs; negative ones are noise and dropped. A
-    positive semi-definite A of rank `width` or less is found as it is. Data scale comes last, by one square root.
+    The slices are merged as in FPCA's SSVD: A ~ U diag(s) V^T, in covariance scale, truncated to `most` directions until the last
+    slice. A is symmetric, so U^T A U = diag(s) V^T U has its eigenvalues with their signs. Negative ones are noise and dropped.
+    A positive semi-definite A of rank at most `width` is recovered exactly. One square root gives data scale at the end.
     """
     left, values, right = np.empty((dim, 0)), np.empty(0), np.empty((0, 0))
     trace, start = 0.0, 0
@@ -159,17 +159,17 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
         trace += float(np.trace(part[start:stop]))
         held = left.shape[1]
         frame = np.hstack([left, complement(part, left)]) if held < dim else left
-        # As soon as it is not needed any more, and before the next slice is made: this runs where memory is short.
+        # Freed before the next slice is made, because this runs where memory is short.
         del left
         small = np.hstack([np.eye(frame.shape[1], held) * values, frame.T @ part])
         del part
-        round_, sizes, back = np.linalg.svd(small, full_matrices=False)
+        rotation, sizes, back = np.linalg.svd(small, full_matrices=False)
         keep = min(most, len(sizes))
-        left, values = frame @ round_[:, :keep], sizes[:keep]
+        left, values = frame @ rotation[:, :keep], sizes[:keep]
         del frame
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
         start = stop
     inner = values[:, None] * (right.T @ left)
-    eigenvalues, round_ = np.linalg.eigh((inner + inner.T) / 2)
-    space = Subspace(left @ round_[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
+    eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
+    space = Subspace(left @ rotation[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
     return space, trace

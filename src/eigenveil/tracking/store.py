@@ -1,6 +1,7 @@
-"""A tracker's state as arrays and plain values, and back: what a state file is made of. Nothing else can be restored.
+"""A tracker's state as arrays and plain values, and back: the content of a state file. Nothing else can be restored.
 
-States are raw data unless their tracker says otherwise, and so is everything made of them here.
+States are raw data unless their tracker says otherwise, and so is everything made from them here. Names of these classes and
+of their fields are part of the file format.
 """
 
 from collections.abc import Mapping
@@ -26,7 +27,7 @@ _KNOWN: Final = {
 
 
 def taken_apart(value: Any) -> tuple[Any, dict[str, Array]]:
-    """A tree of plain values that names arrays, and those arrays.
+    """A tree of plain values that refers to arrays by name, and those arrays.
 
     >>> tree, arrays = taken_apart(Sketch.empty(2))
     >>> restored(tree, arrays).dim
@@ -47,7 +48,7 @@ def taken_apart(value: Any) -> tuple[Any, dict[str, Array]]:
 
 
 def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
-    """The value that was taken apart; a `ValueError` for a tree that `taken_apart` cannot have made."""
+    """The original value; a `ValueError` for a tree that `taken_apart` cannot have made."""
     match tree:
         case None | bool() | int() | float():
             return tree
@@ -62,4 +63,4 @@ def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
             expected = {f.name for f in fields(kind)}
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")
             return kind(**{key: restored(part, arrays) for key, part in parts.items()})
-    raise ValueError("the state is not one that was saved by this program")
+    raise ValueError("the state was not saved by this program")

@@ -1,12 +1,11 @@
 """`Sums`: products and sum of some rows around a fixed center, private until released; and the terms of a private stream.
 
-Adding up is all that a private tracker does with rows before a release. The mean is taken off afterwards, from released
-numbers: one center for the whole stream, and one offset from it that gets the more accurate the longer the stream is.
+A private tracker only adds up rows before a release. The mean is subtracted afterwards, from released numbers. There is one
+center for the whole stream, and one offset from it that becomes more accurate the longer the stream is.
 
-Private sums are whole numbers of public units (`eigenveil.privacy.sums.whole`), also while they wait, fade and are joined: what
-is
-released does not depend on the order of rows or on rounding that nobody accounts for. Where they have to be rounded, by how much
-neighbours may come apart is counted (`Sums.apart`) and is part of the sensitivity.
+Private sums are whole numbers of public units (`eigenveil.privacy.sums.whole`), also while they wait, fade and are merged. So a
+release does not depend on the order of rows or on unaccounted rounding. Where sums must be rounded, `Sums.apart` counts how far
+that may move neighbours apart, and it is part of the sensitivity.
 """
 
 import math
@@ -39,12 +38,12 @@ from eigenveil.tracking.sketch import Sketch
 
 __all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "sketch_of"]
 
-# Of a release's mu^2, what goes to the sum of rows: the mean needs little.
+# The share of a release's mu^2 for the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
 _CACHED_ROWS = 128
-# Whole sums fade by multiples of 2^-20. They are cut in two below, so that no product has more than 63 bits.
+# Whole sums fade by multiples of 2^-20. `_times` splits them in two, so that no product has more than 63 bits.
 _FADE_BITS, _LOW_BITS = 20, 26
-# Rows, 34 bits each, that leave a sum below 2^62.
+# This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS = 1 << 28
 
 Integers = NDArray[np.int64]
@@ -55,8 +54,9 @@ Integers = NDArray[np.int64]
 class SumTerms:
     """The public terms of a private stream.
 
-    Rows are brought into `domain`. A person has at most one row in a block and rows in at most `person_blocks` blocks;
-    `neighbours` have the same number of rows. `center` asks for the mean, `forget` and `adapt` are as in `BlockTracker`.
+    Rows are clipped by `domain`. A person has at most one row in a block, and rows in at most `person_blocks` blocks. Streams
+    that are `neighbours` have the same number of rows. With `center`, the mean is released too. For `forget` and `adapt` see
+    `BlockTracker`.
     """
 
     domain: Domain
@@ -70,22 +70,22 @@ class SumTerms:
     def __post_init__(self) -> None:
         require(
             self.neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
-            "neighbours of a stream must be zero-out or replace-one: if a row could be missing, every later block boundary would "
-            f"move, got {self.neighbours.value!r}",
+            f"neighbours of a stream must be zero-out or replace-one, got {self.neighbours.value!r}: with a row missing, every "
+            "later block boundary would move",
         )
         require(self.person_blocks >= 1, f"person_blocks must be at least 1, got {self.person_blocks}")
         require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
 
     @property
     def share(self) -> float:
-        """Of each release, what goes to the sum of rows."""
+        """The share of each release for the sum of rows."""
         return MEAN_SHARE if self.center else 0.0
 
     def gram_sensitivity(self, rows: int = 1) -> float:
-        """How far a person with `rows` rows can move a sum of products: so many times as far as with one.
+        """Sensitivity of a sum of products to a person with `rows` rows: `rows` times that of one row.
 
-        Proof. Their contribution is a sum of `rows` semi-definite matrices, each of Frobenius norm at most B^2 (weights at most
-        one), so semi-definite of norm at most rows B^2; the proof of `gram_sensitivity` uses no more than that.
+        Proof. Their contribution is a sum of `rows` semi-definite matrices, each of Frobenius norm at most B^2, since weights are
+        at most one. So it is semi-definite of norm at most rows B^2. The proof of `gram_sensitivity` uses nothing else.
         """
         return rows * gram_sensitivity(self.domain.radius, self.neighbours)
 
@@ -95,11 +95,11 @@ class SumTerms:
 
     @property
     def whole(self) -> bool:
-        """Whether sums are whole numbers, as they are where anything is claimed."""
+        """Whether sums are whole numbers, as they are where privacy is claimed."""
         return self.domain.unit is not None
 
     def fade(self, blocks: int = 1) -> float:
-        """What is left of sums after so many blocks: forget^(2 blocks), of whole sums to the nearest multiple of 2^-20.
+        """The factor of sums after this many blocks: forget^(2 blocks), for whole sums to the nearest multiple of 2^-20.
 
         >>> SumTerms(Domain(dim=1, radius=1.0), forget=0.9).fade() * 2**20
         849347.0
@@ -111,11 +111,11 @@ class SumTerms:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Sums:
-    """Products, (d, d), and sum, (d,), of rows of total `weight`, and the variances that noise gave their entries.
+    """Products, (d, d), and sum, (d,), of rows of total `weight`, and the variances of the noise in their entries.
 
-    Sums that are claimed anything of are whole numbers until they are released: int64, the products in units of 2^bits
-    `domain.unit`^2, the sum in units of 2^bits `sum_unit(domain)`. `apart` is by how many of these units rounding may have moved
-    neighbours apart in an entry, on top of what their rows do. Like `bits` it comes from the numbers of rows and blocks alone.
+    Where privacy is claimed, sums are whole numbers until they are released: int64. The unit of the products is 2^bits
+    `domain.unit`^2, and that of the sum 2^bits `sum_unit(domain)`. Rounding may have moved neighbours apart by `apart` of these
+    units in an entry, on top of what their rows do. Like `bits`, this follows from the numbers of rows and blocks only.
     """
 
     gram: NDArray[Any]
@@ -132,23 +132,23 @@ class Sums:
         require(self.gram.dtype == self.total.dtype, "products and sum must be of the same kind of numbers")
 
     def __repr__(self) -> str:
-        # These are raw data, and logs print what they are given.
+        # No numbers: these are raw data, and a log may print this.
         return f"Sums(dim={len(self.total)})"
 
     @classmethod
     def none(cls, terms: SumTerms) -> "Sums":
-        """Of no rows."""
+        """The sums of no rows."""
         dim, kind = terms.domain.dim, np.int64 if terms.whole else np.float64
-        # Zeros that take no room.
+        # A broadcast zero takes no memory.
         return cls(np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), np.zeros(dim, dtype=kind), 0.0)
 
     @classmethod
     def of(cls, rows: Any, terms: SumTerms) -> "Sums":
-        """Of a block of rows, dense or CSR, in the domain: private."""
+        """The sums of a block of rows, dense or CSR, in the domain: private."""
         return cls.none(terms).and_rows(rows, terms)
 
     def and_rows(self, rows: Any, terms: SumTerms) -> "Sums":
-        """These, faded by a block, and a block of rows in the domain: private."""
+        """These sums, faded by one block, plus a block of rows in the domain: private."""
         if terms.whole:
             return self._and_whole_rows(rows, terms)
         fade, weight = terms.fade(), float(rows.shape[0])
@@ -171,7 +171,7 @@ class Sums:
         return Sums(gram, total, fade * self.weight + weight, fade**2 * self.gram_noise, fade**2 * self.total_noise)
 
     def _and_whole_rows(self, rows: Any, terms: SumTerms) -> "Sums":
-        # Only finite numbers have a nearest whole one.
+        # Only finite numbers can be rounded to whole ones.
         _require_finite(rows)
         count = rows.shape[0]
         require(count <= _MOST_ROWS, f"a block of a private stream must have at most {_MOST_ROWS} rows, got {count}")
@@ -180,14 +180,14 @@ class Sums:
         gram, total = faded.gram, faded.total
         if faded.bits > 0:
             gram, total = np.zeros_like(gram), np.zeros_like(total)
-        # In place: fading has made arrays of its own.
+        # In place: fading has made new arrays.
         add_block(as_block(rows), terms.domain, gram=gram, total=total if terms.center else None)
         if faded.bits > 0:
             gram, total = faded.gram + (gram >> faded.bits), faded.total + (total >> faded.bits)
         return replace(faded, gram=gram, total=total, weight=faded.weight + count)
 
     def and_then(self, later: "Sums", fade: float) -> "Sums":
-        """These, faded, and later ones."""
+        """These sums, faded, plus later ones."""
         if later.gram.dtype == np.int64:
             first = self._faded(fade)
             bits = _bits_for(first.weight + later.weight, max(first.bits, later.bits))
@@ -205,16 +205,16 @@ class Sums:
         )
 
     def _faded(self, fade: float) -> "Sums":
-        """Whole sums times `fade`, a multiple of 2^-20, rounded down: arrays of their own, exactly symmetric as before.
+        """Whole sums times `fade`, a multiple of 2^-20, rounded down: new arrays, exactly symmetric as before.
 
-        That moves neighbours apart by less than a unit in an entry: floor(a) - floor(b) differs from a - b by less than one.
-        So they are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
+        That moves neighbours apart by less than a unit in an entry, because floor(a) - floor(b) differs from a - b by less than
+        one. So they are at most fade * apart + 1 units apart afterwards, and never more than 1 / (1 - fade) if every block fades.
         """
         apart = self.apart if fade == 1 or self.weight == 0 else fade * self.apart + 1
         return Sums(_times(self.gram, fade), _times(self.total, fade), fade * self.weight, apart=apart, bits=self.bits)
 
     def _coarser(self, bits: int) -> "Sums":
-        """The same in units of 2^bits, no shorter than before, rounded down: again by less than a unit."""
+        """The same in units of 2^bits, no finer than before, rounded down: again by less than a unit."""
         more = bits - self.bits
         if more == 0:
             return self
@@ -223,13 +223,13 @@ class Sums:
         )
 
     def released(self, terms: SumTerms, mechanism: Mechanism, *, rows: int, label: str, slot: Slot) -> "Sums":
-        """The same after they left through `mechanism`, from `slot`; a person has at most `rows` rows in them.
+        """The sums released through `mechanism`, from `slot`; a person has at most `rows` rows in them.
 
-        Sensitivity: that of the rows, and what rounding adds. Blocks without a row of the person are the same for neighbours, to
-        the last bit. One with such a row may come out up to two units further apart in an entry than it is: sparse rows around a
-        center are rounded (`add_block`), and so is a block in longer units than its own. With what fading adds, an entry is
-        2 rows + apart units off at most, and an array of so many entries sqrt(size) times that. A radius has 2^16 units or more,
-        and squared 2^32, so that this is next to nothing.
+        Sensitivity: that of the rows, plus rounding. Blocks without a row of the person are the same for neighbours, to the last
+        bit. A block with such a row may be up to two units further apart in an entry than it really is. Sparse rows around a
+        center are rounded (`add_block`), and so is a block in coarser units than its own. With fading, an entry is off by at most
+        2 rows + apart units, and an array of `size` entries by sqrt(size) times that. A radius has 2^16 units or more, and its
+        square 2^32, so this is negligible.
         """
         by_gram, by_sum = terms.gram_sensitivity(rows), terms.sum_sensitivity(rows)
         gram, total = self.gram, self.total
@@ -237,7 +237,7 @@ class Sums:
             dim, units = terms.domain.dim, 2.0**self.bits
             by_gram += dim * (2 * rows + self.apart) * units * terms.domain.unit**2
             by_sum += math.sqrt(dim) * (2 * rows + self.apart) * units * sum_unit(terms.domain)
-            # One rounding: units are powers of two.
+            # Only the conversion rounds, because units are powers of two.
             gram = gram.astype(np.float64)
             gram *= units * terms.domain.unit**2
             total = total * (units * sum_unit(terms.domain))
@@ -273,7 +273,7 @@ def _times(array: Integers, fade: float) -> Integers:
 
 
 def _bits_for(rows: float, bits: int) -> int:
-    """In units of how many bits, at least so many, sums of so many rows stay below 2^62: of 2^28 rows in units of one."""
+    """The least number of bits, from `bits` on, such that sums of `rows` rows in units of 2^bits stay below 2^62."""
     while rows > _MOST_ROWS << bits:
         bits += 1
     return bits
@@ -288,9 +288,9 @@ def _require_finite(rows: Any) -> None:
 
 
 def _inside(rows: Any, domain: Domain) -> Array:
-    """Dense rows brought into the domain, (b, d)."""
+    """Dense rows clipped by the domain, (b, d), in floating point: for streams without privacy."""
     if math.isinf(domain.radius) and domain.scale is None and domain.low is None:
-        # No guarantee, so nothing to cut.
+        # Without bounds there is nothing to clip.
         return np.asarray(rows, dtype=np.float64) if domain.center is None else rows - domain.center
     return domain.dense(Block(rows))
 
@@ -300,7 +300,7 @@ def _plus(later: Array, earlier: Array, fade: float) -> Array:
 
 
 def as_block_rows(rows: Any) -> Rows:
-    """A block of rows as `Rows`, for the sums that are taken of them."""
+    """A block of rows as `Rows`."""
     return SparseRows(sp.csr_array(rows)) if sp.issparse(rows) else DenseRows(rows)
 
 
@@ -310,19 +310,19 @@ def as_block(rows: Any) -> Block:
 
 
 def offset_of(total: Array, weight: float, *, noise: float) -> Array:
-    """How far the mean lies from the center, (d,), from a released sum whose entries have variance `noise`."""
+    """The offset of the mean from the center, (d,), from a released sum whose entries have noise of variance `noise`."""
     if weight <= 0:
         return np.zeros_like(total)
     return shrunk(total / weight, noise=math.sqrt(noise * len(total)) / weight)
 
 
 def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> Sketch:
-    """The sketch that released sums around `center`, (d,), amount to: the mean taken off, directions below zero dropped."""
+    """The sketch of released sums around `center`, (d,): the mean subtracted, and negative eigenvalues set to zero."""
     dim = len(sums.total)
     offset = offset_of(sums.total, sums.weight, noise=sums.total_noise)
     scatter = np.array(sums.gram)
     for start in range(0, dim if offset.any() else 0, _CACHED_ROWS):
-        # A strip at a time, so that one more matrix is all this takes.
+        # A strip at a time, so that this needs only one more matrix.
         scatter[start : start + _CACHED_ROWS] -= np.outer(sums.weight * offset[start : start + _CACHED_ROWS], offset)
     energy = max(float(np.trace(scatter)), 0.0)
     space = Subspace.of_gram(scatter, rank=dim if rank is None else min(rank, dim), overwrite=True)

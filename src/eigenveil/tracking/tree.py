@@ -1,7 +1,7 @@
-"""`TreeTracker`: an estimate that is public after every block, with noise that grows like log T, not like sqrt(T).
+"""`TreeTracker`: a public estimate after every block, with noise that grows like log T instead of sqrt(T).
 
-The binary mechanism (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011): sums over dyadic stretches of blocks
-are released as they are completed, and the sum up to block t is made of at most log2 T of them.
+This is the binary mechanism (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi and Song 2011). Sums over dyadic intervals of
+blocks are released as they are completed. The sum up to block t consists of at most log2 T of them.
 """
 
 import math
@@ -23,7 +23,7 @@ __all__ = ["TreeState", "TreeTracker"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeState:
-    """For each level of the tree the last completed stretch: `raw`, which is raw data, and `public`, which was released."""
+    """For each level of the tree the last completed interval: `raw`, which is raw data, and `public`, which was released."""
 
     raw: tuple[Sums | None, ...]
     public: tuple[Sums | None, ...]
@@ -34,12 +34,12 @@ class TreeState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TreeTracker(SketchTracker[TreeState]):
-    """The sum over all blocks so far, of a public `horizon` of blocks, from one released stretch per set bit of their number.
+    """The sum over all blocks so far, of a public `horizon` of blocks, from one released interval per set bit of their number.
 
-    At block t the stretch of the last 2^l blocks is released, 2^l being the largest power of two that divides t. Stretches of one
-    level are disjoint slots. A person with rows in m blocks has at most q = min(m, 2^l) of them in one stretch of level l, and
-    rows in no more than m stretches; squares of rows per stretch add up to at most q m <= q^2 ceil(m / q). So noise for q rows,
-    charged for ceil(m / q) stretches, covers the level.
+    At block t the interval of the last 2^l blocks is released, where 2^l is the largest power of two that divides t. Intervals of
+    one level are disjoint slots. A person with rows in m blocks has at most q = min(m, 2^l) of them in one interval of level l.
+    Their rows are in at most m intervals. Squares of rows per interval add up to at most q m <= q^2 ceil(m / q). So noise for q
+    rows, charged for ceil(m / q) intervals, covers the level.
 
     >>> from eigenveil.privacy import Domain
     >>> from eigenveil.tracking import NOTHING_ASKED
@@ -60,7 +60,7 @@ class TreeTracker(SketchTracker[TreeState]):
 
     @property
     def levels(self) -> int:
-        """How many sizes of stretches there are."""
+        """The number of different interval sizes."""
         return self.horizon.bit_length()
 
     def start(self, dim: int) -> TreeState:
@@ -71,18 +71,18 @@ class TreeTracker(SketchTracker[TreeState]):
         return TreeState(nothing, nothing, 0, self.rank)
 
     def step(self, state: TreeState, rows: Any, mechanism: Mechanism) -> TreeState:
-        """Take a block and release the stretch that it completes."""
+        """Take a block and release the interval that it completes."""
         terms = self.terms
         require_rows(rows, terms.domain.dim)
         if rows.shape[0] == 0:
             return state
         require(
             state.blocks < self.horizon,
-            f"the stream has reached its horizon of {self.horizon} blocks; nothing more can be released",
+            f"the stream has reached its horizon of {self.horizon} blocks, so nothing more can be released",
         )
         number = state.blocks + 1
         level = (number & -number).bit_length() - 1
-        # From the longest to the shortest, each faded by the blocks that came after it.
+        # From the longest interval to the shortest, each faded by the blocks after it.
         own = Sums.of(rows, terms)
         earlier = [sums for sums in reversed(state.raw[:level]) if sums is not None]
         lengths = [2**size for size in range(level - 1, -1, -1)]
@@ -93,7 +93,7 @@ class TreeTracker(SketchTracker[TreeState]):
         label = f"stretch of {2**level} block{'s' * (level > 0)}"
         fresh = whole.released(terms, mechanism, rows=rows_in_it, label=label, slot=slot)
         nothing = (None,) * level
-        # On the last level nothing will build on it, so what is raw can go.
+        # Nothing builds on the last level, so its raw data is dropped.
         raw = (*nothing, whole if level < self.levels - 1 else None, *state.raw[level + 1 :])
         after = TreeState(raw, (*nothing, fresh, *state.public[level + 1 :]), number, state.rank)
         if terms.adapt is None:
@@ -108,26 +108,26 @@ class TreeTracker(SketchTracker[TreeState]):
         return sketch_of(self._public(state), self.terms.domain.center, rank=most)
 
     def sync(self, state: TreeState, mechanism: Mechanism) -> TreeState:
-        """Nothing is held back: every block has been released with its stretch."""
+        """Nothing is pending: every block has been released with its interval."""
         return state
 
     def rank_of(self, state: TreeState) -> int:
-        """As adapted from released values."""
+        """The rank adapted from released values."""
         return state.rank
 
     def noise_floor(self, state: TreeState) -> float:
-        """The spectral norm of the noise in the sum of the stretches."""
+        """The spectral norm of the noise in the sum of the intervals."""
         if state.blocks == 0:
             return 0.0
         return 2.0 * math.sqrt(self._public(state).gram_noise * self.terms.domain.dim)
 
     @property
     def cost(self) -> int:
-        """The stretches a person can be in, over all levels."""
+        """The number of intervals a person can be in, over all levels."""
         return sum(self._person(level)[1] for level in range(self.levels))
 
     def _person(self, level: int) -> tuple[int, int]:
-        """At most how many rows a person has in one stretch of this level, and in how many stretches that is charged."""
+        """The most rows of a person in one interval of this level, and the number of intervals that are charged."""
         most = self.terms.person_blocks
         rows = min(most, 2**level)
         return rows, -(-most // rows)
@@ -140,7 +140,7 @@ class TreeTracker(SketchTracker[TreeState]):
 
 
 def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, terms: SumTerms) -> Sums:
-    """Sums of consecutive stretches as one, each faded by the blocks after it; `length` is that of the last one."""
+    """Sums of consecutive intervals as one, each faded by the blocks after it; `length` is that of the last one."""
     stretches = [*zip(earlier, lengths, strict=True), (last, length)]
     joined = reduce(lambda left, right: (left[0].and_then(right[0], terms.fade(right[1])), 0), stretches)
     return joined[0]

@@ -62,7 +62,9 @@ def test_a_fit_takes_the_bound_and_the_mean_that_were_found(tmp_path: Path) -> N
     assert both <= float(said) < both + 1e-3
 
 
-@pytest.mark.parametrize("options", [(), ("--center", "none"), ("--scale", "5,3,1,1,1"), ("--columns", "--total", 3)])
+@pytest.mark.parametrize(
+    "options", [(), ("--center", "none"), ("--scale", "5,3,1,1,1"), ("--per-column", "--total", 3)]
+)
 def test_the_next_command_reads_the_file_and_runs(tmp_path: Path, options: tuple[object, ...]) -> None:
     source = people(tmp_path, middle=0.5)
     bounds = bounds_of(source, *options)
@@ -84,17 +86,17 @@ def test_ranges_of_many_columns_are_used_from_the_file(tmp_path: Path) -> None:
     values[:, 1] += 3 * values[:, 0]
     source, target = tmp_path / "wide.npy", tmp_path / "model.safetensors"
     np.save(source, values)
-    asked = ("--columns", "--epsilon", 3, "--delta", 1e-6)
+    asked = ("--per-column", "--epsilon", 3, "--delta", 1e-6)
     line = refusal("bounds", source, *asked)
-    assert "give --output bounds.json" in line
-    assert "nothing was released" in line
+    assert "Add --output bounds.json" in line
+    assert "Nothing was released" in line
     bounds = bounds_of(source, *asked)
     plain = json.loads(bounds.read_text())
     settings = BoundsFile.read(bounds).settings
     assert settings["column_bounds"] == (plain["low"], plain["high"])
     own = eigenveil("fit", source, *FIT, "-k", 1, "--epsilon", 20, "--bounds", bounds, "-o", target)
     assert own.exit_code == 0, own.output
-    # All columns weigh the same, so the two that go together are found, and not the longest.
+    # All columns weigh the same, so the two that go together are found, and not the one of largest norm.
     found = Model.load(target)
     scale = np.array(plain["scale"])
     assert np.abs(found.components[0, :2]).min() > 0.5
@@ -117,6 +119,20 @@ def test_a_spectrum_takes_them_and_its_plan_does_not_search(tmp_path: Path) -> N
     assert "both together keep" in result.stdout
 
 
+def test_a_public_center_goes_from_the_bounds_to_the_fit_and_not_to_a_stream(tmp_path: Path) -> None:
+    source, target = people(tmp_path), tmp_path / "model.safetensors"
+    bounds = bounds_of(source, "--center", "3,3,3,3,3")
+    assert json.loads(bounds.read_text())["searched"] is False
+    result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", target)
+    assert result.exit_code == 0, result.output
+    np.testing.assert_array_equal(Model.load(target).mean, 3.0)
+    asked = ("stream", source, *FIT, "--bounds", bounds, "-o", tmp_path / "other.safetensors")
+    assert "--center of a stream cannot be numbers" in refusal(*asked)
+    # Version 0.1 did not say whether it had searched, and always had.
+    old = eigenveil("fit", source, *FIT, "--bounds", edited(bounds, searched=...), "-o", target, "--force")
+    assert old.exit_code == 0 and np.linalg.norm(Model.load(target).mean - 3.0) > 0
+
+
 @pytest.mark.parametrize("center", ["private", "none"])
 def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     source, target = people(tmp_path), tmp_path / "model.safetensors"
@@ -131,7 +147,7 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
         np.vstack([rows() + 3.0] * 3)
     )
     assert sines(model.components[:1].T, exact.components_.T).max() < 0.3
-    ranges = bounds_of(source, "--columns", "--epsilon", 2, name="ranges.json")
+    ranges = bounds_of(source, "--per-column", "--epsilon", 2, name="ranges.json")
     asked = ("stream", source, *FIT, "-o", tmp_path / "other.safetensors")
     assert "a stream takes a bound on rows" in refusal(*asked, "--bounds", ranges)
     scaled = bounds_of(source, "--scale", 2, name="scaled.json")
@@ -150,7 +166,7 @@ def test_what_the_file_says_cannot_be_said_beside_it(tmp_path: Path, beside: tup
     for command in ("fit", "spectrum"):
         more = FIT if command == "fit" else FIT[2:]
         assert f"says {beside[0]} already" in refusal(command, source, *more, "--bounds", bounds, *beside)
-    ranges = bounds_of(source, "--columns", "--epsilon", 2, name="ranges.json")
+    ranges = bounds_of(source, "--per-column", "--epsilon", 2, name="ranges.json")
     assert "says --column-bounds already" in refusal("fit", source, *FIT, "--bounds", ranges, "--column-bounds", "0,1")
 
 

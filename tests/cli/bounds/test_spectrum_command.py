@@ -15,7 +15,7 @@ BUDGET = ("--epsilon", "0.8", "--delta", "1e-6", "--row-bound", "12")
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_gives_a_spectrum_that_the_planner_reads(tmp_path: Path, kind: str) -> None:
     target = tmp_path / "spectrum.json"
-    result = eigenveil("spectrum", written(tmp_path, kind), *BUDGET, "--out", target)
+    result = eigenveil("spectrum", written(tmp_path, kind), *BUDGET, "--output", target)
     assert result.exit_code == 0, result.output
     found = Spectrum.from_json(json.loads(target.read_text()))
     truth = Spectrum.of_rows(rows(), row_bound=12.0)
@@ -34,14 +34,14 @@ def test_what_was_found_what_it_cost_and_what_comes_next(tmp_path: Path) -> None
             "people: ",
             "(0.8, 1e-06)-differential privacy",
             f"spectrum written to {target}",
-            "that this leaves of 2 for both",
+            "which this leaves of 2 for both",
             "eigenveil plan -n ",
             f"--spectrum {target} --no-search",
         )
     ]
     assert places == sorted(places)
     known = eigenveil("spectrum", written(tmp_path, "csv"), *BUDGET, "-o", target, "--force", "--center", "none")
-    assert "--center known" in known.stdout
+    assert "--center none" in known.stdout
     assert (
         "NOT PRIVATE"
         in eigenveil("spectrum", tmp_path / "people.csv", *BUDGET, "-o", target, "--force", "--seed", 1).stdout
@@ -53,7 +53,7 @@ def test_noise_that_hides_all_of_it_writes_nothing_and_ends_with_one(tmp_path: P
     source = written(tmp_path, "csv")
     result = eigenveil("spectrum", source, "--epsilon", 0.01, "--delta", 1e-6, "--row-bound", 12, "-o", target)
     assert result.exit_code == 1
-    assert result.stdout.startswith("Nothing can be said: ")
+    assert result.stdout.startswith("No spectrum: ")
     assert files_in(tmp_path) == {"people.csv"}
 
 

@@ -1,4 +1,4 @@
-"""A study in folders, as organisations hold it, one for each party; and the processes that run in them."""
+"""A study in folders, one for each party, as in real organisations; and the processes that run in them."""
 
 import os
 import queue
@@ -125,11 +125,11 @@ class Folders:
         return self.root / name.replace(" ", "-")
 
     def study_file(self, name: str) -> Path:
-        """The study file that a party holds."""
+        """The study file of a party."""
         return self.of(name) / "heart.toml"
 
     def policy(self, name: str, *, pins: bool = True, more: str = "") -> Path:
-        """A policy that allows this study: everybody is pinned, unless without `pins`; `more` are further sections."""
+        """A policy that allows this study: all parties are pinned, unless without `pins`; `more` are further sections."""
         others = {place.name: place.pin for place in self.study.places if place.name not in ("hub", name)}
         listed = "\n".join(f'"{other}" = "{pin}"' for other, pin in others.items())
         hub = f'hub = ["{self.study.hub.pin}"]' if pins and self.study.hub is not None else ""

@@ -15,6 +15,7 @@ from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.identity.certificates import pin_words
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Budget
 
 ME = "site 0"
@@ -32,19 +33,19 @@ def alone(*_: object, **__: object) -> None:
 
 @pytest.fixture(autouse=True)
 def nothing_runs(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No test here connects to anybody, unless it says so itself."""
+    """No test here connects to anyone, unless it says so itself."""
     monkeypatch.setattr(SiteAgent, "run", alone)
     monkeypatch.setattr(HubAgent, "run", alone)
 
 
 def lines_of(ledger: Path) -> list[tuple[str, dict[str, Any]]]:
     with DurableLedger.reading(ledger) as opened:
-        return [(line.kind, dict(line.body)) for line in opened.lines()]
+        return [(line.kind, dict(line.body)) for line in opened.entries()]
 
 
 def test_yes_needs_a_policy(folders: Folders) -> None:
     line = refusal(*folders.site(ME, "--yes", "--dataset", "patients"))
-    assert line == "error: --yes needs a --policy: consent without a person must come from rules"
+    assert line == "error: --yes needs --policy: without a person, consent must come from rules"
     assert "ledger.db" not in files_in(folders.of(ME))
 
 
@@ -54,17 +55,22 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
     done = eigenveil(*folders.site(ME, "--dry-run", "--dataset", "patients", "--policy", policy))
     assert (done.exit_code, done.stderr) == (0, "")
     said = done.stdout
-    for sentence in folders.study.words():
-        assert sentence in said
+    told_otherwise = {"Study", "Columns", "Who learns what", "Cost"}
+    for fact in facts_of(folders.study):
+        assert fact.label in told_otherwise or f"- {fact.label}: {fact.words}" in said
+    assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this site" if place.name == ME else "pinned by your policy"
         assert f"{place.name}, {note}: {pin_words(place.pin)}" in said
     assert "NOT pinned" not in said
-    assert "in at most 5 rounds: the number of people; the sum of their rows" in said
-    assert "under masks: nobody can read them, the hub only their sum over at least 3 sites" in said
-    assert "at most epsilon = 5 at delta = 1e-06" in said
-    assert "Dataset 'patients' has cost nothing so far." in said
-    assert "of 9 that the policy allows for life" in said
+    assert f"id {folders.study.id}, digest {folders.study.digest}" in said
+    assert "- Columns used: age, weight, pulse, mood, sleep (5 of the 6 in people.parquet)" in said
+    assert "- Rounds: at most 5. " in said
+    assert "- What leaves: the number of people, the sum of their rows" in said
+    assert "under masks, with this site's share of the noise" in said
+    assert "- Cost to each person: at most epsilon 5 at delta 1e-06 (mu " in said
+    assert 'dataset "patients" has cost nothing.' in said
+    assert "of the 9 that your policy allows for life" in said
     assert "nobody was called" in said
     # How many people there are is private, and this is no terminal.
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
@@ -78,17 +84,26 @@ def test_without_a_policy_nobody_is_pinned_and_nobody_there_is_asked(folders: Fo
     assert done.exit_code == 2
     assert done.stdout.count("NOT pinned: compare by telephone") == 3
     assert "nothing limits what all studies together may cost" in done.stdout
-    assert done.stderr.startswith("error: consent needs a person at a terminal, and nobody is there to ask")
+    assert "You have no policy" in done.stdout
+    assert done.stderr.startswith("error: consent needs a person at a terminal, and there is none")
     kinds = [kind for kind, _ in lines_of(folders.of(ME) / "ledger.db")]
     assert "join" not in kinds
 
 
+EXACT = {"privacy": {"epsilon": None, "delta": None, "none": True}}
+
+
 @pytest.mark.parametrize(
-    "sections, word, wrong",
-    [({}, "yes", "y"), ({"privacy": {"epsilon": None, "delta": None, "none": True}}, "no privacy", "yes")],
+    "sections, word, wrong, question",
+    [
+        ({}, "y", "", "Take part? [y/N]"),
+        ({}, "yes", "ye", "Take part? [y/N]"),
+        (EXACT, "no privacy", "yes", 'Type "no privacy" to take part'),
+        (EXACT, "no privacy", "y", 'Type "no privacy" to take part'),
+    ],
 )
 def test_consent_is_the_whole_word_and_is_noted(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], word: str, wrong: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sections: dict[str, Any], word: str, wrong: str, question: str
 ) -> None:
     folders = Folders(tmp_path, **sections)
     asked: list[str] = []
@@ -114,7 +129,7 @@ def test_consent_is_the_whole_word_and_is_noted(
     assert ("note", {"words": "consent was asked for and not given"}) in lines
     assert not {"join", "commit"} & {kind for kind, _ in lines}
     agreed = eigenveil(*folders.site(ME))
-    assert asked == [f"Type {word} to take part"] * 2
+    assert asked == [question] * 2
     assert agreed.stderr == "error: as far as this goes\n"
     assert noted[0] is not None
     assert noted[0].endswith(f"typed {word!r}")
@@ -140,15 +155,15 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     again = eigenveil(*folders.site(ME, "--policy", policy))
     assert again.stderr == "error: cut short\n"
     assert "and goes on with it" in again.stdout
-    assert "With this study it is at most 4.481" in again.stdout
+    assert "With this study: at most 4.481 of the 9" in again.stdout
     assert notes[1] is None
     line = eigenveil(*folders.site(ME, "--policy", policy, "--dataset", "others")).stderr
-    assert "this site joined the study with 'patients', and that cannot be changed" in line
+    assert "this site joined the study with 'patients', which cannot be changed" in line
     np.save(folders.of(ME) / "other.npy", folders.tables["site 1"])
     command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
     changed = eigenveil(*command)
     assert "WARNING: the rows of 'patients' are not those last seen under this name" in changed.stdout
-    assert "nobody is there to ask" in changed.stderr
+    assert "consent needs a person at a terminal" in changed.stderr
 
 
 def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders) -> None:
@@ -156,7 +171,7 @@ def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders)
     done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
     assert (done.exit_code, done.stdout) == (2, "")
     first, *reasons = done.stderr.splitlines()
-    assert first == "error: the policy of this site refuses the study, and nothing was sent:"
+    assert first == "error: the policy of this site refuses the study. Nothing was sent:"
     kinds = [reason.split(":")[0] for reason in reasons]
     assert kinds[0] == "- [pins] hub"
     assert "- [limits] organisations" in kinds
@@ -175,19 +190,19 @@ def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: 
         ledger.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
-    assert "study 'heart' does not fit in the life of dataset 'patients'" in done.stderr
+    assert "study 'heart' does not fit in the budget for life of dataset 'patients'" in done.stderr
     # A second name of its own would have a budget of its own: that is for people to decide, not for a file name.
     with DurableLedger.open(path) as ledger:
         ledger.declare("staff", b"other rows")
     line = refusal(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
-    assert "--dataset is needed" in line
-    assert f"{path} knows 'patients', 'staff'"[:60] in line
+    assert "--dataset is missing" in line
+    assert f"{path} has 'patients', 'staff'"[:60] in line
 
 
 def test_a_dataset_is_needed_at_first_and_no_ledger_is_made_without(folders: Folders) -> None:
     line = refusal(*folders.site(ME))
-    assert line.startswith("error: --dataset is needed: what this site calls the people in the table")
-    assert "knows none yet" in line
+    assert line.startswith("error: --dataset is missing: this site's name for the people in the table")
+    assert "has none yet" in line
     assert "ledger.db" not in files_in(folders.of(ME))
 
 
@@ -198,8 +213,8 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     assert "it protects nobody" in refusal(*seeded.site(ME, "--dataset", "patients"))
     done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
     assert done.exit_code == 0
-    assert "WARNING: A REHEARSAL: whoever has the study file can subtract all noise. NOBODY" in done.stdout
-    assert "'patients' will have no guarantee for life from then on" in done.stdout
+    assert "WARNING: A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY" in done.stdout
+    assert 'dataset "patients" loses its guarantee for life' in done.stdout
     # Its policy must allow them as well.
     policy = seeded.policy(ME)
     refused = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--policy", policy, "--yes"))
@@ -223,13 +238,13 @@ def test_a_lost_quorum_is_one_line_and_exit_code_3(folders: Folders, monkeypatch
     done = eigenveil(*folders.hub())
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: no answer from site 1 in round 2 (mean 1): 2 answered and 3 must; run the same command again and it goes on "
+        "error: no answer from site 1 in round 2 (mean 1). 2 answered, and 3 are needed; run the same command again to go on "
         "from the transcript\n"
     )
     assert files_in(folders.of("hub")) >= {"heart.transcript"}
 
 
-def test_a_second_process_on_the_same_study_is_turned_away(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_second_process_on_the_same_study_is_refused(folders: Folders, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(SiteAgent, "run", REAL_RUN)
     with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger, ledger.lock(folders.study.digest):
         command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dataset", "patients")
@@ -244,7 +259,7 @@ def test_sites_that_do_not_join_are_named_and_nothing_is_asked(tmp_path: Path, m
     done = eigenveil(*folders.hub())
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: site 0, site 1, site 2 did not join within 1 seconds, and nothing was asked of anybody; run the same command "
+        "error: site 0, site 1, site 2 did not join within 1 seconds, and nobody was asked anything; run the same command "
         "again when they are there\n"
     )
     assert "waiting for 3 to join, for at most 1 seconds" in done.stdout

@@ -1,4 +1,4 @@
-"""What two real processes say of connections: why one is not there, who was turned away, and what went over each."""
+"""What two real processes say of connections: why one is not there, which callers are refused, and what went over each."""
 
 import asyncio
 import re
@@ -25,7 +25,7 @@ def a_stranger(folders: Folders) -> Keys:
 
 
 async def turned_away(folders: Folders, hub: Running) -> str:
-    """Call the hub as somebody who is not expected, until it says so."""
+    """Call the hub as a stranger, until it says so."""
     keys, place = a_stranger(folders), folders.study.hub
     assert place is not None
     assert place.address is not None
@@ -33,7 +33,7 @@ async def turned_away(folders: Folders, hub: Running) -> str:
     async with Transport("stranger", credentials=credentials, greeting=folders.study.greeting) as transport:
         certificate = place.certificate
         transport.dial("hub", place.address, certificate=certificate.pem.encode(), server_name=certificate.server_name)
-        return await asyncio.to_thread(hub.until, lambda line: "turned away" in line)
+        return await asyncio.to_thread(hub.until, lambda line: "refused a caller" in line)
 
 
 async def take_part(folders: Folders, name: str) -> None:
@@ -45,7 +45,7 @@ async def take_part(folders: Folders, name: str) -> None:
 
 
 @pytest.mark.slow
-def test_a_site_says_why_it_waits_and_a_hub_whom_it_turned_away_and_the_traffic_of_each(tmp_path: Path) -> None:
+def test_a_site_says_why_it_waits_and_a_hub_which_callers_it_refused_and_the_traffic_of_each(tmp_path: Path) -> None:
     folders = Folders(tmp_path, privacy={"trust": "site"}, network={"deadline": 30.0, "join": 120.0})
     policy = folders.policy("site 0")
     command = folders.site("site 0", "--policy", policy, "--yes", "--dataset", "patients")
@@ -60,7 +60,7 @@ def test_a_site_says_why_it_waits_and_a_hub_whom_it_turned_away_and_the_traffic_
         assert re.search(r"not connected to hub: .*refused.*; trying again$", line, re.IGNORECASE)
         with started((folders.hub(), folders.of("hub"))) as (hub,):
             line = asyncio.run(others(hub))
-            assert re.search(r"turned away: a caller from ipv4:127\.0\.0\.1:\d+: its certificate is not one of", line)
+            assert re.search(r"refused a caller from ipv4:127\.0\.0\.1:\d+: its certificate is not one of", line)
             code, said, error = hub.ended()
             assert (code, error) == (0, "")
             for name in folders.names:

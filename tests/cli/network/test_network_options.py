@@ -20,7 +20,7 @@ def folders(tmp_path: Path) -> Folders:
 def test_keys_are_those_beside_the_study_that_have_a_place_in_it(folders: Folders) -> None:
     file = folders.study_file(ME)
     assert keys_beside(file, folders.study, None, role="site").certificate.name == ME
-    with pytest.raises(ValueError, match=r"no \.key file beside .* as a node"):
+    with pytest.raises(ValueError, match=r"no \.key file beside .* belongs to a node"):
         keys_beside(file, folders.study, None, role="node")
     other = folders.of("site 1")
     for path in (*other.glob("*.key"), *other.glob("*.crt")):
@@ -43,7 +43,7 @@ def test_the_wrong_command_is_told_the_right_one(folders: Folders) -> None:
     hub = folders.of("hub") / "hub.key"
     wrong = folders.site(ME, "--keys", hub, "--dataset", "patients")
     assert "is a hub in this study: run `eigenveil hub`" in refusal(*wrong)
-    assert "is no tree, and has no nodes" in refusal("node", folders.study_file(ME), "--keys", mine)
+    assert "is not a tree and has no nodes" in refusal("node", folders.study_file(ME), "--keys", mine)
     (folders.of("hub") / "hub.crt").unlink()
     assert "needs its certificate" in refusal(*folders.hub())
 

@@ -20,6 +20,7 @@ from eigenveil.network.agents.peer import PeerAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys, pin_words
 from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Charge
 
 ME = "peer 1"
@@ -36,19 +37,21 @@ def test_a_dry_run_says_what_leaves_to_whom_and_at_what_cost_and_writes_nothing(
     done = eigenveil(*command(folders, ME, "--dry-run"))
     assert (done.exit_code, done.stderr) == (0, "")
     said = done.stdout
-    for sentence in folders.study.words():
-        assert sentence in said
+    told_otherwise = {"Study", "Columns", "Who learns what", "Cost", "Restarts"}
+    for fact in facts_of(folders.study):
+        assert fact.label in told_otherwise or f"- {fact.label}: {fact.words}" in said
+    assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this peer" if place.name == ME else "pinned by your policy"
         assert f"peer {place.name}, {note}: {pin_words(place.pin)}" in said
     address = {place.name: place.address for place in folders.study.peers}
-    assert f"Its neighbours are peer 0 at {address['peer 0']} and peer 2 at {address['peer 2']}." in said
-    assert "assume that everybody who takes part sees it" in said
-    assert f"It listens at {address[ME]} for those of them that call." in said
-    assert "shares in pairs with others, which cancels in sums over all peers alone" in said
-    assert "together with one peer that tells them everything" in said
-    assert "at most epsilon = 5 at delta = 1e-06" in said
-    assert "of 9 that the policy allows for life" in said
+    assert f"- Neighbours: peer 0 at {address['peer 0']} and peer 2 at {address['peer 2']}." in said
+    assert "assume that every peer sees it" in said
+    assert f"this peer listens at {address[ME]} for the neighbours that call it." in said
+    assert "shared between pairs of peers and cancels only in sums over all of them" in said
+    assert "even if one peer tells the others everything" in said
+    assert "at most epsilon 5 at delta 1e-06" in said
+    assert "of the 9 that your policy allows for life" in said
     assert "nobody was called" in said
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
     assert files_in(folders.of(ME)) == before | {"policy.toml"}
@@ -60,7 +63,7 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
     done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
     assert (done.exit_code, done.stdout) == (2, "")
     first, *reasons = done.stderr.splitlines()
-    assert first == "error: the policy of this peer refuses the study, and nothing was sent:"
+    assert first == "error: the policy of this peer refuses the study. Nothing was sent:"
     assert [reason.split(" is not there")[0] for reason in reasons] == [
         "- [pins.peers] 'peer 0'",
         "- [pins.peers] 'peer 2'",
@@ -68,22 +71,26 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
     ]
     unpinned = eigenveil(*folders.site(ME, "--dataset", "patients"))
     assert unpinned.stdout.count("NOT pinned: compare by telephone") == 3
-    assert "nobody is there to ask" in unpinned.stderr
+    assert "consent needs a person at a terminal" in unpinned.stderr
 
 
 def test_where_to_listen_is_checked_before_anything_is_said(tmp_path: Path) -> None:
     folders = Folders(tmp_path, peers=4)
     line = refusal(*command(folders, ME, "--listen", "somewhere"))
-    assert line.startswith("error: --listen: an address is host:port")
+    assert line.startswith("error: --listen: an address must be host:port")
     done = eigenveil(*command(folders, ME, "--listen", "127.0.0.1:0", "--dry-run"))
-    assert "It listens at 127.0.0.1:0 for" in done.stdout
+    assert "this peer listens at 127.0.0.1:0 for" in done.stdout
 
 
 @pytest.mark.parametrize(
     "restarts, released, words",
     [
-        (None, False, "nothing was let out and nothing was charged: the same command begins again"),
-        (None, True, "this peer cannot come back: its neighbours must stop too, as [privacy] restarts leaves no room"),
+        (None, False, "nothing was sent and nothing was charged: the same command begins again"),
+        (
+            None,
+            True,
+            "this peer cannot come back: its neighbours must stop too, because [privacy] restarts does not allow",
+        ),
         (1, True, "this peer cannot come back: its neighbours go on without it; what was charged stays charged, and"),
     ],
 )
@@ -108,7 +115,7 @@ def test_one_that_is_ended_is_told_whether_it_can_come_back(
     assert done.stderr.startswith(f"ended by SIGTERM; {words}")
     if not released:
         again = eigenveil(*command(folders, ME, "--dry-run"))
-        assert "was charged nothing since, and begins again" in again.stdout
+        assert "has not been charged, and begins again" in again.stdout
         return
     line = refusal(*command(folders))
     assert "this peer was stopped in the middle of the study 'heart'" in line
@@ -134,7 +141,7 @@ def test_without_a_guarantee_what_was_sent_stays_sent(tmp_path: Path, monkeypatc
     done = eigenveil(*command(folders, rules=rules))
     assert done.exit_code == 130
     assert done.stderr == "interrupted; what was sent stays sent; its neighbours go on without it\n"
-    assert "THEY LEAVE AS THEY ARE, without noise, for neighbours to read" in done.stdout
+    assert "THE OTHER PEERS WILL LEARN THIS PEER'S OWN SUMS WITHOUT NOISE" in done.stdout
 
 
 def test_a_model_that_is_there_is_said_to_be(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,7 +159,7 @@ def test_a_model_that_is_there_is_said_to_be(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(PeerAgent, "run", run)
     done = eigenveil(*command(folders))
     assert done.exit_code == 143
-    assert done.stderr.startswith(f"ended by SIGTERM; the model is in {model}; neighbours may have lacked")
+    assert done.stderr.startswith(f"ended by SIGTERM; the model is in {model}; neighbours may lack")
 
 
 def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -168,24 +175,24 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
     assert done.exit_code == 3
     assert done.stderr == (
         "error: without peer 2, peer 3, round 1 cannot be begun again: 2 peers that can reach each other are left, and 3 must "
-        "be; nothing was let out and nothing was charged\n"
+        "be; nothing was sent and nothing was charged\n"
     )
 
 
 def test_peers_that_do_not_come_are_named_and_the_same_command_begins_again(tmp_path: Path) -> None:
     folders = Folders(tmp_path, peers=4, network={"join": 1.0})
-    for said in ("Consent: --yes", "was charged nothing since, and begins again"):
+    for said in ("Consent: --yes", "has not been charged, and begins again"):
         done = eigenveil(*command(folders))
         assert done.exit_code == 3
         assert done.stderr == (
-            "error: peer 0, peer 2, peer 3 did not join within 1 seconds, and nothing was asked of anybody; run the same command "
+            "error: peer 0, peer 2, peer 3 did not join within 1 seconds, and nobody was asked anything; run the same command "
             "again when they are there\n"
         )
         assert said in done.stdout
         assert f"listening at {folders.study.place(ME).address}" in done.stdout
     with DurableLedger.reading(folders.of(ME) / "ledger.db") as ledger:
         (study,) = ledger.studies()
-        assert (study.entries, study.spent) == (0, 0)
+        assert (study.steps, study.spent) == (0, 0)
 
 
 def models_of(folders: Folders, names: list[str]) -> list[Model]:
@@ -210,7 +217,7 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
             code, said, error = peer.ended()
             assert (code, error) == (0, "")
             assert not re.search(rf"\b({COUNT}|{COUNT:,})\b", said)
-            assert "charged: mu = 1.02 of the 1.02 that were reserved" in said
+            assert "charged: mu = 1.02 of the 1.02 reserved" in said
     models = models_of(folders, folders.names)
     require_agreement(models)
     for name, model in zip(folders.names, models, strict=True):
@@ -226,10 +233,10 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
             (study,) = ledger.studies()
             assert study.state == "finished"
             assert study.spent == pytest.approx(study.account.mu, rel=1e-3)
-            notes = [line.body["words"] for line in ledger.lines() if line.kind == "note"]
+            notes = [line.body["words"] for line in ledger.entries() if line.kind == "note"]
         assert len(notes) == 1
         assert notes[0].startswith("consent: --yes under the policy policy.toml")
-    assert "this peer has finished the study 'heart': its model was written then" in refusal(*command(folders))
+    assert "this peer has finished the study 'heart'" in refusal(*command(folders))
 
 
 # The command, killed when its second release is in the ledger and has not left; the first one has.
@@ -284,8 +291,8 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         code, said, error = other.ended()
     if restarts is None:
         assert code == 3
-        assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise has been paid for")
-        assert "[privacy] restarts keeps some for that; what was charged stays charged, and `eigenveil" in error
+        assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise was charged")
+        assert "Use [privacy] restarts to keep some for that; what was charged stays charged, and `eigenveil" in error
         assert error.count("\n") == 1
     else:
         assert (code, error) == (0, "")

@@ -49,27 +49,27 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
         sites[1].signal(signal.SIGTERM)
         code, said, error = sites[1].ended()
         assert code == 143
-        assert "ending after the step at hand" in said
+        assert "ending after the current step" in said
         assert error == (
-            "ended by SIGTERM; nothing is lost: the same command goes on where it stopped; what was charged stays charged\n"
+            "ended by SIGTERM; nothing is lost: the same command goes on where it stopped. What was charged stays charged\n"
         )
         with started((commands["site 1"], folders.of("site 1"))) as (again,):
             code, said, error = again.ended()
             assert (code, error) == (0, "")
-            assert "going on where it was stopped" in said
+            assert "going on where it stopped" in said
             require_plain_lines(said)
         for party in (sites[0], sites[2]):
             code, said, error = party.ended()
             assert (code, error) == (0, "")
             require_plain_lines(said)
-            assert "charged: mu = 1.02 of the 1.02 that were reserved" in said
+            assert "charged: mu = 1.02 of the 1.02 reserved" in said
             assert "left for life: another study of epsilon" in said
         code, said, error = hub.ended()
         assert (code, error) == (0, "")
         require_plain_lines(said)
         assert "site 1 is gone" in said
         assert "round 2 (covariance 1): 3 answered" in said
-        assert "has not fetched" not in said
+        assert "without the result yet" not in said
     learned = Model.load(folders.of("hub") / "model.safetensors")
     assert learned.guarantee.private
     for name in folders.names:
@@ -91,8 +91,8 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     with DurableLedger.reading(folder / "ledger.db") as ledger:
         ledger.verify()
         (study,) = ledger.studies()
-        kinds = [line.kind for line in ledger.lines()]
-        notes = [line.body["words"] for line in ledger.lines() if line.kind == "note"]
+        kinds = [line.kind for line in ledger.entries()]
+        notes = [line.body["words"] for line in ledger.entries() if line.kind == "note"]
     assert study.state == "finished"
     # Once for the mean, once for the covariance, and no second time after the restart.
     assert study.spent == pytest.approx(study.account.mu, rel=1e-3)
@@ -130,7 +130,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
         assert first.ended()[0] == -signal.SIGKILL
         assert not (folders.of("hub") / "model.safetensors").exists()
         with started(place) as (second,):
-            second.until(lambda line: "going on where it was stopped: after" in line)
+            second.until(lambda line: "going on where it stopped: after" in line)
             for site in sites:
                 code, said, error = site.ended()
                 assert (code, error) == (0, "")
@@ -140,7 +140,7 @@ def test_a_rehearsal_is_its_simulation_bit_for_bit_also_if_the_hub_is_killed(tmp
             assert (code, error) == (0, "")
             assert "round 1 (" not in said
             assert "NOT PRIVATE (known seed)" in said
-        # What has finished is handed out to whoever lacks it, and nobody is asked.
+        # A finished hub sends the result to those who lack it, and asks nobody.
         with started(place) as (third,):
             third.until(lambda line: "the model is written to" in line)
             third.signal(signal.SIGINT)
@@ -189,7 +189,7 @@ def test_nodes_pass_on_what_a_tree_gathers(tmp_path: Path) -> None:
             code, said, error = node.ended()
             assert (code, error) == (0, "")
             require_plain_lines(said)
-            assert said.endswith("the answer has been passed on")
+            assert said.endswith("the result has been passed on")
 
 
 def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Path) -> None:
@@ -207,21 +207,21 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
         os.close(terminal)
         # What is typed before the question is there does not count.
         os.write(screen, b"yes\n")
-        said = _read_until(screen, "to take part")
+        said = _read_until(screen, "Take part?")
         os.write(screen, b"no\n")
         said += _read_until(screen, "nothing was charged")
         assert process.wait(30) == 1
     os.close(screen)
     # It is the site's own terminal.
-    assert f"The table here has {COUNT:,} people." in said
+    assert f"Rows: {COUNT:,}, from {COUNT:,} people" in said
     assert "NOT pinned: compare by telephone" in said
     with DurableLedger.reading(folders.of("site 0") / "ledger.db") as ledger:
-        assert not {"join", "commit"} & {line.kind for line in ledger.lines()}
+        assert not {"join", "commit"} & {line.kind for line in ledger.entries()}
         (dataset,) = ledger.datasets()
         assert (dataset.spent, dataset.counted) == (0, 0)
     code, said, error = refused.ended()
     assert (code, said) == (2, "")
-    assert error.startswith("error: the policy of this site refuses the study, and nothing was sent:\n- [pins] hub")
+    assert error.startswith("error: the policy of this site refuses the study. Nothing was sent:\n- [pins] hub")
 
 
 def _read_until(screen: int, words: str) -> str:

@@ -1,4 +1,4 @@
-"""What the parties of a study show while they run: plain lines off a terminal, and the views that a terminal has below them."""
+"""What the parties of a study show while they run: plain lines off a terminal, and live views on one."""
 
 import io
 import re
@@ -38,7 +38,7 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
             Event("joined", "site 1"),
             Event("joined", "site 0"),
             Event("left", "site 1", "the connection was lost"),
-            Event("refused", "site 0", "sent messages that are for somebody else"),
+            Event("refused", "site 0", "sent a message that is for another party"),
         ):
             view.on_event(event)
         said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
@@ -47,7 +47,7 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
             "site 1 has joined; missing: site 0, site 2",
             "site 0 has joined; missing: site 2",
             "site 1 is gone: the connection was lost; missing: site 1, site 2",
-            "refused messages from site 0: sent messages that are for somebody else",
+            "refused a message from site 0: sent a message that is for another party",
         ]
         now[0] += 13
         shown = drawn(view)
@@ -69,14 +69,14 @@ def test_a_hub_shows_who_is_there_what_was_done_and_how_long_it_waits(
         assert "2 of 3" in shown
 
 
-class Held:
+class Agent:
     """An agent that is connected."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
 
 
-def a_board(folders: Folders) -> Transport:
+def a_transport(folders: Folders) -> Transport:
     """That of a site, connected to nobody."""
     keys = Keys.load(folders.of("site 0") / "site-0.key")
     return Transport("site 0", credentials=credentials_of(folders.study, keys), greeting=b"heart")
@@ -98,17 +98,17 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     view = PartyView(Voice())
-    view.of(Held(a_board(Folders(tmp_path))), calls={"hub"})
+    view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
     for event in (
         Event("waiting", "hub", "for hub at 10.0.0.1:7443"),
         Event("joined", "hub"),
         Event("asked", "hub", "masks: keys"),
         Event("said", "hub", "mean 1: 204 bytes; mean at mu 0.27"),
         Event("left", "hub", "the connection was lost"),
-        Event("waiting", "hub", "hub has stopped; when it is started again the study goes on from there"),
-        Event("refused", "hub", "bad \x1b[31m messages"),
+        Event("waiting", "hub", "hub has stopped. The study goes on when it is started again"),
+        Event("refused", "hub", "bad \x1b[31m message"),
         Event("resumed", "site 0", "3 steps are in the ledger"),
-        Event("over", "hub", "the answer is here"),
+        Event("over", "hub", "the result is here"),
     ):
         view.on_event(event)
     said = capsys.readouterr().out
@@ -119,12 +119,12 @@ def test_a_site_says_what_was_asked_and_said_and_when_the_hub_is_gone(
         "hub asks: masks: keys",
         "said to hub: mean 1: 204 bytes; mean at mu 0.27",
         "not connected to hub: the connection was lost; trying again",
-        "hub has stopped; when it is started again the study goes on from there",
-        "refused messages from hub: bad ?[31m messages",
-        "going on where it was stopped: 3 steps are in the ledger",
-        "the answer is here",
+        "hub has stopped. The study goes on when it is started again",
+        "refused a message from hub: bad ?[31m message",
+        "going on where it stopped: 3 steps are in the ledger",
+        "the result is here",
     ]
-    assert "the answer is here" in drawn(view)
+    assert "the result is here" in drawn(view)
 
 
 def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -144,10 +144,10 @@ def test_a_reader_that_is_gone_does_not_end_a_study(monkeypatch: pytest.MonkeyPa
     assert replaced == [77]
 
 
-def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
+def test_parties_that_cannot_be_reached_and_refused_callers_are_reported_once(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
+    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(Voice())
     view.look()
     view.of(agent, calls={"hub"})
     agent.transport.trouble |= {"hub": "connection refused", "site 1": "no answer within 20 s"}
@@ -160,16 +160,16 @@ def test_whoever_cannot_be_reached_or_was_turned_away_is_told_of_once(
     assert told(capsys) == [
         "not connected to hub: connection refused; trying again",
         "not connected to site 1: no answer within 20 s",
-        "turned away: a caller from 10.0.0.9",
+        "refused a caller from 10.0.0.9",
         "not connected to hub: its certificate is another; trying again",
-        "turned away: a caller from 10.0.0.10",
+        "refused a caller from 10.0.0.10",
     ]
 
 
 def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    agent, view = Held(a_board(Folders(tmp_path))), PartyView(Voice())
+    agent, view = Agent(a_transport(Folders(tmp_path))), PartyView(Voice())
     view.of(agent, calls={"hub"})
     for _ in range(2):
         view.on_event(Event("joined", "hub"))
@@ -184,11 +184,11 @@ def test_what_was_told_as_it_happened_is_not_told_again_until_it_happens_again(
     assert told(capsys) == pair * 3
 
 
-def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
+def test_a_hub_says_which_callers_it_refused_and_whom_it_could_not_talk_to(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folders, view = Folders(tmp_path), HubView(Voice())
-    transport = a_board(folders)
+    transport = a_transport(folders)
     keys = Keys.load(folders.of("hub") / "hub.key")
     with HubAgent.transcript_for(folders.of("hub") / "heart.transcript", folders.study) as transcript:
         agent = HubAgent(folders.study, keys=keys, transcript=transcript)
@@ -209,7 +209,7 @@ def test_a_hub_says_who_was_turned_away_and_who_could_not_be_talked_to(
     assert told(capsys) == [
         "site 0 has joined; missing: site 1, site 2",
         "not connected to site 1: no answer within 20 s",
-        "turned away: a caller from 10.0.0.9",
+        "refused a caller from 10.0.0.9",
         "site 0 is gone: the connection was lost; missing: site 0, site 1, site 2",
     ]
 

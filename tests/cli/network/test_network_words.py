@@ -1,4 +1,4 @@
-"""What somebody reads before they consent: what leaves, how it is covered, and what it costs."""
+"""What a person reads before they consent: what leaves, how it is covered, and what it costs."""
 
 import math
 import re
@@ -9,63 +9,83 @@ import pytest
 
 from cli.network.network_folders import Folders
 from eigenveil import GossipPCA
-from eigenveil.cli.network.words import cost_words, left_words, peer_revealed_words, revealed_words, rounded
+from eigenveil.cli.network.words import cost_fact, leaving_peer, leaving_site, left_words, rounded
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
+from eigenveil.network.study.words import who_learns
 from eigenveil.privacy import Budget, Charge, epsilon_of
 
 
+def leaving(study: StudyFile) -> dict[str, str]:
+    """What is said of what leaves a party, by label."""
+    if study.carrier == "gossip":
+        near = study.peers[1:3]
+        return dict(leaving_peer(study, peer_parties_of(study), near=near, listens="127.0.0.1:7443"))
+    assert study.hub is not None
+    return dict(leaving_site(study, parties_of(study), above=study.hub, address=None))
+
+
 @pytest.mark.parametrize(
-    "privacy, expected",
+    "privacy, learned, covered",
     [
-        ({"trust": "site"}, "They leave with noise that this site adds itself"),
-        ({"trust": "hub"}, "THEY LEAVE AS THEY ARE, without noise: the hub reads them"),
-        ({"trust": "both", "epsilon": [5.0, 2.0]}, "the hub adds more before it passes anything on"),
-        ({"trust": None, "epsilon": None, "delta": None, "none": True}, "nothing is guaranteed to anybody"),
-        ({"epsilon": None, "delta": None, "none": True}, "the hub reads their exact sum over at least 3 sites"),
+        ({"trust": "site"}, "That noise alone keeps the guarantee", "with this site's own noise"),
+        ({"trust": "hub"}, "THE HUB WILL LEARN THIS SITE'S OWN SUMS WITHOUT NOISE", "without noise"),
+        ({"trust": "both", "epsilon": [5.0, 2.0]}, "The hub adds more noise", "with this site's own noise"),
+        ({"trust": None, "epsilon": None, "delta": None, "none": True}, "Nobody is protected", "leave without noise"),
+        (
+            {"epsilon": None, "delta": None, "none": True},
+            "THE HUB WILL LEARN EXACT SUMS OVER ALL 3 SITES",
+            "under masks, without noise",
+        ),
     ],
 )
-def test_what_leaves_is_said_for_every_trust(tmp_path: Path, privacy: dict[str, Any], expected: str) -> None:
+def test_what_leaves_is_said_for_every_trust(
+    tmp_path: Path, privacy: dict[str, Any], learned: str, covered: str
+) -> None:
     study = Folders(tmp_path, privacy=privacy).study
-    what, covered = revealed_words(study, parties_of(study))
-    assert expected in covered
-    assert what.startswith("What leaves this site, in at most ")
+    assert learned in who_learns(study, whose="this")
+    said = leaving(study)
+    assert covered in said["What leaves"]
+    assert said["Rounds"].startswith("at most ")
 
 
 def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
     study = Folders(tmp_path, task={"method": "krylov", "rounds": 3, "center": "none"}, privacy={"trust": "site"}).study
-    parties = parties_of(study)
-    (what, _) = revealed_words(study, parties)
-    width = parties.request.plan.width
-    assert f"products of the rows with {width} directions; the sum of squares of all entries." in what
+    what, width = leaving(study)["What leaves"], parties_of(study).request.plan.width
+    assert f"products of the rows with {width} directions and the sum of squares of all entries." in what
     assert "mean" not in what
 
 
 @pytest.mark.parametrize(
-    "privacy, expected",
+    "privacy, learned, covered",
     [
-        ({"colluders": 1}, "together with one peer that tells them everything"),
-        ({"noise": "independent"}, "They leave with noise that this peer adds itself"),
+        ({"colluders": 1}, "even if one peer tells the others everything", "noise that it shares in pairs"),
+        ({"noise": "independent"}, "That noise alone keeps the guarantee", "with this peer's own noise"),
         (
             {"noise": None, "epsilon": None, "delta": None, "none": True},
-            "for neighbours to read, and nothing is guaranteed",
+            "THE OTHER PEERS WILL LEARN THIS PEER'S OWN SUMS WITHOUT NOISE",
+            "without noise",
         ),
     ],
 )
-def test_what_leaves_a_peer_is_said_for_every_noise(tmp_path: Path, privacy: dict[str, Any], expected: str) -> None:
+def test_what_leaves_a_peer_is_said_for_every_noise(
+    tmp_path: Path, privacy: dict[str, Any], learned: str, covered: str
+) -> None:
     study = Folders(tmp_path, peers=4, privacy=privacy).study
-    what, covered = peer_revealed_words(study, peer_parties_of(study))
-    assert expected in covered
-    assert what.startswith("What leaves this peer, in at most ")
+    assert learned in who_learns(study, whose="this")
+    said = leaving(study)
+    assert covered in said["What leaves"]
+    assert said["Rounds"].startswith("at most ")
 
 
 @pytest.mark.parametrize(
     "task, sums, numbers",
     [
-        ({"rounds": 3}, "the number of people; products of the rows with 5 directions; the sum of squares", 25),
+        ({"rounds": 3}, "the number of people, products of the rows with 5 directions and the sum of squares", 25),
         (
             {"method": "covariance", "rounds": None},
-            "the number of people; the sums of products of each two columns",
+            "the number of people and the sums of products of each two columns",
             15,
         ),
     ],
@@ -75,16 +95,15 @@ def test_a_peer_says_as_many_rounds_as_there_are(tmp_path: Path, task: dict[str,
     folders = Folders(tmp_path, peers=4, task={"center": "none"} | task, privacy={"noise": "independent"})
     fitted = folders.study.estimator().fit(folders.tables)
     assert isinstance(fitted, GossipPCA)
-    what, _ = peer_revealed_words(folders.study, peer_parties_of(folders.study))
-    assert f"in at most {len(fitted.guarantee_.charges)} rounds: {sums}" in what
-    assert f"At most {numbers} numbers at once" in what
+    said = leaving(folders.study)
+    assert said["Rounds"].startswith(f"at most {len(fitted.guarantee_.charges)}. ")
+    assert said["What leaves"].startswith(sums)
+    assert f"at most {numbers} numbers ({8 * numbers} B)" in said["Rounds"]
 
 
 def test_a_peer_that_may_begin_again_says_so(tmp_path: Path) -> None:
     study = Folders(tmp_path, peers=4, privacy={"noise": "independent", "restarts": 2}, task={"center": "none"}).study
-    what, _, again = peer_revealed_words(study, peer_parties_of(study))
-    assert "in at most 6 rounds: " in what
-    assert again.startswith("Up to 2 rounds may leave once more, with new noise, when peers vanish")
+    assert leaving(study)["Rounds"].startswith("at most 6. Of these, 2 may repeat a round with new noise")
 
 
 def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:
@@ -94,11 +113,11 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
         ledger.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
         ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
         (state,) = ledger.datasets()
-        lines = [words for words, _ in cost_words(account, state, life=life, joined=False)]
+        said = cost_fact(account, state, life=life, joined=False).words
         spent, reserved = rounded(epsilon_of(0.3, 1e-5)), rounded(epsilon_of(0.5, 1e-5))
-        assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted for life" in lines[1]
+        assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted for life" in said
         most = epsilon_of(math.hypot(0.5, 1.0), 1e-5 - 1e-9)
-        assert f"With this study it is at most {rounded(most)}, of 9 that the policy allows" in lines[2]
+        assert f"With this study: at most {rounded(most)} of the 9 that your policy allows for life." in said
         ledger.finish("1" * 64)
         (state,) = ledger.datasets()
     left = left_words(state, life)
@@ -107,4 +126,4 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
     # Another study of that much fits, and one a little larger does not.
     fits = math.hypot(0.3, Budget(float(found[1]), 1e-5).mu)
     assert fits <= life.mu < math.hypot(0.3, Budget(float(found[1]) * 1.001, 1e-5).mu)
-    assert left_words(state, None).startswith("there is no bound")
+    assert left_words(state, None).startswith("no budget for life is set")

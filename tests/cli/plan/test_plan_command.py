@@ -31,7 +31,7 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
     plain = Facts(30, 4, 20_000, Budget(0.5, 1e-7), Spectrum.guessed(30))
     for name in ("neighbours", "center", "search", "sites", "survivors", "colluders", "blocks", "rounds", "traffic"):
         assert getattr(facts, name) == getattr(plain, name), name
-    assert (facts.memory, facts.trust) == (plain.memory, plain.trust)
+    assert (facts.memory_limit, facts.trust) == (plain.memory_limit, plain.trust)
     assert facts.spectrum.values.tolist() == plain.spectrum.values.tolist()
 
 
@@ -39,7 +39,7 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
     ("option", "name", "value"),
     [
         ("--neighbours replace-one", "neighbours", Neighbours.REPLACE_ONE),
-        ("--center known", "center", "known"),
+        ("--center none", "center", None),
         ("--no-search", "search", False),
         ("--sites 5", "sites", 5),
         ("--sites 5 --survivors 4", "survivors", 4),
@@ -48,7 +48,7 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
         ("--blocks 12", "blocks", 12),
         ("--rounds 3", "rounds", 3),
         ("--traffic 10MB", "traffic", 10_000_000),
-        ("--memory 2GiB", "memory", 2 << 30),
+        ("--memory-limit 2GiB", "memory_limit", 2 << 30),
         ("--sites 5 --trust masked --trust site", "trust", ("masked", "site")),
     ],
 )
@@ -88,8 +88,8 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
     lines = planned(*SMALL, "--sites", 3, "--trust", "masked").stdout
     words = " ".join(lines.split())
     assert words.startswith(
-        "With epsilon = 1 expect 0.90 (0.87 to 0.92) of the variance that 2 components can have: masked/covariance, that is "
-        "trust='masked', method='covariance'. Directions drawn at random would have 0.07."
+        "With epsilon = 1 expect 0.90 (0.87 to 0.92) of the variance that 2 components can capture. Use masked/covariance: "
+        "trust='masked', method='covariance'. Random directions would capture 0.07."
     )
     for part in (
         "masked/krylov 0.88 (0.85-0.90) 0.31 (0.21-0.41) 7 67.8 kB 2.35 MB",
@@ -99,8 +99,8 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
         "0.53 (0.50 to 0.55)",
         "0.90 (0.87 to 0.92) <- asked",
         "about 5000 people with one row each, 6 columns, 2 components",
-        "a guess: eigenvalue i in proportion to i^-1",
-        "Rows that are longer than the row bound are cut to it",
+        "a guess: eigenvalue i proportional to i^-1",
+        "Rows whose norm exceeds the row bound are clipped to it",
         "FederatedPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., trust='masked', method='covariance')",
         "eigenveil study new study.toml",
     ):
@@ -124,7 +124,7 @@ def test_where_nothing_can_work_that_is_said_first_and_is_an_answer(monkeypatch:
     assert words.startswith(
         "Nothing can work here, if the spectrum is as guessed: with epsilon = 1 and about 5000 people "
     )
-    assert "The best, curator/covariance, would have 0.90 (0.87 to 0.92)" in words
+    assert "The best, curator/covariance, would capture 0.90 (0.87 to 0.92)" in words
     assert "what would work instead - Ask for fewer components." in words
     # Nobody is shown how to do what is not worth doing.
     assert "eigenveil fit" not in words
@@ -138,7 +138,7 @@ def test_the_curve_is_of_the_best_method_whatever_the_reasons_say(monkeypatch: p
     Oracle(works=False, best=1).install(monkeypatch)
     found = json.loads(planned(*SMALL, "--json").stdout)
     assert found["curve"]["method"] == "curator/power"
-    assert "The best, curator/power, would have 0.88" in found["answer"][1]
+    assert "The best, curator/power, would capture 0.88" in found["answer"][1]
 
 
 def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -147,7 +147,7 @@ def test_where_all_is_refused_there_is_no_curve_and_no_plot(monkeypatch: pytest.
     assert result.exit_code == 0
     words = " ".join(result.stdout.split())
     # It is the limits that leave nothing, and not the budget.
-    assert words.startswith("No method is left within these limits")
+    assert words.startswith("No method is possible within these limits")
     assert "Nothing can work" not in words
     assert "curator/power curator/power would take 9 rounds" in words
     assert "no plot was written" in words
@@ -186,7 +186,7 @@ def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
 
 def test_near_ties_are_named_where_they_are(oracle: Oracle) -> None:
     words = " ".join(planned(*SMALL, "--decay", 0).stdout.split())
-    assert "Here 2 and 3 are that close, so trust the captured variance and not the sine." in words
+    assert "Here components 2 and 3 are that close: trust the captured variance and not the sine." in words
     assert "are that close" not in " ".join(planned(*SMALL, "--decay", 1).stdout.split())
 
 
@@ -194,13 +194,13 @@ def test_a_guess_that_was_said_is_not_asked_for_again(oracle: Oracle) -> None:
     assert "a better one: --explained" in planned(*SMALL).stdout
     said = " ".join(planned(*SMALL, "-k", 1, "--explained", 0.7).stdout.split())
     assert "a better one: a --public-data table" in said
-    assert "of the variance that 1 component can have" in said
+    assert "of the variance that 1 component can capture" in said
 
 
 MISTAKES = {
     "--epsilon is missing. Try --epsilon 1": "-n 5 -d 3 -k 1 --delta 0.1",
     "--delta is missing. It must be well below one over the number of people": "-n 5 -d 3 -k 1 --epsilon 1",
-    "--columns is missing. Say how many columns": " ".join(ASKED),
+    "--features is missing. Say how many columns": " ".join(ASKED),
     "--rows must be a number such as 20000 or 1e5, got 'many'": "-n many -d 3 -k 1 --epsilon 1 --delta 0.1",
     "--rows must be a whole number, 2 or more, got '2.5'": "-n 2.5 -d 3 -k 1 --epsilon 1 --delta 0.1",
     "2 or more, got 'inf'": "-n inf -d 3 -k 1 --epsilon 1 --delta 0.1",
@@ -210,25 +210,25 @@ MISTAKES = {
     "--delta must be in (0, 1), got 1.0": "-n 5 -d 3 -k 1 --epsilon 1 --delta 1",
 }
 ASIDE = {
-    "--explained and --decay each say what the spectrum is": "--explained 0.5 --decay 1",
+    "--explained and --decay each give the spectrum": "--explained 0.5 --decay 1",
     "--spectrum and --public-data and --from-model each": "--spectrum a.json --public-data b.csv --from-model c.safetensors",
     "--fill must be more than 0 and at most 1, as no row is longer than the bound, got 1.5": "--fill 1.5",
-    "error: --explained must lie between 0.333": "--explained 0.1",
+    "error: --explained must lie in [0.333, 1]": "--explained 0.1",
     "error: --decay must lie in 0..200, got -1": "--decay -1",
     "--row-bound must be positive, got 0.0": "--row-bound 0",
-    "--fill and --row-bound both say": "--public-data b.csv --fill 0.5 --row-bound 1",
+    "--fill and --row-bound both set": "--public-data b.csv --fill 0.5 --row-bound 1",
     "--drop is for --public-data": "--drop name",
     "--scale is for --public-data": "--scale 2",
     "--sites must be from 1 to the 5000 people": "--sites 5001",
     "--sites must be an integer of at least 1, got 0": "--sites 0",
     "--colluders must be an integer of at least 1, got 0": "--colluders 0",
-    "--columns must be an integer of at least 2, got 1": "-d 1",
+    "--features must be an integer of at least 2, got 1": "-d 1",
     "--survivors must be from 1 to the 3 sites": "--sites 3 --survivors 4",
     "--survivors must be a number such as 4, or a share such as 0.8, got 'some'": "--sites 3 --survivors some",
-    "--trust must be of curator, stream": "--trust nobody",
-    "--trust masked needs several sites, and there is one: give --sites": "--trust masked",
+    "--trust must be one of curator, stream": "--trust nobody",
+    "--trust masked needs several sites. Say how many with --sites": "--trust masked",
     "--traffic must be bytes such as": "--traffic lots",
-    "--memory must be bytes such as": "--memory -1",
+    "--memory-limit must be bytes such as": "--memory-limit -1",
     "--method must be one of block, continual, covariance, power, sync": "--method krylov",
     "--epsilons must be numbers": "--epsilons one,two",
     "--epsilons must be positive and finite": "--epsilons 1,0",

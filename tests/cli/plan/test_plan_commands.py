@@ -13,13 +13,13 @@ import typer
 from cli.cli_tables import COUNT, NAMES, eigenveil, rows, written
 from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA, StreamingPCA
 from eigenveil.cli import app
-from eigenveil.cli.plan.commands import command_of, rehearsal_of
+from eigenveil.cli.plan.show import command_of, rehearsal_of
 from eigenveil.params import FederatedParams, GossipParams, PrivateParams, StreamingParams, declared
 from eigenveil.plan import METHODS, Facts, Forecast, Spectrum, choice_of, estimator_of, forecast, parts_of
 from eigenveil.privacy import Budget, Neighbours
 
 ALONE = ("curator", "stream")
-# What the file of a stream says for each way to publish.
+# What the file of a stream says for each `publish`.
 STREAMS = {"sync": "stream, products", "block": "stream, slices", "continual": "stream, tree"}
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (PrivatePCA, StreamingPCA, FederatedPCA, GossipPCA)}
 # What a plan can be asked for beside the method. Bounds are known in each, so that nothing is left to fill in.
@@ -186,17 +186,25 @@ def test_what_only_the_caller_knows_is_left_to_fill_in() -> None:
     options = parsed(typed(command_of(near, plan), ROW_BOUND=7, MEAN_BOUND=40))
     assert (options["row_bound"], options["mean_bound"]) == (7.0, 40.0)
     assert options["neighbours"] == "replace-one"
-    # A center of one's own is for Python, and a command leaves rows where they are.
-    known = facts_for("curator/covariance", center="known")
+    left = facts_for("curator/covariance", center=None)
+    plan = chosen(left, "curator/covariance")
+    assert plan.unknown == () and "center=None" in plan.call
+    assert parsed(typed(command_of(left, plan)))["center"] == "none"
+
+
+def test_a_public_center_is_carried_into_the_call_and_the_command() -> None:
+    known = facts_for("curator/covariance", center=[1.0] * len(NAMES))
     plan = chosen(known, "curator/covariance")
-    assert plan.params.center is None and "center=..." in plan.call
-    assert parsed(typed(command_of(known, plan)))["center"] == "none"
+    assert plan.params.center == (1.0,) * len(NAMES)
+    assert parsed(typed(command_of(known, plan)))["center"] == ",".join(["1"] * len(NAMES))
+    streamed = chosen(known, "stream/sync")
+    assert streamed.params.center is None
 
 
 def test_what_changes_the_plan_changes_the_command() -> None:
-    stream = facts_for("stream/continual", center="known", blocks=4, neighbours=Neighbours.REPLACE_ONE)
+    stream = facts_for("stream/continual", center=None, blocks=4, neighbours=Neighbours.REPLACE_ONE)
     options = parsed(typed(command_of(stream, chosen(stream, "stream/continual"))))
-    assert (options["center"], options["horizon"], options["neighbours"]) == (False, COUNT, "replace-one")
+    assert (options["center"], options["horizon"], options["neighbours"]) == ("none", COUNT, "replace-one")
     assert options["block_size"] == -(-COUNT // 4)
     limited = facts_for("masked/krylov", rounds=6, colluders=2)
     options = parsed(typed(rehearsal_of(limited, chosen(limited, "masked/krylov"))))

@@ -1,4 +1,4 @@
-"""Where a plan has its spectrum from: every public source gives the spectrum it stands for, and no value is ever shown."""
+"""Where a plan gets its spectrum: every public source gives the spectrum it stands for, and no value is ever shown."""
 
 import json
 import xml.etree.ElementTree as ET
@@ -28,7 +28,7 @@ def spectrum_of(oracle: Oracle, *arguments: object) -> Spectrum:
 
 
 def variances(table: Any) -> Any:
-    """The slow, obvious way: what the rows have along their own principal directions."""
+    """Slow and obvious: the variances of the rows along their own principal directions."""
     centred = table - table.mean(axis=0)
     return np.linalg.eigvalsh(centred.T @ centred / len(table))[::-1]
 
@@ -40,16 +40,16 @@ def test_a_public_table_of_any_format_gives_its_exact_spectrum(oracle: Oracle, t
     assert found.spread > 0
 
 
-def test_a_public_table_is_cut_and_scaled_as_the_fit_will(oracle: Oracle, tmp_path: Path) -> None:
+def test_a_public_table_is_clipped_and_scaled_as_the_fit_will(oracle: Oracle, tmp_path: Path) -> None:
     source = tmp_path / "public.csv"
     pc.write_csv(arrow_table(rows(), remark=["none"] * len(rows())), source)
     units = np.array([5, 3, 1, 0.5, 0.25])
     scaled = rows() / units
     moved = scaled - scaled.mean(axis=0)
-    cut = moved * np.minimum(1, 2 / np.linalg.norm(moved, axis=1))[:, None]
+    clipped = moved * np.minimum(1, 2 / np.linalg.norm(moved, axis=1))[:, None]
     options = ("--drop", "remark", "--scale", "5,3,1,0.5,0.25", "--row-bound", 2)
     found = spectrum_of(oracle, "--public-data", source, *options)
-    assert found.values == pytest.approx(np.linalg.eigvalsh(cut.T @ cut / len(cut))[::-1] / 4, rel=1e-6)
+    assert found.values == pytest.approx(np.linalg.eigvalsh(clipped.T @ clipped / len(clipped))[::-1] / 4, rel=1e-6)
 
 
 def test_a_sparse_table_is_scaled_too(oracle: Oracle, tmp_path: Path) -> None:
@@ -63,7 +63,7 @@ def test_without_a_bound_rows_fill_what_is_said_and_that_is_a_guess(oracle: Orac
     source = written(tmp_path, "npy")
     assert spectrum_of(oracle, "--public-data", source).fill == pytest.approx(0.5)
     assert spectrum_of(oracle, "--public-data", source, "--fill", 0.3).fill == pytest.approx(0.3)
-    guessed = "their mean squared length is 0.5 of its square"
+    guessed = "mean squared norm 0.5 of its square"
     assert guessed in " ".join(planned(*ASKED, "--public-data", source).stdout.split())
     for said in (("--fill", 0.5), ("--row-bound", 40)):
         assert json.loads(planned(*ASKED, "--public-data", source, *said, "--json").stdout)["guessed"] == []
@@ -86,7 +86,7 @@ def test_variances_come_in_any_plain_form(oracle: Oracle, tmp_path: Path, name: 
     wider = spectrum_of(oracle, "--spectrum", tmp_path / name, "--row-bound", 5, "-d", 5)
     assert wider.values == pytest.approx([0.16, 0.04, 0.02, 0, 0])
     words = " ".join(planned(*ASKED, "--spectrum", tmp_path / name, "--row-bound", 5, "-d", 5).stdout.split())
-    assert "that the list is of rows as the bound cuts them" in words
+    assert "that the list describes clipped rows" in words
     assert "that the 2 directions beyond the list have no variance" in words
 
 
@@ -115,13 +115,13 @@ def test_an_earlier_model_lends_its_variances(oracle: Oracle, tmp_path: Path) ->
 BAD = {
     "is not JSON": ("bad.json", "{"),
     "a spectrum must have the format": ("other.json", '{"values": [1]}'),
-    "line 2 is not numbers": ("bad.txt", "4\nfour\n"),
-    "there is no number in it": ("empty.csv", "# nothing\n"),
+    "line 2 is not a number": ("bad.txt", "4\nfour\n"),
+    "empty.csv: it contains no numbers": ("empty.csv", "# nothing\n"),
     "variances must be finite, not negative": ("low.csv", "4\n-1\n"),
-    "a list must hold numbers alone": ("words.json", '["a", "b"]'),
-    "hold numbers alone, each one variance": ("nested.json", "[[3, 1], [1, 2]]"),
-    "no number in it": ("none.csv", "variance\n"),
-    "several numbers to a line": ("pairs.csv", "component,variance\n1,3\n2,1\n"),
+    "a list must contain numbers alone": ("words.json", '["a", "b"]'),
+    "contain numbers alone, one for each variance": ("nested.json", "[[3, 1], [1, 2]]"),
+    "none.csv: it contains no numbers": ("none.csv", "variance\n"),
+    "several numbers per line": ("pairs.csv", "component,variance\n1,3\n2,1\n"),
     "is not UTF-8 text": ("latin.txt", "\xff4"),
 }
 
@@ -147,12 +147,12 @@ def test_what_does_not_fit_together_is_refused(tmp_path: Path) -> None:
     source = tmp_path / "list.json"
     source.write_text("[4, 1, 0.5]")
     assert "more than the square of --row-bound" in refused(*ASKED, "--spectrum", source, "--row-bound", 1)
-    assert "--columns is 5, and" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
+    assert "--features is 5, but" in refused(*ASKED, "--public-data", written(tmp_path, "npy", rows()[:, :4]), "-d", 5)
     assert "variances must be 1 to 2 numbers, got 3" in refused(*ASKED, "--spectrum", source, "-d", 2)
     assert "--components must be from 1 to the 3 columns, got 4" in refused(*ASKED, "-k", 4, "--spectrum", source)
     released = tmp_path / "spectrum.json"
     released.write_text(json.dumps(Spectrum.guessed(4).to_json()))
-    assert "mean nothing" in refused(*ASKED, "--spectrum", released, "--row-bound", 3)
+    assert "leave out --fill and --row-bound" in refused(*ASKED, "--spectrum", released, "--row-bound", 3)
     assert "--scale must be positive" in refused(*ASKED, "--public-data", written(tmp_path, "csv"), "--scale", 0)
     assert "each of the 5 columns, got 2" in refused(
         *ASKED, "--public-data", written(tmp_path, "csv"), "--scale", "1,2"
@@ -163,7 +163,7 @@ def test_a_table_with_gaps_is_refused_without_a_value(tmp_path: Path) -> None:
     table = rows()
     table[3, 1], table[4, 1] = np.nan, 987654.25
     line = refused(*ASKED, "--public-data", written(tmp_path, "npy", table))
-    assert "has entries that are missing or not finite" in line
+    assert "has missing or infinite entries" in line
     assert "987654" not in line
 
 

@@ -48,7 +48,7 @@ def test_off_a_terminal_nothing_but_the_answer_is_said() -> None:
     )
     assert done.stderr == ""
     assert done.stdout.startswith("With epsilon = 1 expect ")
-    # A terminal without signs is drawn on with letters.
+    # A terminal without box characters gets ASCII.
     assert "?" not in done.stdout
 
 

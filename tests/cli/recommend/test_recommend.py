@@ -65,19 +65,19 @@ def test_every_kind_of_file_gives_an_item_space(tmp_path: Path, kind: str) -> No
     found = ItemSpace.load(target)
     assert (found.guarantee.epsilon, found.dim) == (4, ITEMS)
     assert (found.items is None) == (kind == "npz")
-    # Whoever likes two items of the first group is shown others of that group.
+    # A user who likes two items of the first group is shown others of that group.
     best = found.top(found.history([0, 3] if found.items is None else ["i0", "i3"]), n=4)[0]
     names = best if found.items is None else [int(found.items[at][1:]) for at in best]
     assert all(int(at) % GROUPS == 0 for at in names)
 
 
-def test_the_summary_says_what_was_planned_promised_and_written_and_no_private_number(tmp_path: Path) -> None:
+def test_the_summary_says_what_was_planned_guaranteed_and_written_and_no_private_number(tmp_path: Path) -> None:
     target = tmp_path / "items.safetensors"
     source, catalogue = plays_in(tmp_path), catalogue_in(tmp_path)
     done = eigenveil("recommend", "fit", source, *PRIVATE, "-o", target, "--items-file", catalogue)
     for words in (
         "covariance: one release of all pairs of items",
-        "% of the filter is found, with 3 of 3 directions above the noise",
+        "% of the filter was found, and 3 of 3 directions are above the noise",
         "-differential privacy for each user, with their whole history",
         "joint differential privacy",
         f"item space written to {target}",
@@ -89,7 +89,7 @@ def test_the_summary_says_what_was_planned_promised_and_written_and_no_private_n
         *("recommend", "fit", source, *PRIVATE, "-o", target, "--force"),
         *("--neighbours", "add-remove", "--delta", 1e-6),
     )
-    assert "nobody can say beforehand" in hidden.stdout
+    assert "unknown, because the number of users is private" in hidden.stdout
     assert str(USERS) not in hidden.output
     for said in (done.output, hidden.output):
         assert str(PLAYS.nnz) not in said
@@ -172,13 +172,13 @@ def test_several_files_are_several_sites(tmp_path: Path, trust: str) -> None:
 def test_sites_that_do_not_fit_together_are_refused(tmp_path: Path) -> None:
     shops, listed = shops_in(tmp_path), ("--items-file", catalogue_in(tmp_path))
     assert "--items-file" in refusal("recommend", "fit", *shops, *PRIVATE)
-    assert "called 'north' already" in refusal("recommend", "fit", shops[0], shops[0], *PRIVATE, *listed)
+    assert "another file is named 'north' too" in refusal("recommend", "fit", shops[0], shops[0], *PRIVATE, *listed)
     shops = shops_in(tmp_path, south="n{}")
-    assert "Each user must be at one site" in refusal("recommend", "fit", *shops, *PRIVATE, *listed)
+    assert "each user must be at one site" in refusal("recommend", "fit", *shops, *PRIVATE, *listed)
     for at, width in enumerate((ITEMS, ITEMS - 1)):
         sp.save_npz(tmp_path / f"site{at}.npz", PLAYS[:, :width])
     said = refusal("recommend", "fit", tmp_path / "site0.npz", tmp_path / "site1.npz", *PRIVATE)
-    assert f"site1 has {ITEMS - 1} items, and site0 has {ITEMS}" in said
+    assert f"site1 has {ITEMS - 1} items, but site0 has {ITEMS}" in said
     assert "--trust masked needs at least 2 sites" in refusal(
         "recommend", "fit", shops[0], *PRIVATE, "--trust", "masked"
     )
@@ -188,13 +188,13 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     source, target = plays_in(tmp_path), tmp_path / "items.safetensors"
     arguments = ("recommend", "fit", source, "-k", GROUPS, "--epsilon", 0.003, "-o", target)
     said = refusal(*arguments)
-    assert "Nothing was spent; --even-if-noise goes on all the same" in said
+    assert "Nothing was spent. To fit anyway, set --even-if-noise" in said
     assert "--epsilon 0.1" in said or "--epsilon 0.3" in said
-    assert "say it with --history" in said
+    assert "set --history" in said
     assert not target.exists()
     done = eigenveil(*arguments, "--even-if-noise")
     assert done.exit_code == 0
-    assert "as far as can be told beforehand" in re.sub(r"\s+", " ", done.stdout)
+    assert "By the same estimate, this would work" in re.sub(r"\s+", " ", done.stdout)
     assert "Warning" not in done.output
     assert "--history" in done.output
     assert target.exists()
@@ -205,22 +205,22 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     [
         (("-k", 3), "--epsilon is missing. Try --epsilon 1, or ask for --no-privacy"),
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
-        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta means nothing"),
+        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta has no meaning"),
         ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
         ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
         ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),
         ((*PRIVATE, "--survivors", 2), "--survivors is for --trust masked"),
         ((*PRIVATE, "--colluders", 2), "--colluders is for --trust masked"),
-        ((*PRIVATE, "--keep-items", 1), "--keep-items must be from 2 to"),
+        ((*PRIVATE, "--keep-items", 1), "--keep-items must lie in 2.."),
         ((*PRIVATE, "--seed", -1), "--seed must not be negative"),
         ((*PRIVATE, "--history", 0), "--history must be"),
         ((*PRIVATE, "--epsilon", 0), "--epsilon must be positive"),
         (("-k", 99, "--epsilon", 1), "--components 99 must be at most"),
-        ((*PRIVATE, "--at-least", 3), "--at-least needs a column of values: give --value"),
+        ((*PRIVATE, "--at-least", 3), "--at-least needs a column of values: name it with --value"),
         ((*PRIVATE, "--user", "person"), "has no column 'person'"),
-        ((*PRIVATE, "--user", "person"), "Say which columns to read with --user, --item and --value"),
+        ((*PRIVATE, "--user", "person"), "Name the columns to read with --user, --item and --value"),
         ((*PRIVATE, "--user", "item"), "--user, --item and --value must be different columns, got item, item"),
-        ((*PRIVATE, "--item-degrees", "none.csv"), "is no file"),
+        ((*PRIVATE, "--item-degrees", "none.csv"), "is not a file"),
         ((*PRIVATE, "-o", "items.txt"), "must end in .safetensors"),
     ],
 )
@@ -244,12 +244,12 @@ def test_an_output_that_exists_is_kept_unless_told(tmp_path: Path, space: Path) 
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("i0,3\n", "the first line of"),
-        ("item,degree\ni0,3,4\n", "each other an item and its degree"),
+        ("i0,3\n", "must start with the line item,degree"),
+        ("item,degree\ni0,3,4\n", "an item and its degree per line"),
         ("item,degree\ni0,3\ni0,4\n", "has 'i0' more than once"),
-        ("item,degree\ni0,-3\n", "must be a number that is not negative, got '-3'"),
-        ("item,degree\ni0,3\n", "has no degree of 'i1'"),
-        ("", "the first line of"),
+        ("item,degree\ni0,-3\n", "must be a non-negative number, got '-3'"),
+        ("item,degree\ni0,3\n", "has no degree for 'i1'"),
+        ("", "must start with the line item,degree"),
     ],
 )
 def test_degrees_that_cannot_be_read_are_refused(tmp_path: Path, text: str, why: str) -> None:
@@ -266,18 +266,18 @@ def test_a_list_is_the_same_however_the_history_is_given_and_says_for_whom(tmp_p
     mine = tmp_path / "mine.txt"
     mine.write_text("\n".join(held) + "\n\n", encoding="utf-8")
     expected = [known.items[at] for at in known.top(row, n=6)[0]]
-    ways = (
+    given = (
         [part for item in held for part in ("--have", item)],
-        ["--history", mine],
+        ["--have-file", mine],
         ["--from", plays_in(tmp_path), "--who", "u7"],
     )
-    for way in ways:
-        done = eigenveil("recommend", "top", space, *way, "-n", 6)
+    for one in given:
+        done = eigenveil("recommend", "top", space, *one, "--first", 6)
         assert done.exit_code == 0, done.output
         assert done.stdout.split() == expected
         (line,) = done.stderr.splitlines()
         assert line.startswith("for this user alone")
-    values = json.loads(eigenveil("recommend", "top", space, *ways[0], "-n", 6, "--json").stdout)
+    values = json.loads(eigenveil("recommend", "top", space, *given[0], "--first", 6, "--json").stdout)
     assert values["items"] == expected
     assert values["popular"] is False
     assert "for this user alone" in values["note"]
@@ -287,46 +287,46 @@ def test_items_without_names_go_by_number(tmp_path: Path) -> None:
     target, source = tmp_path / "items.safetensors", plays_in(tmp_path, "npz")
     eigenveil("recommend", "fit", source, *PRIVATE, "-o", target)
     known = ItemSpace.load(target)
-    done = eigenveil("recommend", "top", target, "--from", source, "--who", 5, "-n", 3)
+    done = eigenveil("recommend", "top", target, "--from", source, "--who", 5, "--first", 3)
     assert done.stdout.split() == [str(at) for at in known.top(PLAYS[[5]], n=3)[0]]
-    assert eigenveil("recommend", "top", target, "--have", 0, "--n", 2).exit_code == 0
-    assert f"--have {ITEMS}: that is not the number of an item, 0 to {ITEMS - 1}, in" in refusal(
+    assert eigenveil("recommend", "top", target, "--have", 0, "--first", 2).exit_code == 0
+    assert f"--have {ITEMS} is not an item number, 0 to {ITEMS - 1}, in" in refusal(
         "recommend", "top", target, "--have", ITEMS
     )
-    assert "give the number of a row" in refusal("recommend", "top", target, "--from", source, "--who", "ann")
-    assert "no user number" in refusal("recommend", "top", target, "--from", source, "--who", USERS)
+    assert "pass a row number" in refusal("recommend", "top", target, "--from", source, "--who", "ann")
+    assert "no user has number" in refusal("recommend", "top", target, "--from", source, "--who", USERS)
 
 
 def test_who_has_nothing_gets_popular_items_and_is_told(tmp_path: Path, space: Path) -> None:
     empty = tmp_path / "empty.txt"
     empty.write_text("", encoding="utf-8")
-    done = eigenveil("recommend", "top", space, "--history", empty, "-n", 4)
+    done = eigenveil("recommend", "top", space, "--have-file", empty, "--first", 4)
     assert len(done.stdout.split()) == 4
-    assert "popular ones" in done.stderr
-    assert json.loads(eigenveil("recommend", "top", space, "--history", empty, "--json").stdout)["popular"] is True
+    assert "popular items" in done.stderr
+    assert json.loads(eigenveil("recommend", "top", space, "--have-file", empty, "--json").stdout)["popular"] is True
 
 
 def test_lists_that_cannot_be_made_are_refused_and_no_line_of_a_file_is_shown(tmp_path: Path, space: Path) -> None:
     mine = tmp_path / "mine.txt"
     mine.write_text("i0\nsecret illness\n", encoding="utf-8")
-    said = refusal("recommend", "top", space, "--history", mine)
-    assert f"line 2 of {mine}: that is not the name of an item" in said
+    said = refusal("recommend", "top", space, "--have-file", mine)
+    assert f"line 2 of {mine} is not an item name" in said
     assert "secret" not in said
     mine.write_bytes(b"\xff\xfe\x00")
-    assert "is not UTF-8 text" in refusal("recommend", "top", space, "--history", mine)
-    assert "--have polka: that is not the name" in refusal("recommend", "top", space, "--have", "polka")
+    assert "is not UTF-8 text" in refusal("recommend", "top", space, "--have-file", mine)
+    assert "--have polka is not an item name" in refusal("recommend", "top", space, "--have", "polka")
     source = plays_in(tmp_path)
-    assert "no user called 'zoe'" in refusal("recommend", "top", space, "--from", source, "--who", "zoe")
+    assert "no user is named 'zoe'" in refusal("recommend", "top", space, "--from", source, "--who", "zoe")
     assert "go together" in refusal("recommend", "top", space, "--from", source)
     assert "go together" in refusal("recommend", "top", space, "--have", "i0", "--who", "u1")
-    assert "say what the user has" in refusal("recommend", "top", space)
-    assert "give one of them" in refusal("recommend", "top", space, "--have", "i0", "--history", mine)
+    assert "items are missing. Give --have" in refusal("recommend", "top", space)
+    assert "choose one of them" in refusal("recommend", "top", space, "--have", "i0", "--have-file", mine)
     assert "not an Eigenveil item space" in refusal("recommend", "top", mine, "--have", "i0")
 
 
 def test_figures_are_those_of_the_lists_and_say_that_nothing_covers_them(tmp_path: Path) -> None:
     source = plays_in(tmp_path, "npz")
-    arguments = ("recommend", "evaluate", source, *PRIVATE, "--seed", 3, "-n", 5)
+    arguments = ("recommend", "evaluate", source, *PRIVATE, "--seed", 3, "--first", 5)
     values = json.loads(eigenveil(*arguments, "--json").stdout)
     train, test = split(PLAYS, rng=np.random.default_rng([3, 2]))
     for name, epsilon in (("private, epsilon = 1", 1.0), ("exact, not private", None)):
@@ -339,7 +339,7 @@ def test_figures_are_those_of_the_lists_and_say_that_nothing_covers_them(tmp_pat
     )
     said = eigenveil(*arguments)
     shown = re.sub(r"[│\s]+", " ", said.stdout)
-    for words in ("recall@5", "ndcg@5", "NOT COVERED BY THE GUARANTEE", "never publish them", "was thrown away"):
+    for words in ("recall@5", "ndcg@5", "NOT COVERED BY THE GUARANTEE", "never publish them", "was discarded"):
         assert words in shown
     assert f"{values['found']['exact, not private']['recall']:.4f}" in shown
     for number in (PLAYS.nnz, train.nnz, test.nnz):
@@ -371,7 +371,7 @@ def test_users_of_the_test_file_alone_are_shown_popular_items(tmp_path: Path) ->
     )
     # What u0 shows is not held out from them, and nobody shows anything of the new one.
     test.write_text("user,item\nu0,a\nnew,a\nnew,b\n", encoding="utf-8")
-    done = eigenveil("recommend", "evaluate", train, "--test", test, "-k", 1, "--no-privacy", "--json", "-n", 2)
+    done = eigenveil("recommend", "evaluate", train, "--test", test, "-k", 1, "--no-privacy", "--json", "--first", 2)
     assert done.exit_code == 0, done.output
     assert {figures["recall"] for figures in json.loads(done.stdout)["found"].values()} == {1.0}
 
@@ -379,10 +379,10 @@ def test_users_of_the_test_file_alone_are_shown_popular_items(tmp_path: Path) ->
 def test_evaluations_that_cannot_be_done_are_refused(tmp_path: Path) -> None:
     source, matrix = plays_in(tmp_path), plays_in(tmp_path, "npz")
     evaluate = ("recommend", "evaluate", source, *PRIVATE)
-    assert "--share must lie between" in refusal(*evaluate, "--share", 1)
-    assert "give one of them" in refusal(*evaluate, "--share", 0.1, "--test", source)
+    assert "--share must lie in" in refusal(*evaluate, "--share", 1)
+    assert "choose one of them" in refusal(*evaluate, "--share", 0.1, "--test", source)
     assert "nothing is held out" in refusal(*evaluate, "--test", source)
-    assert "must all name their users, or none" in refusal(*evaluate, "--test", matrix)
+    assert "must all have user names, or none" in refusal(*evaluate, "--test", matrix)
     sp.save_npz(tmp_path / "fewer.npz", PLAYS[:9])
     said = refusal("recommend", "evaluate", matrix, *PRIVATE, "--test", tmp_path / "fewer.npz")
     assert "the same users in the same order" in said
@@ -459,7 +459,7 @@ def test_columns_that_are_not_read_and_filters_worse_than_popularity_are_named(t
     done = eigenveil("recommend", "fit", source, *PRIVATE, "-o", tmp_path / "items.safetensors")
     assert "columns not read: stars" in done.output
     poor = eigenveil(
-        "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "-n", 3
+        "recommend", "evaluate", source, "-k", 3, "--epsilon", 0.001, "--even-if-noise", "--seed", 0, "--first", 3
     )
     assert "columns not read: stars" in poor.output
     assert "popularity, the same list for everybody, does better" in re.sub(r"\s+", " ", poor.output)

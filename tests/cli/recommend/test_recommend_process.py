@@ -17,9 +17,9 @@ from cli.test_process import QUIET, run
 SLOW_ROUND = r"""
 import os, time
 from eigenveil.cli import app
-from eigenveil.recommend.item_fit import ItemStudy
+from eigenveil.recommend.item_fit import ItemFit
 
-work = ItemStudy.work
+work = ItemFit.work
 
 def slow(self, question, rows, mechanism):
     if question.stage == "components":
@@ -28,7 +28,7 @@ def slow(self, question, rows, mechanism):
         time.sleep(60)
     return work(self, question, rows, mechanism)
 
-ItemStudy.work = slow
+ItemFit.work = slow
 app()
 """
 # All is in the temporary file and has not got its name yet.
@@ -50,7 +50,7 @@ def test_fit_and_top_as_processes(tmp_path: Path) -> None:
     items = ("--items-file", catalogue_in(tmp_path))
     done = run("recommend", "fit", source, *PRIVATE, "-o", target, *items)
     assert (done.returncode, done.stderr) == (0, "")
-    listed = run_forked("recommend", "top", target, "--have", "i0", "--have", "i3", "-n", 5, env=QUIET)
+    listed = run_forked("recommend", "top", target, "--have", "i0", "--have", "i3", "--first", 5, env=QUIET)
     assert listed.returncode == 0
     assert [int(name[1:]) % GROUPS for name in listed.stdout.split()] == [0] * 5
     assert listed.stderr.count("\n") == 1
@@ -63,7 +63,7 @@ def test_fit_and_top_as_processes(tmp_path: Path) -> None:
 def test_ctrl_c_during_a_fit_says_how_far_it_came_and_leaves_nothing(tmp_path: Path, terminal: bool) -> None:
     source = plays_in(tmp_path, "npz")
     said = _interrupted(SLOW_ROUND, source, "--keep-items", 20, terminal=terminal)
-    assert "interrupted; round 1 (degrees) had ended, and nothing was written\n" in said.replace("\r", "")
+    assert "interrupted; round 1 (degrees) had finished, and nothing was written\n" in said.replace("\r", "")
     shown = "fitting the private filter: round 1 (degrees) is done" in said
     assert shown == terminal
     assert terminal or said.count("\n") == 1

@@ -16,9 +16,9 @@ from cli.test_process import QUIET, run
 SLOW = r"""
 import os, time
 from eigenveil.cli import app
-from eigenveil.runtimes import Post
+from eigenveil.runtimes import LocalNetwork
 
-step = Post.step
+step = LocalNetwork.step
 
 def slow(self):
     if self.parties["hub"]._round == 2:
@@ -27,7 +27,7 @@ def slow(self):
         time.sleep(60)
     return step(self)
 
-Post.step = slow
+LocalNetwork.step = slow
 app()
 """
 

@@ -59,7 +59,7 @@ def test_the_summary_says_what_was_found_promised_and_written(tmp_path: Path, ta
 
 def test_options_reach_the_estimator(tmp_path: Path, target: Path) -> None:
     options = "--adapt 0.01,0.2 --forget 0.9 --block-size 100 --oversample 1 --publish continual --horizon 2000 "
-    options += "--person-blocks 2 --memory-limit 64MB --no-center --origin 0,0,0,0,1 --neighbours replace-one"
+    options += "--person-blocks 2 --memory-limit 64MB --center none --origin 0,0,0,0,1 --neighbours replace-one"
     result = eigenveil("stream", written(tmp_path, "npy"), *SEEDED, *options.split(), "-o", target)
     assert result.exit_code == 0, result.output
     assert "NOT PRIVATE: a seed was given" in result.stdout
@@ -76,7 +76,7 @@ def test_options_reach_the_estimator(tmp_path: Path, target: Path) -> None:
         horizon=2000,
         person_blocks=2,
         memory_limit=64_000_000,
-        center=False,
+        center=None,
         origin=[0, 0, 0, 0, 1],
         neighbours="replace-one",
         random_state=7,

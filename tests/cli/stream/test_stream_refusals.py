@@ -20,7 +20,7 @@ def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Pa
     for words, data in {
         "after row 1009: CSV parse error": good + b"123456.789,1\n",
         "after row 1009: In CSV column #1": good + b"1,123456.789x,3,4,5\n",
-        "or say that it has none: --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
+        "or use --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
         "the stream is empty": b"",
         "the stream has no rows": b"a,b,c\n",
         "the stream has fewer rows than --components 2": b"a,b,c\n123456.789,2,3\n",

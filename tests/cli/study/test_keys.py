@@ -73,7 +73,7 @@ def test_init_never_overwrites(study: Path) -> None:
     assert {path.name: path.read_bytes() for path in study.iterdir()} == before
 
 
-def test_the_whole_way_of_a_site(study: Path, tmp_path: Path) -> None:
+def test_a_site_from_keys_to_certificate(study: Path, tmp_path: Path) -> None:
     home = tmp_path / "north"
     said = done("site", "North Hospital", "--folder", home)
     key, request = home / "North-Hospital.key", home / "North-Hospital.request"
@@ -112,7 +112,7 @@ def test_on_one_machine_a_site_is_signed_at_once(study: Path, tmp_path: Path) ->
     found = Keys.load(tmp_path / "north" / "north.key").certificate
     assert Certificate.read((study / "north.crt").read_text()) == found
     assert "7 days left" in said
-    assert "for trying out, not for a real study" in said
+    assert "good for a trial, not for a real study" in said
     # And where both folders are the same there is one certificate.
     done("site", "south", "--folder", study, "--authority", study)
     assert Keys.load(study / "south.key").certificate.name == "south"
@@ -133,7 +133,7 @@ def test_a_pin_is_compared_digit_by_digit(study: Path, tmp_path: Path) -> None:
     for given in (wrong, pin[:-1], "", "hello"):
         for more in ((), ("--yes",)):
             said = refused("sign", request, "--authority", study, "--pin", given, *more)
-            assert "nothing was signed" in said
+            assert "Nothing was signed" in said
     assert not (study / "north.crt").exists()
     said = done("sign", request, "--authority", study, "--pin", pin_words(pin).upper(), "--days", 3)
     assert "Is this the pin" not in said
@@ -150,7 +150,7 @@ def test_signing_twice_tells_how_to_renew(study: Path, tmp_path: Path) -> None:
     words = ("sign", tmp_path / "north.request", "--authority", study, "--yes")
     done(*words)
     first = (study / "north.crt").read_bytes()
-    assert "to renew it, move it away" in refused(*words)
+    assert "To renew it, move it away" in refused(*words)
     (study / "north.crt").rename(tmp_path / "old.crt")
     done(*words)
     assert (study / "north.crt").read_bytes() != first
@@ -169,7 +169,7 @@ def test_another_with_a_taken_name_is_not_signed(study: Path, tmp_path: Path) ->
 
 def test_a_request_cannot_take_the_hubs_place(study: Path, tmp_path: Path) -> None:
     path = tmp_path / "x.request"
-    for name, role, words in (("other", "hub", "only `eigenveil keys init`"), ("hub", "site", "another identity")):
+    for name, role, words in (("other", "hub", "Only `eigenveil keys init`"), ("hub", "site", "another identity")):
         path.write_text(new_request(name, role)[0].pem)  # type: ignore[arg-type]
         assert words in refused("sign", path, "--authority", study, "--yes")
     path.write_text(new_request("authority", "site")[0].pem)
@@ -179,10 +179,10 @@ def test_a_request_cannot_take_the_hubs_place(study: Path, tmp_path: Path) -> No
 def test_keys_are_never_overwritten(tmp_path: Path) -> None:
     done("site", "north", "--folder", tmp_path)
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
-    assert "keys are never overwritten" in refused("site", "north", "--folder", tmp_path)
+    assert "Keys are never overwritten" in refused("site", "north", "--folder", tmp_path)
     # Another name that would have the same file.
     done("site", "St Mary", "--folder", tmp_path)
-    assert "keys are never overwritten" in refused("site", "St/Mary", "--folder", tmp_path)
+    assert "Keys are never overwritten" in refused("site", "St/Mary", "--folder", tmp_path)
     (tmp_path / "north.key").rename(tmp_path / "lost")
     assert "north.request already exists" in refused("site", "north", "--folder", tmp_path)
     assert not (tmp_path / "north.key").exists()
@@ -252,8 +252,8 @@ def test_show_warns_of_open_permissions_and_missing_certificates(tmp_path: Path)
     key = tmp_path / "north.key"
     key.chmod(0o644)
     said = done("show", key, tmp_path / "north.request")
-    assert "NOT SAFE: others may read or change it; chmod 600" in said
-    assert "not signed by the coordinator yet" in said
+    assert "NOT SAFE: others may read or change it. Run: chmod 600" in said
+    assert "the coordinator has not signed it yet" in said
 
 
 def test_show_tells_an_ended_certificate(study: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -263,10 +263,10 @@ def test_show_tells_an_ended_certificate(study: Path, tmp_path: Path, monkeypatc
     old = Authority.fresh(days=20, now=past)
     path = tmp_path / "old.crt"
     path.write_text(old.sign(new_request("old", "site")[0], days=10, now=past).pem)
-    assert "IT HAS ENDED" in done("show", path)
+    assert "EXPIRED" in done("show", path)
     early = Authority.fresh(now=datetime.now(UTC) + timedelta(days=5))
     path.write_text(early.pem)
-    assert "IT HAS NOT BEGUN" in done("show", path)
+    assert "NOT VALID YET" in done("show", path)
 
 
 def test_show_refuses_a_certificate_that_is_not_the_keys(study: Path, tmp_path: Path) -> None:

@@ -68,13 +68,13 @@ def test_show_says_what_is_spent_reserved_and_allowed(path: Path) -> None:
     assert files_in(path.parent) == before
 
 
-def test_show_of_one_dataset_with_its_lines(path: Path) -> None:
+def test_show_of_one_dataset_with_its_entries(path: Path) -> None:
     text = run("show", path, "--dataset", "patients", "--lines", "--delta", "1e-4").stdout
     assert "at delta 0.0001" in text
     assert "toys" not in text
     assert "sum: mu = 0.1" in text
     assert "consent given" in text
-    assert "those in it: 'patients', 'toys'" in refusal("show", path, "--dataset", "people")
+    assert "these are: 'patients', 'toys'" in refusal("show", path, "--dataset", "people")
     assert "--delta must lie" in refusal("show", path, "--delta", "2")
 
 
@@ -94,30 +94,30 @@ def test_looking_while_a_site_runs(path: Path) -> None:
 
 def test_verify_prints_the_head_and_checks_a_noted_one(path: Path) -> None:
     with DurableLedger.reading(path) as ledger_file:
-        head, lines = ledger_file.head, list(ledger_file.lines())
+        head, lines = ledger_file.head, list(ledger_file.entries())
     before = files_in(path.parent)
     text = run("verify", path).stdout
-    assert f"{len(lines)} lines: every hash and every balance is right" in text
+    assert f"{len(lines)} entries: every hash and every balance is right" in text
     assert f"head {head}" in text
     assert run("verify", path, "--head", lines[3].hash.upper()).exit_code == 0
-    assert "no line has the noted head" in refusal("verify", path, "--head", "0" * 64)
+    assert "entries has the noted head" in refusal("verify", path, "--head", "0" * 64)
     assert "64 hexadecimal digits" in refusal("verify", path, "--head", "3f0c")
     assert files_in(path.parent) == before
 
 
-def test_verify_names_the_first_bad_line(path: Path) -> None:
+def test_verify_names_the_first_bad_entry(path: Path) -> None:
     data = path.read_bytes()
     assert data.count(b"consent given") == 1
     path.write_bytes(data.replace(b"consent given", b"consent taken"))
-    assert "line 6 (note) was changed" in refusal("verify", path)
+    assert "entry 6 (note) was changed" in refusal("verify", path)
 
 
-def test_an_export_holds_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
+def test_an_export_has_public_facts_and_can_be_checked(path: Path, tmp_path: Path) -> None:
     target = tmp_path / "ledger.jsonl"
     with DurableLedger.open(path) as ledger_file:
         secret = ledger_file.join(account("heart", mu=0.2, beyond=1e-9), life=LIFE).secret
         head = ledger_file.head
-    assert "7 lines and the head" in run("export", path, "-o", target).stdout
+    assert "7 entries and the head" in run("export", path, "-o", target).stdout
     data = target.read_bytes()
     for private in (SAID, PRINT, PRINT.hex().encode(), secret, secret.hex().encode()):
         assert private not in data
@@ -135,13 +135,13 @@ def test_an_export_that_was_changed_is_found(path: Path, tmp_path: Path) -> None
     run("export", path, "-o", target)
     texts = target.read_text().splitlines(keepends=True)
     for changed, words in (
-        ([*texts[:3], texts[3].replace("0.1]", "0.01]"), *texts[4:]], "line 4"),
-        ([*texts[:3], *texts[4:]], "line 4 is missing"),
+        ([*texts[:3], texts[3].replace("0.1]", "0.01]"), *texts[4:]], "entry 4"),
+        ([*texts[:3], *texts[4:]], "entry 4 is missing"),
         (texts[:-1], "no head"),
         (texts[:-2], "no head"),
-        ([*texts[:-2], texts[-1]], "lines are missing"),
-        ([*texts, texts[0]], "more behind the head"),
-        (["[1, 2]\n"], "line 1 is not a line"),
+        ([*texts[:-2], texts[-1]], "entries are missing"),
+        ([*texts, texts[0]], "more after its head"),
+        (["[1, 2]\n"], "line 1 of the export is not an entry"),
         (["{\n"], "not JSON"),
         ([], "no head"),
     ):
@@ -172,7 +172,7 @@ def test_close_takes_the_first_digits_if_they_mean_one_study(path: Path) -> None
         assert ledger_file.studies()[0].state == "abandoned"
         for name in ("first", "second"):
             ledger_file.join(replace(account(name, mu=0.01), title="twins"), life=LIFE)
-    assert "'twins' means several open studies" in refusal("close", path, "twins", "--yes")
+    assert "'twins' fits several open studies" in refusal("close", path, "twins", "--yes")
     assert run("close", path, digits("second")[:10], "--yes").exit_code == 0
     assert "no open study" in refusal("close", path, "", "--yes")
 
@@ -229,4 +229,4 @@ def test_a_ledger_in_a_folder_that_cannot_be_written_to() -> None:
         for file in folder.iterdir():
             file.chmod(0o600)
             os.chown(file, 65534, 65534)
-        assert "copy both elsewhere" in seen()
+        assert "Copy both elsewhere" in seen()

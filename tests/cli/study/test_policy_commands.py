@@ -57,11 +57,11 @@ def test_check_says_every_reason_and_ends_with_two(tmp_path: Path, heart: Path) 
     assert result.exit_code == 0 and "site 1 would take part in heart" in result.output
 
 
-def test_check_knows_who_holds_rows(tmp_path: Path, heart: Path) -> None:
+def test_check_knows_who_has_rows(tmp_path: Path, heart: Path) -> None:
     file = tmp_path / "policy.toml"
     run("new", file)
     result = run("check", file, heart, "--as", "hub")
-    assert result.exit_code == 2 and "--as hub: nobody of that name holds rows" in result.stderr
+    assert result.exit_code == 2 and "--as hub: no site or peer of that name" in result.stderr
 
 
 @pytest.mark.skipif(os.name == "nt", reason="Windows keeps its permissions elsewhere")

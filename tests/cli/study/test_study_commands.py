@@ -40,7 +40,7 @@ def refused(*arguments: object) -> str:
 
 @pytest.fixture
 def keys(tmp_path: Path) -> Path:
-    """A coordinator's folder with everybody's certificate and no private key."""
+    """A coordinator's folder with all certificates and no private key."""
     folder = tmp_path / "keys"
     folder.mkdir()
     (folder / "authority.crt").write_text(authority().pem)
@@ -53,7 +53,7 @@ def keys(tmp_path: Path) -> Path:
 
 def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
     file = tmp_path / "heart.toml"
-    result = run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE, "--purpose", "who is at risk")
+    result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--purpose", "who is at risk")
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
     assert (found.name, found.carrier, found.trust, found.purpose) == ("heart", "star", "masked", "who is at risk")
@@ -67,7 +67,7 @@ def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
 def test_two_studies_on_the_same_terms_are_two(tmp_path: Path, keys: Path) -> None:
     found = []
     for name in ("one", "two"):
-        run("new", tmp_path / f"{name}.toml", "--keys", keys, *ADDRESS, *TASK, *PRIVATE, "--name", "same")
+        run("new", tmp_path / f"{name}.toml", "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--name", "same")
         found.append(StudyFile.read(tmp_path / f"{name}.toml"))
     assert found[0].id != found[1].id and found[0].digest != found[1].digest
 
@@ -94,7 +94,7 @@ def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:
     method = ("--method", "power", "--rounds", "9", "--tolerance", "0.1", "--oversample", "1", "--person", "who")
     people = ("--neighbours", "zero-out", "--person-sites", "2", "--rehearsal-seed", "5", *sizes)
     budget = ("--epsilon", "3,1", "--delta", "1e-6,1e-7")
-    result = run("new", file, "--keys", keys, *ADDRESS, *TASK, *budget, *sites, *more, *rows, *method, *people)
+    result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *budget, *sites, *more, *rows, *method, *people)
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
     assert [place.name for place in found.sites] == ["site 2", "site 0", "site 1"]
@@ -131,7 +131,7 @@ def test_every_option_reaches_the_estimator(tmp_path: Path, keys: Path) -> None:
 def test_fedpower_has_its_own(tmp_path: Path, keys: Path) -> None:
     file = tmp_path / "x.toml"
     options = ("--trust", "site", "--method", "fedpower", "--local-steps", "decay:4", "--align", "sign")
-    assert run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE, *options).exit_code == 0
+    assert run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, *options).exit_code == 0
     parameters = StudyFile.read(file).parameters()
     assert (parameters["local_steps"], parameters["align"]) == (("decay", 4), "sign")
 
@@ -139,7 +139,7 @@ def test_fedpower_has_its_own(tmp_path: Path, keys: Path) -> None:
 def test_a_tree_takes_its_nodes_from_the_folder(tmp_path: Path, keys: Path) -> None:
     file = tmp_path / "x.toml"
     where = ("--node-address", "node 1=10.0.0.1:70", "--node-address", "node 2=10.0.0.2:70")
-    result = run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE, "--fanout", "2", *where)
+    result = run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE, "--fanout", "2", *where)
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
     assert (found.carrier, found.trust, found.fanout) == ("tree", "site", 2)
@@ -165,7 +165,7 @@ def test_peers_need_no_hub(tmp_path: Path, keys: Path) -> None:
         "--colluders",
         "1",
     )
-    result = run("new", file, "--keys", keys, *TASK, *PRIVATE, *options, *where)
+    result = run("new", file, "--authority", keys, *TASK, *PRIVATE, *options, *where)
     assert result.exit_code == 0, result.output
     found = StudyFile.read(file)
     assert found.carrier == "gossip" and found.hub is None and found.trust == "pairwise"
@@ -186,7 +186,7 @@ def test_names_of_columns_come_from_a_file(tmp_path: Path, keys: Path, kind: str
             source.write_text("age\nwho\n\nweight\n")
     file = tmp_path / "x.toml"
     options = ("-k", "1", "--row-bound", "3", "--columns-from", source, "--person", "who")
-    assert run("new", file, "--keys", keys, *ADDRESS, *PRIVATE, *options).exit_code == 0
+    assert run("new", file, "--authority", keys, *ADDRESS, *PRIVATE, *options).exit_code == 0
     assert StudyFile.read(file).columns == ("age", "weight")
 
 
@@ -207,8 +207,14 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "an unknown site": ((*ADDRESS, *TASK, *PRIVATE, "--site", "eve"), ("--site eve", "site 0, site 1")),
     "no nodes": ((*ADDRESS, *TASK, *PRIVATE, "--fanout", "2"), ('--node-address "node 1=HOST:PORT" is missing',)),
     "nodes in a star": ((*ADDRESS, *TASK, *PRIVATE, "--node-address", "node 1=a:1"), ("--node-address is for a tree",)),
-    "a graph and a tree": ((*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"), ("--graph has no hub",)),
-    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has none",)),
+    "a graph and a tree": (
+        (*TASK, *PRIVATE, "--graph", "ring", "--fanout", "2"),
+        (
+            "--graph is for a study without a hub",
+            "--fanout",
+        ),
+    ),
+    "a graph and an address": ((*ADDRESS, *TASK, *PRIVATE, "--graph", "ring"), ("--graph has no hub",)),
     "peers nowhere": ((*TASK, *PRIVATE, "--graph", "ring"), ('--peer-address "peer 0=HOST:PORT" is missing',)),
     "another graph": ((*TASK, *PRIVATE, "--graph", "rung"), ("--graph: must be one of ring",)),
     "steps at a hub": ((*ADDRESS, *TASK, *PRIVATE, "--steps", "3"), ("--steps is for --graph", "3")),
@@ -222,26 +228,26 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
 @pytest.mark.parametrize("case", REFUSED)
 def test_what_makes_no_study_is_refused_in_the_words_of_options(tmp_path: Path, keys: Path, case: str) -> None:
     arguments, expected = REFUSED[case]
-    line = refused("new", tmp_path / "x.toml", "--keys", keys, *arguments)
+    line = refused("new", tmp_path / "x.toml", "--authority", keys, *arguments)
     assert all(words in line for words in expected), line
     assert not (tmp_path / "x.toml").exists()
 
 
 def test_folders_that_do_not_do_are_refused(tmp_path: Path, keys: Path) -> None:
     options = (*ADDRESS, *TASK, *PRIVATE)
-    assert "there is no authority.crt" in refused("new", tmp_path / "x.toml", "--keys", tmp_path, *options)
+    assert "authority.crt is missing" in refused("new", tmp_path / "x.toml", "--authority", tmp_path, *options)
     (keys / "eve.crt").write_text(Authority.fresh().sign(new_request("eve", "site")[0]).pem)
-    assert "'eve' was not signed" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+    assert "'eve' was not signed" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
     (keys / "eve.crt").write_text("nothing")
-    assert "eve.crt: it is not a PEM text" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+    assert "eve.crt: it is not a PEM text" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
     (keys / "eve.crt").write_text(certificate("site 0", "site").pem)
-    assert "in the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--keys", keys, *options)
+    assert "has the name 'site 0' too" in refused("new", tmp_path / "x.toml", "--authority", keys, *options)
 
 
 def test_a_file_is_overwritten_only_when_asked(tmp_path: Path, keys: Path) -> None:
     file = tmp_path / "x.toml"
     file.write_text("mine")
-    options = ("--keys", keys, *ADDRESS, *TASK, *PRIVATE)
+    options = ("--authority", keys, *ADDRESS, *TASK, *PRIVATE)
     assert "--force overwrites it" in refused("new", file, *options)
     assert file.read_text() == "mine"
     assert run("new", file, *options, "--force").exit_code == 0
@@ -252,7 +258,7 @@ def test_a_file_is_overwritten_only_when_asked(tmp_path: Path, keys: Path) -> No
 
 def test_show_says_what_who_and_until_when(tmp_path: Path, keys: Path) -> None:
     file = tmp_path / "x.toml"
-    run("new", file, "--keys", keys, *ADDRESS, *TASK, *PRIVATE)
+    run("new", file, "--authority", keys, *ADDRESS, *TASK, *PRIVATE)
     result, found = run("show", file), StudyFile.read(file)
     assert result.exit_code == 0
     said = " ".join(result.output.split())
@@ -273,7 +279,7 @@ def test_show_says_which_certificates_have_ended(tmp_path: Path) -> None:
         (tmp_path / f"{name}.crt").write_text(signed.pem)
     (tmp_path / "authority.crt").write_text(older.pem)
     # A study is what it is when its certificates have ended; that it cannot run is for the day it is run.
-    assert run("new", file, "--keys", tmp_path, *ADDRESS, *TASK, *PRIVATE).exit_code == 0
+    assert run("new", file, "--authority", tmp_path, *ADDRESS, *TASK, *PRIVATE).exit_code == 0
     result = run("show", file)
     assert result.exit_code == 0
     assert "the certificate of 'old' ended on" in result.output

@@ -24,8 +24,8 @@ def normal(count: int = COUNT, dim: int = 4, *, middle: float = 0.0) -> Array:
 
 
 def true_quantile(rows: Array, quantile: float, center: Any = None) -> float:
-    lengths = np.linalg.norm(rows - (rows.mean(axis=0) if center is None else center), axis=1)
-    return float(np.quantile(lengths, quantile))
+    norms = np.linalg.norm(rows - (rows.mean(axis=0) if center is None else center), axis=1)
+    return float(np.quantile(norms, quantile))
 
 
 @pytest.mark.parametrize("quantile", [0.5, 0.9, 0.95])
@@ -36,11 +36,11 @@ def test_the_bound_is_near_the_true_quantile_around_the_mean(quantile: float, mi
     assert found.row_bound is not None
     assert found.center is not None
     assert found.chosen is not None
-    lengths = np.linalg.norm(rows - found.center, axis=1)
-    cut = float((lengths > found.row_bound).mean())
-    # The upper end of a step, so fewer are cut than asked for; and the error is what it is said to be.
-    assert abs(cut - found.chosen.cut) < 6 * found.chosen.error
-    assert cut < 1 - quantile + 6 * found.chosen.error
+    norms = np.linalg.norm(rows - found.center, axis=1)
+    clipped = float((norms > found.row_bound).mean())
+    # The upper end of a step, so fewer are clipped than asked for; and the error is what it is said to be.
+    assert abs(clipped - found.chosen.clipped) < 6 * found.chosen.error
+    assert clipped < 1 - quantile + 6 * found.chosen.error
     assert found.row_bound < 1.2 * STEP * true_quantile(rows, quantile)
     assert np.linalg.norm(found.center - rows.mean(axis=0)) < 4 * found.center_error
     assert abs(found.people - COUNT) < 6 * found.people_error
@@ -63,14 +63,14 @@ def test_around_numbers_or_zero_there_is_one_release(center: str | None) -> None
     rows = normal(middle=7.0)
     where = None if center is None else np.full(4, 7.0)
     found = find_bounds(rows, epsilon=0.5, delta=1e-6, center=where, random_state=0)
-    assert [charge.label for charge in found.guarantee.charges] == ["lengths"]
+    assert [charge.label for charge in found.guarantee.charges] == ["norms"]
     truth = true_quantile(rows, 0.95, np.zeros(4) if where is None else where)
     assert found.row_bound == pytest.approx(truth, rel=0.15)
     assert found.settings["center"] is found.center
     assert found.mean_bound is None
 
 
-def test_two_looks_at_the_same_lengths_are_as_good_as_one_for_both_shares() -> None:
+def test_two_looks_at_the_same_norms_are_as_good_as_one_for_both_shares() -> None:
     whole, part = (
         find_bounds(normal(), epsilon=0.5, delta=1e-6, center=center, random_state=0) for center in (None, "private")
     )
@@ -89,11 +89,11 @@ def test_rows_that_lie_close_together_far_away_are_looked_at_once_more() -> None
     rows = normal(4000, middle=1000.0)
     found = find_bounds(rows, epsilon=0.3, delta=1e-6, random_state=0)
     assert [charge.label for charge in found.guarantee.charges] == [
-        "lengths around the origin",
+        "norms around the origin",
         "mean",
-        "lengths around the mean",
+        "norms around the mean",
         "mean, once more",
-        "lengths around the mean, once more",
+        "norms around the mean, once more",
     ]
     assert found.row_bound is not None
     # In one round the mean would be off by thirty, and the bound with it.
@@ -106,7 +106,7 @@ def test_rows_that_lie_close_together_far_away_are_looked_at_once_more() -> None
 
 def test_doubt_about_the_mean_is_said() -> None:
     found = find_bounds(normal(4000, middle=1e6), epsilon=0.3, delta=1e-6, random_state=0)
-    assert "doubt about the mean" in found.why
+    assert "uncertainty about the mean" in found.why
     assert "origin" in str(found)
 
 
@@ -116,10 +116,10 @@ def test_too_few_people_give_no_bound_and_only_the_first_charge(count: int) -> N
         found = find_bounds(_rows(count), epsilon=0.3, delta=1e-6, random_state=seed)
         assert found.row_bound is None
         assert found.candidates == ()
-        assert [charge.label for charge in found.guarantee.charges] == ["lengths around the origin"]
-        assert "noise hides up to" in str(found)
-        assert str(found).startswith("Nothing can be said: ")
-        with pytest.raises(ValueError, match="no bound was found: noise hides"):
+        assert [charge.label for charge in found.guarantee.charges] == ["norms around the origin"]
+        assert "too small for this budget" in str(found)
+        assert str(found).startswith("No bound was found: ")
+        with pytest.raises(ValueError, match="no bound was found: the table is too small"):
             _ = found.settings
 
 
@@ -132,9 +132,9 @@ def _rows(count: int) -> Any:
 def test_a_quantile_that_noise_hides_is_lowered_and_said() -> None:
     found = find_bounds(normal(1500), epsilon=0.5, delta=1e-6, quantile=0.99, center=None, random_state=0)
     assert found.row_bound is not None
-    assert "too few people to be told from noise" in found.why
+    assert "noise hides the few people beyond" in found.why
     assert found.chosen is not None
-    assert found.chosen.cut <= 2.5 * found.chosen.error * (1 + 1e-9)
+    assert found.chosen.clipped <= 2.5 * found.chosen.error * (1 + 1e-9)
     # Never a wild one, far beyond every row.
     bounds = [
         find_bounds(normal(1500), epsilon=0.5, delta=1e-6, quantile=0.99, random_state=s).row_bound for s in range(30)
@@ -146,7 +146,7 @@ def test_a_quantile_that_noise_hides_is_lowered_and_said() -> None:
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
 def test_a_public_number_of_people_that_is_too_small_is_refused_before_anything_is_spent(neighbours: Any) -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    with pytest.raises(ValueError, match=r"too little for 60 people.* nothing was released"):
+    with pytest.raises(ValueError, match=r"too small for 60 people.* Nothing was released"):
         find_bounds(normal(60), epsilon=0.3, delta=1e-6, neighbours=neighbours, ledger=ledger)
     assert ledger.charges == ()
     found = find_bounds(normal(), epsilon=0.5, delta=1e-6, neighbours=neighbours, random_state=0)
@@ -207,7 +207,7 @@ def test_sparse_rows_too_far_from_zero_to_be_centered_are_told_so_and_nothing_is
     rows = sp.csr_array(normal() * 0.01 + 10.0)
     for budget in ({"epsilon": 0.5, "delta": 1e-6}, {"epsilon": None}):
         found = find_bounds(rows, origin=origin, random_state=0, **budget)
-        assert "make them dense" in found.why
+        assert "Make them dense" in found.why
         assert (found.row_bound is None) == (origin is not None)
         dense = find_bounds(rows.toarray(), origin=origin, random_state=0, **budget)
         assert "dense" not in dense.why
@@ -217,7 +217,7 @@ def test_sparse_rows_too_far_from_zero_to_be_centered_are_told_so_and_nothing_is
 def test_heavy_tails_are_said() -> None:
     rows = np.random.default_rng(0).standard_cauchy((COUNT, 4))
     found = find_bounds(rows, epsilon=0.5, delta=1e-6, quantile=0.97, random_state=0)
-    assert "times the length that half of the people stay within" in found.why
+    assert "times the median norm" in found.why
     assert "heavy tails" not in find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0).why
 
 
@@ -231,15 +231,15 @@ def test_units_and_origin_are_those_of_a_fit() -> None:
 def test_the_trade_is_read_off_the_release() -> None:
     rows = normal()
     found = find_bounds(rows, epsilon=1.0, delta=1e-6, center=None, random_state=0)
-    lengths = np.linalg.norm(rows, axis=1)
+    norms = np.linalg.norm(rows, axis=1)
     bounds = [one.bound for one in found.candidates]
     assert len(bounds) >= 5
     assert bounds == sorted(bounds)
     assert found.row_bound in bounds
     for one in found.candidates:
         assert one.noise == pytest.approx((one.bound / bounds[0]) ** 2)
-        assert abs(one.cut - (lengths > one.bound).mean()) < 6 * one.error
-        assert one.fill == pytest.approx(np.square(np.minimum(lengths, one.bound)).mean() / one.bound**2, abs=0.03)
+        assert abs(one.clipped - (norms > one.bound).mean()) < 6 * one.error
+        assert one.fill == pytest.approx(np.square(np.minimum(norms, one.bound)).mean() / one.bound**2, abs=0.03)
     captured = found.captured(2, Budget(0.1, 1e-6))
     assert len(captured) == len(bounds)
     # More noise for a larger bound, so less is captured.
@@ -262,9 +262,9 @@ def test_the_guarantee_says_who_and_what_and_that_a_seed_undoes_it() -> None:
 
 def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
     far = find_bounds(normal(), epsilon=0.5, delta=1e-6, within=(1e-9, 0.5), random_state=0)
-    assert "longer than" in far.why
+    assert "too many rows have a norm above" in far.why
     flat = find_bounds(np.zeros((3000, 3)), epsilon=0.5, delta=1e-6, random_state=0)
-    assert "smallest length looked for" in flat.why
+    assert "smallest norm in the search" in flat.why
     assert far.row_bound is None
     assert flat.row_bound is None
 
@@ -278,7 +278,10 @@ def test_rows_beyond_the_range_or_all_at_the_origin_have_no_bound() -> None:
         ({"within": 3}, "within must be two numbers"),
         ({"within": (3, 1)}, r"within must be two numbers .*the lower one first, got \[3, 1\]"),
         ({"within": (1e-99, 1e99)}, "a narrower range"),
-        ({"center": "public"}, "center must be 4 numbers, or say center='private' or center=None; got 'public'"),
+        (
+            {"center": "public"},
+            "center must be numbers, one per column, or say center='private' or center=None, got 'public'",
+        ),
         ({"center": [1.0]}, "center must be 4 numbers, or say center='private' or center=None"),
         ({"neighbours": "entry"}, "neighbours must be one of"),
         ({"scale": 0}, "every scale must be positive"),
@@ -310,5 +313,5 @@ def test_the_error_that_asks_for_a_bound_points_here() -> None:
 def test_printing_shows_the_answer_first() -> None:
     found: FoundBounds = find_bounds(normal(), epsilon=0.5, delta=1e-6, random_state=0)
     first, *rest = str(found).splitlines()
-    assert first.startswith(f"row_bound = {found.row_bound:.4g}: about ")
+    assert first.startswith(f"row_bound = {found.row_bound:.4g}: it clips the rows of about ")
     assert sum(line.endswith("<-") for line in rest) == 1

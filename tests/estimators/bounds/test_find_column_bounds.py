@@ -55,7 +55,7 @@ def test_many_columns_cost_more_and_it_is_said() -> None:
     assert many.error == pytest.approx(5 * few.error, rel=0.1)
     none = find_column_bounds(rows[:3000], epsilon=0.1, delta=1e-6, random_state=0)
     assert none.low is None
-    assert "in each of 100 columns" in str(none)
+    assert "ranges for 100 columns" in str(none)
     with pytest.raises(ValueError, match="no bounds were found"):
         _ = none.settings
     with pytest.raises(ValueError, match="no bounds were found"):
@@ -97,7 +97,7 @@ def test_names_people_and_public_counts() -> None:
     )
     assert counted.people == len(np.unique(thirds))
     ledger = Ledger(epsilon=1.0, delta=1e-6)
-    with pytest.raises(ValueError, match=r"epsilon is too little for 99 people.* nothing was released"):
+    with pytest.raises(ValueError, match=r"epsilon is too small for 99 people.* Nothing was released"):
         find_column_bounds(columns()[:99], epsilon=0.5, delta=1e-6, neighbours="zero-out", ledger=ledger)
     assert ledger.charges == ()
 
@@ -110,8 +110,8 @@ def test_exact_ranges_and_a_lowered_quantile() -> None:
     assert (exact.low <= low + 1e-9).all()
     np.testing.assert_allclose(exact.low, low, rtol=0.1)
     hidden = find_column_bounds(rows, epsilon=0.1, delta=1e-6, quantile=0.999, random_state=0)
-    assert "so few people are outside" in hidden.why
-    assert hidden.cut > 0.0005
+    assert "noise hides the few people outside" in hidden.why
+    assert hidden.clipped > 0.0005
 
 
 @pytest.mark.parametrize("wrong", [{"quantile": 2}, {"within": "x"}, {"neighbours": "x"}, {"scale": -1}])

@@ -24,7 +24,7 @@ def rows_of(count: int = 10_007, *, middle: float = 0.0) -> Array:
 
 @pytest.mark.parametrize("middle", [0.0, 3.0])
 @pytest.mark.parametrize("neighbours", ["add-remove", "zero-out", "replace-one"])
-def test_the_spectrum_is_that_of_the_rows_as_a_fit_cuts_them(middle: float, neighbours: Any) -> None:
+def test_the_spectrum_is_that_of_the_rows_as_a_fit_clips_them(middle: float, neighbours: Any) -> None:
     rows = rows_of(middle=middle)
     found = released_spectrum(rows, epsilon=0.5, delta=1e-6, row_bound=BOUND, neighbours=neighbours, random_state=0)
     assert found.spectrum is not None
@@ -46,7 +46,7 @@ def test_without_noise_it_is_exact() -> None:
     moved = rows - mean
     moved *= np.minimum(1.0, BOUND / np.linalg.norm(moved, axis=1))[:, None]
     expected = np.linalg.eigvalsh(moved.T @ moved)[::-1] / 500 / BOUND**2
-    # The mean is of rows that are cut around the origin, hence not quite the same.
+    # The mean is of rows that are clipped around the origin, hence not quite the same.
     np.testing.assert_allclose(found.spectrum.values, expected, rtol=0.01)
     assert "not private" in found.spectrum.source
     around = released_spectrum(rows, epsilon=None, row_bound=BOUND, center=mean)
@@ -90,7 +90,7 @@ def test_the_noise_is_that_of_one_entry_and_ten_percent_off_is_caught() -> None:
         off.append(found.spectrum.values * bound**2 - truth)
     entry, total = (bound**2 / budget.mu / math.sqrt(share) / count for share in (0.95, 0.05))
     covariance = np.linalg.inv(np.eye(6) / entry**2 + np.ones((6, 6)) / total**2)
-    # So far apart that none changes places with another and none is cut at zero.
+    # So far apart that none changes places with another and none is clipped at zero.
     assert min(-np.diff(truth).max(), truth[-1]) > 8 * entry
     assert np.linalg.norm(rows, axis=1).max() < bound
     assert found.spectrum is not None
@@ -146,13 +146,13 @@ def test_a_mean_that_is_known_roughly_is_said() -> None:
         rows, epsilon=0.1, delta=1e-6, row_bound=20.0, origin=1.0, mean_bound=20.0, random_state=0
     )
     assert "the mean is known only roughly" in found.why
-    assert "rows fill" in str(found)
+    assert "mean squared norm" in str(found)
 
 
 def test_a_mean_that_was_not_reached_is_said() -> None:
     """Three steps of the bound each do not get there, and the quoted error is nothing beside what that does."""
     lost = released_spectrum(rows_of(middle=20.0), epsilon=0.5, delta=1e-6, row_bound=BOUND, random_state=0)
-    assert "further out when the search for it ended" in str(lost)
+    assert "search ended before it reached the mean" in str(lost)
     near = released_spectrum(
         rows_of(middle=20.0), epsilon=0.5, delta=1e-6, row_bound=BOUND, origin=19.0, random_state=0
     )

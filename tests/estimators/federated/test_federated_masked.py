@@ -441,9 +441,9 @@ def test_keys_that_are_used_up_are_said_to_be() -> None:
     question = federation.study.ask(federation.study.start())
     for round_ in range(terms.sessions):
         masking(round_, question, terms.names, set())
-    with pytest.raises(ProtocolError, match="exchanges of keys, and they are used up: begin another one"):
+    with pytest.raises(ProtocolError, match="exchanges of keys that the study allows are used up; begin another study"):
         masking(terms.sessions, question, terms.names, set())
-    with pytest.raises(ProtocolError, match="rounds, and they are used up: begin another one"):
+    with pytest.raises(ProtocolError, match="rounds that the study allows are used up; begin another study"):
         masking(terms.most_rounds, question, terms.names, set())
 
 
@@ -496,7 +496,7 @@ def lying_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
     lying_dealer(monkeypatch)
     pca = private_masked(method="covariance")
-    with pytest.raises(ProtocolError, match="site 2 has shared out is not the one on its card"):
+    with pytest.raises(ProtocolError, match="site 2 shared is not the one on its key card"):
         pca.fit(SITES)
     spent = {name: ledger.spent_mu for name, ledger in pca.unfinished_.ledgers.items()}
     with pytest.raises(BudgetExceeded, match="Nothing more was charged"):
@@ -515,8 +515,8 @@ def test_where_too_few_are_left_without_a_liar_it_is_said(monkeypatch: pytest.Mo
     lying_dealer(monkeypatch)
     pca = masked(method="covariance", survivors=None)
     for words in (
-        "is not the one on its card",
-        r"6 sites are left and 7 must be in a sum, without site 2 \(shared out",
+        "is not the one on its key card",
+        r"6 sites are left without site 2 \(shared secrets that do not fit its key card\), and a sum needs 7",
     ):
         with pytest.raises(ProtocolError, match=words):
             pca.resume() if hasattr(pca, "unfinished_") else pca.fit(SITES)

@@ -285,9 +285,13 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "faults a number": ({"faults": 0.1}, "faults must be an eigenveil.runtimes.Faults"),
     "center False": (
         {"center": False},
-        "center must be numbers, one per column, or center='private', or center=None, got False",
+        "center must be numbers, one per column, or say center='private' or center=None, got False",
     ),
-    "center by name": ({"center": "mean"}, "center must be 12 numbers, .* got 'mean'"),
+    "center True": (
+        {"center": True},
+        "center must be numbers, one per column, or say center='private' or center=None, got True",
+    ),
+    "center by name": ({"center": "mean"}, "center must be numbers, one per column, .* got 'mean'"),
     "center of another length": ({"center": np.zeros(5)}, "center must be 12 numbers, .* got shape"),
     "center NaN": ({"center": np.full(DIM, np.nan)}, "center must be finite"),
     "unknown person": ({"person": "who"}, "site 0: person names the column 'who'"),
@@ -364,7 +368,10 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
         "calibration='paper' is FedPower's",
     ),
     "published with a mean": ({"calibration": "paper"}, "calibration='paper' has no private mean"),
-    "published with any mean": ({"calibration": "paper", "center": True}, "calibration='paper' has no private mean"),
+    "published with any mean": (
+        {"calibration": "paper", "center": "private"},
+        "calibration='paper' has no private mean",
+    ),
     "unknown calibration": ({"calibration": "loose"}, "calibration must be one of exact, paper, got 'loose'"),
     "published without epsilon": ({"calibration": "paper", "epsilon": None}, "calibration='paper' needs an epsilon"),
     "unknown calibration without epsilon": ({"calibration": "loose", "epsilon": None}, "calibration must be one of"),

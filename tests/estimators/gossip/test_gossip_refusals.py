@@ -36,8 +36,8 @@ ISLANDS = [(0, 1), (1, 2), (3, 4)]
 GRAPHS: dict[str, tuple[Any, str]] = {
     "two islands": (ISLANDS, "graph must be connected: there is no way from a to d, e"),
     "no edges": ([], "graph must be connected"),
-    "a loop": ([("a", "a"), (0, 1)], "graph: the edge .* leads from a peer to itself"),
-    "a loop by number": ([(0, 0)], "graph: the edge .* leads from a peer to itself"),
+    "a loop": ([("a", "a"), (0, 1)], "graph: the edge .* connects a peer to itself"),
+    "a loop by number": ([(0, 0)], "graph: the edge .* connects a peer to itself"),
     "an unknown peer": ([("a", "zoe")], "graph: there is no peer 'zoe'; they are a, b, c, d, e"),
     "an unknown number": ([(0, 5)], "graph: a peer must be a name or a number below 5, got 5"),
     "a number below zero": ([(0, -1)], "graph: a peer must be a name or a number below 5, got -1"),
@@ -73,7 +73,7 @@ GRAPHS: dict[str, tuple[Any, str]] = {
     "weights below zero": (matrix([1.5, -0.5], [-0.5, 1.5]), "graph: weights must not be negative, got -0.5"),
     "weights that are none": (matrix([np.nan, 0.5], [0.5, 0.5]), "graph: weights must be finite"),
     "weights that are not square": (np.full((2, 3), 0.5), "graph: weights must be a square matrix"),
-    "weights for two": (np.full((2, 2), 0.5), "graph: weights are for 2 peers, and there are 5"),
+    "weights for two": (np.full((2, 2), 0.5), "graph: weights are for 2 peers, but the study has 5"),
     "weights in words": (np.array([["a"]]), "graph: "),
     "weights of islands": (np.eye(5), "graph must be connected"),
 }
@@ -140,7 +140,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "faults": ({"faults": {"loss": 0.1}}, "faults must be an eigenveil.runtimes.Faults"),
     "a mean that is false": (
         {"center": False},
-        "center must be numbers, one per column, or center='private', or center=None, got False",
+        "center must be numbers, one per column, or say center='private' or center=None, got False",
     ),
 }
 
@@ -182,7 +182,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
         {**PRIVATE, "graph": "star"},
         "the noise graph must stay connected without any 1 of its peers: removing a leaves",
     ),
-    "a path": ({**PRIVATE, "graph": "path"}, "the noise graph must stay connected .* take a denser noise_graph"),
+    "a path": ({**PRIVATE, "graph": "path"}, "the noise graph must stay connected .* Use a denser noise_graph"),
     "two colluders on a ring": (
         {**PRIVATE, "colluders": 2},
         "the noise graph must stay connected without any 2 of its peers",
@@ -193,7 +193,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
     "a noise graph of nobody": ({**PRIVATE, "noise_graph": "circle"}, "noise_graph: must be one of ring"),
     "too few steps for pairs": (
         {**PRIVATE, "steps": 2},
-        "steps=2 would leave pair noise in the sum, .* steps leave none",
+        "steps=2 would leave pair noise in the sum, .* steps, which leave none",
     ),
     "krylov in too few steps": (
         {**EXACT, "method": "krylov", "steps": 2},

@@ -42,7 +42,7 @@ test_scikit_learns_own_checks = parametrize_with_checks(CHECKED)(passes)
 
 @pytest.mark.parametrize("way", DATA)
 @pytest.mark.parametrize("sizes", [[1], [7], [512], [100, 1, 3], [10_000]])
-@pytest.mark.parametrize("choices", [{}, {"forget": 0.9, "block_size": 50}, {"center": False}])
+@pytest.mark.parametrize("choices", [{}, {"forget": 0.9, "block_size": 50}, {"center": None}])
 def test_batches_of_any_size_give_the_same_bits(way: str, sizes: list[int], choices: dict[str, Any]) -> None:
     whole = exact(3, **choices).partial_fit(DATA[way])
     # A stream that forgets is followed by its sketch, however few its columns.
@@ -269,7 +269,7 @@ def test_merges_that_make_no_sense_are_refused_and_change_nothing() -> None:
         (pca, "cannot be merged with itself", ValueError),
         (exact(2), "the other stream has no rows", NotFittedError),
         (exact(2).partial_fit(WIDE), "streams of 6 and 150 columns cannot be merged", ValueError),
-        (exact(2, center=False).partial_fit(VALUES), "one of the streams is centered and the other is not", ValueError),
+        (exact(2, center=None).partial_fit(VALUES), "one of the streams is centered and the other is not", ValueError),
         (private().partial_fit(VALUES[:70]).sync(), "a private stream and one without privacy", ValueError),
         (PCA(2).fit(VALUES), "other must be a StreamingPCA, got PCA", ValueError),
     ]

@@ -64,8 +64,15 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "memory zero": ({"memory_limit": 0}, "memory_limit must be an integer of at least 1, got 0"),
     "memory text": ({"memory_limit": "1GB"}, "memory_limit must be an integer of at least 1, got '1GB'"),
     "memory too small": ({"memory_limit": 100}, "needs about .* MiB .* and memory_limit allows"),
-    "center by name": ({"center": "private"}, "center must be True or False, got 'private'"),
-    "center None": ({"center": None}, "center must be True or False, got None"),
+    "center by name": (
+        {"center": "mean"},
+        "center must be numbers, one per column, or say .* got 'mean'",
+    ),
+    "center a truth": (
+        {"center": False},
+        "center must be numbers, one per column, or say .* got False",
+    ),
+    "center of numbers": ({"center": [1.0] * 4}, "center of a stream cannot be numbers: subtract them .* as origin"),
     "neighbours add-remove": (
         {"neighbours": "add-remove"},
         "neighbours must be one of zero-out, replace-one, got 'add",
@@ -93,7 +100,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "delta one": ({"delta": 1}, r"delta must be in \(0, 1\), got 1"),
     "delta missing": ({"delta": None}, "delta is required for a private fit"),
     "delta text": ({"delta": "small"}, "delta must be a number, got 'small'"),
-    "no bound": ({"row_bound": None}, "row_bound .* is required: .* would itself leak the data"),
+    "no bound": ({"row_bound": None}, "row_bound .* is required. .* would leak the data"),
     "bound zero": ({"row_bound": 0}, "row_bound must be positive, got 0"),
     "bound negative": ({"row_bound": -2.0}, "row_bound must be positive, got -2.0"),
     "bound NaN": ({"row_bound": np.nan}, "row_bound must be a number, got nan"),
@@ -291,7 +298,7 @@ def test_files_and_iterators_that_go_wrong_say_where(tmp_path: Path) -> None:
         # The first has charged a private stream, which is not to be forgotten.
         pca = clone(pca)
         refused(lambda pca=pca: pca.fit(tmp_path / "no.csv"), "no.csv does not exist")  # type: ignore[misc]
-        refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened for reading bytes")  # type: ignore[misc]
+        refused(lambda pca=pca: pca.fit(io.StringIO(text.decode())), "must be opened in binary mode")  # type: ignore[misc]
         pca = clone(pca)
         refused(lambda pca=pca: pca.fit(iter([VALUES, VALUES[:, :5]])), "X has 5 features")  # type: ignore[misc]
         pca = clone(pca)

@@ -92,7 +92,7 @@ def test_where_the_disk_of_the_hub_is_full_it_says_so_and_goes_on_with_room(
     assert killing.codes[0] == 1
     kind, words = Child({"log": tmp_path / "log"}).said("failed")[0]
     assert kind == "TranscriptError"
-    assert "nothing that follows was sent. Make room and start the hub again" in words
+    assert "nothing more was sent. Make room on the disk and start the hub again" in words
 
 
 @pytest.mark.parametrize("name, line", [("masked covariance", 25), ("site krylov", 6), ("hub krylov", 6)])

@@ -33,10 +33,10 @@ def forgets() -> None:
     join, commit = DurableLedger.join, DurableLedger.commit
 
     def empty(ledger: DurableLedger, *given: Any, **named: Any) -> Opened:
-        return replace(join(ledger, *given, **named), entries=())
+        return replace(join(ledger, *given, **named), steps=())
 
     def whatever(ledger: DurableLedger, study: str, number: int, **named: Any) -> None:
-        commit(ledger, study, ledger.studies()[0].entries, **named)
+        commit(ledger, study, ledger.studies()[0].steps, **named)
 
     _put(DurableLedger, join=empty, commit=whatever)
 

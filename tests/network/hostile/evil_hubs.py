@@ -42,7 +42,7 @@ def about(data: bytes) -> tuple[int, str]:
 
 @final
 class WatchedParty(DurableParty):
-    """The desk of a hub, with everything that came and everything that left written down. Changes in place.
+    """A durable hub that records everything that came and everything that left. Changes in place.
 
     `twist` may put something else in the place of what leaves.
     """
@@ -95,7 +95,7 @@ def watched_hub(
 
 @final
 class EvilHub:
-    """The keys of the hub of a company in the hands of somebody who says whatever is wanted. Changes in place."""
+    """A hostile hub: the hub's keys in the hands of an attacker who says anything. Changes in place."""
 
     def __init__(self, company: Company) -> None:
         self.company, self.study = company, company.study
@@ -148,8 +148,10 @@ class EvilHub:
         return (await self.heard()).body
 
     def question(self, *, product: int | None = None, seed: int = 0) -> Question:
-        """One that the study has: for the mean, or for a `product` of krylov with directions that the seed says; the product
-        after the last is the totals, around a center that the seed says."""
+        """A question that the study has: for the mean, or for a `product` of krylov.
+
+        The seed gives its directions. The product after the last is the totals, around a center that the seed gives.
+        """
         if product is None:
             return self.parties.study.ask(self.parties.study.start())
         if product == self.parties.request.plan.rounds:

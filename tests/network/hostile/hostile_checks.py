@@ -30,12 +30,12 @@ SECONDS: Final = 30.0
 
 
 def written(company: Company, name: str = "site 0") -> list[Entry]:
-    """The lines of a site's ledger, checked."""
+    """The entries of a site's ledger, checked."""
     return lines_at(company.ledger(name))
 
 
 def notes_in(lines: list[Entry]) -> list[str]:
-    """The lines for people."""
+    """The notes in a ledger."""
     return [str(line.body["words"]) for line in lines if line.kind == "note"]
 
 
@@ -47,11 +47,11 @@ def refusals(company: Company, name: str = "site 0") -> list[str]:
 def declined(company: Company, name: str = "site 0") -> list[str]:
     """What a site told those who look on of why there was no part of it."""
     told = [event.words for who, event in company.happened if who == name and event.what == "said"]
-    return [words for words in told if "there is no part" in words]
+    return [words for words in told if "has no part to give" in words]
 
 
 def require_paid(company: Company, came: list[bytes], *, once: bool = False) -> None:
-    """Everything that came is in the ledger of site 0 and paid for, within the account, and is what answers are made of."""
+    """Everything that came is in the ledger of site 0, charged, within the account, and is what answers are made of."""
     lines = written(company)
     assert unpaid_in(came, company.ledger("site 0"), once=once) == set()
     with DurableLedger.open(company.ledger("site 0")) as ledger:
@@ -77,7 +77,7 @@ async def alone(company: Company) -> AsyncIterator[EvilHub]:
 
 
 async def nothing_comes(hub: EvilHub, lie: Body | bytes, known: Body, answer: Body) -> None:
-    """Of two letters the second is answered, with the numbers that it got before, and the first is not."""
+    """Of two messages the second is answered, with the numbers that it got before, and the first is not."""
     await hub.say(lie)
     again = await hub.ask(known)
     assert type(again) is type(answer)

@@ -92,7 +92,7 @@ def test_a_message_that_is_too_long_is_not_read_and_ends_one_connection_only(tmp
 
     asyncio.run(asking())
     left = [told.words for who, told in company.happened if who == "site 0" and told.what == "left"]
-    assert left == ["it announced a message of 131072 bytes, and 65536 are allowed"]
+    assert left == ["it announced a message of 131072 bytes, and at most 65536 are allowed"]
 
 
 POLICY = """
@@ -115,7 +115,7 @@ def policy_of(company: Company) -> str:
 
 @contextmanager
 def ears(port: int) -> Iterator[Callable[[], int]]:
-    """Somebody who listens where the hub would be; says how many have come."""
+    """An attacker that listens in the hub's place; says how many have come."""
     count = 0
     with socket.create_server(("127.0.0.1", port)) as listener:
         listener.setblocking(False)
@@ -149,19 +149,19 @@ REFUSALS: dict[str, tuple[dict[str, Any], Callable[[str], str], list[str]]] = {
         lambda text: text.replace("study_epsilon = 5.0", "study_epsilon = 1.0"),
         ["[budget] study_epsilon"],
     ),
-    "task": ({"task": KRYLOV}, lambda text: text + '[limits]\ntasks = ["covariance"]', ["[limits] tasks"]),
+    "task": ({"task": KRYLOV}, lambda text: text + '[limits]\nmethod = ["covariance"]', ["[limits] method"]),
     "organisations": ({}, lambda text: text + "[limits]\norganisations = 4", ["[limits] organisations"]),
     "rows": ({}, lambda text: text + "[limits]\nrows = 1000", ["[limits] rows"]),
     "trust": ({"privacy": {"trust": "hub"}}, lambda text: text, ["[limits] trust"]),
     "all at once": (
         {"task": KRYLOV},
-        lambda text: '[limits]\norganisations = 9\nrows = 1000\ntasks = ["covariance"]\ntrust = ["site"]',
+        lambda text: '[limits]\norganisations = 9\nrows = 1000\nmethod = ["covariance"]\ntrust = ["site"]',
         [
             "[pins] hub",
             "[pins.peers] 'site 1'",
             "[pins.peers] 'site 2'",
             "[limits] organisations",
-            "[limits] tasks",
+            "[limits] method",
             "[limits] trust",
             "[budget] study_epsilon",
             "[budget] life_epsilon",

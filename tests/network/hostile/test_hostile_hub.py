@@ -59,7 +59,7 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     "garbage": (lambda message, data: bytes(range(256)) * 8, "not a message"),
     "a piece": (lambda message, data: data[:-1], "it ends too early|its head is too long|not a message"),
     "a beginning": (lambda message, data: data[:12], "its head is too long"),
-    "more than all": (lambda message, data: data + b"x", "it goes on after its end|not a message"),
+    "more than all": (lambda message, data: data + b"x", "bytes follow its end|not a message"),
     "a long head": (
         lambda message, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
         "its head is too long",
@@ -67,26 +67,26 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     "another version": (lambda message, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
     "in another name": (
         lambda message, data: encode(replace(message, sender="site 1")),
-        "in the name of somebody else",
+        "in another party's name",
     ),
-    "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for somebody else"),
+    "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for another party"),
     "a part": (lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
     "a step of no kind": (
         lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
         "sent Brief to a site",
     ),
-    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an answer that cannot be one"),
+    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "a result that cannot be one"),
     "NaN for an answer": (
         lambda message, data: encode(
             replace(message, body=Done(99, (np.full((5, 2), np.nan), np.ones(2), np.zeros(5), np.zeros(5))))
         ),
-        "an answer that cannot be one",
+        "a result that cannot be one",
     ),
     "a skew answer": (
         lambda message, data: encode(
             replace(message, body=Done(99, (np.ones((5, 2)), np.ones(2), np.zeros(5), np.array([1.0, 9, 1, -1, -1]))))
         ),
-        "an answer that cannot be one",
+        "a result that cannot be one",
     ),
 }
 IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
@@ -97,7 +97,7 @@ IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
     "a long basis": (_arrays(lambda basis: 1.5 * basis, 2), "asked what this study does not ask"),
     "one direction twice": (_arrays(lambda basis: basis[:, [0, 0]], 2), "asked what this study does not ask"),
     "NaN for a basis": (_arrays(lambda basis: basis * np.nan, 2), "asked what this study does not ask"),
-    "a center of other columns": (_arrays(lambda center: np.zeros(6), 0), "the center is not the one"),
+    "a center of other columns": (_arrays(lambda center: np.zeros(6), 0), "the center is not the agreed one"),
     "NaN for a center": (_arrays(lambda center: center * np.nan, 0), "asked what this study does not ask"),
     "infinity for a center": (_arrays(lambda center: center + np.inf, 0), "asked what this study does not ask"),
     "one array more": (
@@ -143,7 +143,7 @@ def carried(company: Company, twist: Callable[[list[Outgoing]], list[Outgoing]])
 
 
 @pytest.mark.parametrize("name", ["site krylov", "hub krylov", "masked krylov"])
-@pytest.mark.parametrize("round, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
+@pytest.mark.parametrize("round_, lies", [(0, ANYTIME), (2, ANYTIME | IN_PLACE_OF_A_PRODUCT)], ids=["mean", "products"])
 def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     tmp_path: Path, name: str, round_: int, lies: dict[str, tuple[Lie, str]]
 ) -> None:
@@ -159,12 +159,12 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     assert len(reasons) == len(lies)
     for (what, (_, expected)), reason in zip(lies.items(), reasons, strict=True):
         assert any(words in reason for words in expected.split("|")), (what, reason)
-    assert notes_in(written(company)) == [f"refused messages from hub: {reason}" for reason in reasons]
+    assert notes_in(written(company)) == [f"refused a message from hub: {reason}" for reason in reasons]
     for party in company.names:
         np.testing.assert_array_equal(company.models[party].components, company.models["hub"].components)
 
 
-def test_the_same_step_with_other_directions_is_paid_for_each_time_until_nothing_is_left(tmp_path: Path) -> None:
+def test_the_same_step_with_other_directions_is_charged_each_time_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["site krylov"])
 
     async def greedy() -> list[Body]:
@@ -208,10 +208,10 @@ def test_there_are_no_more_questions_than_the_study_has_however_cheap_they_are(t
     assert all(isinstance(answer, Give) for answer in said)
     assert len(charges_in(written(company))) == len(said)
     (reason,) = refusals(company)
-    assert f"asked one more question than the {len(said)} that this study has" in reason
+    assert f"asked more than the {len(said)} questions that this study has" in reason
 
 
-def test_under_masks_the_same_step_with_other_directions_is_paid_for_until_nothing_is_left(tmp_path: Path) -> None:
+def test_under_masks_the_same_step_with_other_directions_is_charged_until_nothing_is_left(tmp_path: Path) -> None:
     company = Company(tmp_path, sections=STUDIES["masked krylov"])
 
     async def greedy() -> list[Body]:
@@ -302,6 +302,6 @@ def test_under_masks_no_round_is_answered_but_those_that_were_agreed_on(tmp_path
 
     asyncio.run(asking())
     assert len(charges_in(written(company))) == 1
-    expected = ["two different questions", "no keys are agreed on", "the study has", "a second list", "a second list"]
+    expected = ["two different questions", "no keys were exchanged", "the study has", "a second list", "a second list"]
     for words, reason in zip(expected, refusals(company), strict=True):
         assert words in reason

@@ -49,7 +49,7 @@ def fresh_key() -> EllipticCurvePrivateKey:
 
 @dataclass(frozen=True)
 class Forger:
-    """Somebody with a certificate and its private key, an authority's say, who signs whatever they like with it."""
+    """An attacker with a certificate and its private key, an authority's say, who signs anything with it."""
 
     pem: str
     private: bytes

@@ -62,7 +62,7 @@ def test_two_requests_share_no_key() -> None:
 def test_a_request_in_hand_says_what_its_text_says() -> None:
     request, _ = new_request("north", "site")
     for other in (replace(request, name="south"), replace(request, role="hub"), replace(request, hosts=())):
-        with pytest.raises(ValueError, match="something else than its PEM text"):
+        with pytest.raises(ValueError, match="differs from its PEM text"):
             AUTHORITY.sign(other)
 
 
@@ -99,7 +99,7 @@ def test_no_flipped_byte_makes_another_request() -> None:
         ("", "not a PEM text"),
         (AUTHORITY.pem, "a certificate, not a certificate request"),
         (new_request("a", "site")[1], "a private key, not"),
-        (new_request("a", "site")[0].pem[:300], "cut short"),
+        (new_request("a", "site")[0].pem[:300], "truncated"),
         (new_request("a", "site")[0].pem * 2, "nothing else"),
         ("x" * 70_000, "at most 65536"),
         (
@@ -167,7 +167,7 @@ def test_impossible_days_are_refused(days: int) -> None:
 
 @pytest.mark.parametrize("away", [timedelta(days=-900), timedelta(days=900)])
 def test_an_authority_signs_in_its_own_time_only(away: timedelta) -> None:
-    with pytest.raises(ValueError, match="a new authority needs a new folder"):
+    with pytest.raises(ValueError, match="Make a new authority in a new folder"):
         Authority.fresh(now=NOW + away).sign(new_request("north", "site")[0])
 
 
@@ -271,7 +271,7 @@ def test_one_name_one_identity_one_file(tmp_path: Path) -> None:
     assert place == tmp_path / "St.-Mary.crt"
     certificate = AUTHORITY.sign(request)
     place.write_text(certificate.pem)
-    with pytest.raises(ValueError, match="of this very request; to renew it, move it away"):
+    with pytest.raises(ValueError, match="To renew it, move it away"):
         free_place(tmp_path, request)
     place.rename(tmp_path / "last-year.crt")
     assert free_place(tmp_path, request) == place

@@ -41,7 +41,7 @@ def test_a_certificate_reads_the_same_however_it_was_sent() -> None:
 
 
 @pytest.mark.parametrize("name", ["x" * 200, "é" * 200, "病" * 200, "😀" * 65, "a", "St. Mary's / Ward 3"])
-def test_a_name_is_kept_whole_where_x509_would_cut_it(name: str) -> None:
+def test_a_name_is_kept_whole_where_x509_would_truncate_it(name: str) -> None:
     found = AUTHORITY.sign(new_request(name, "site")[0])
     assert found.name == name
     subject = x509.load_pem_x509_certificate(found.pem.encode()).subject
@@ -115,9 +115,9 @@ def test_dates_are_told_with_what_to_do() -> None:
     found = AUTHORITY.sign(new_request("north", "site")[0], days=10)
     found.require_current(found.begins)
     found.require_current(found.ends)
-    with pytest.raises(ValueError, match="set the clock, or wait"):
+    with pytest.raises(ValueError, match="Set the clock, or wait"):
         found.require_current(found.begins - timedelta(seconds=1))
-    with pytest.raises(ValueError, match=r"ended on .* signs its request again"):
+    with pytest.raises(ValueError, match=r"ended on .* must sign its request again"):
         found.require_current(found.ends + timedelta(seconds=1))
     with pytest.raises(ValueError, match="time zone"):
         found.require_current(datetime(2026, 1, 1))
@@ -154,10 +154,10 @@ def test_keys_wait_for_their_certificate(tmp_path: Path) -> None:
     request, private = new_request("north", "site")
     key, beside = tmp_path / "north.key", tmp_path / "north.crt"
     write_new(private={key: private})
-    with pytest.raises(ValueError, match=r"needs its certificate north\.crt"):
+    with pytest.raises(ValueError, match=r"needs its certificate beside it, and north\.crt is missing"):
         Keys.load(key)
     write_new(public={tmp_path / "north.request": request.pem})
-    with pytest.raises(ValueError, match=r"send .*north\.request to the coordinator"):
+    with pytest.raises(ValueError, match=r"Send .*north\.request to the coordinator"):
         Keys.load(key)
     beside.write_text(request.pem)
     with pytest.raises(ValueError, match=r"north\.crt: it is a certificate request, not a certificate"):

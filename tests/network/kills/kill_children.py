@@ -75,7 +75,7 @@ class Life:
             self._bend_time()
 
     def say(self, what: str, *words: object) -> None:
-        """One line, at once: whoever is killed afterwards has said it."""
+        """One line, flushed at once: a child that is killed afterwards has still said it."""
         os.write(self.log, (json.dumps([what, *map(str, words)]) + "\n").encode())
 
     def reach(self, what: str) -> None:
@@ -88,7 +88,7 @@ class Life:
                 os.kill(os.getpid(), signal.SIGKILL)
 
     def wait_at(self, where: str) -> None:
-        """A gate, which whoever wants to look on from here has to open."""
+        """A gate that the test must open before the child goes on."""
         if self.settings.get("gate_at") == where:
             self.settings["gate_at"] = None
             Path(self.settings["gate"]).read_bytes()

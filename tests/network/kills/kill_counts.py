@@ -48,7 +48,7 @@ VICTIM: Final = "site 1"
 @final
 @dataclass
 class Counts:
-    """Of what must not happen, after `runs` of which `kills` were cut short. Changes in place."""
+    """Counts of what must not happen, after `runs` of which `kills` were interrupted. Changes in place."""
 
     runs: int = 0
     kills: int = 0
@@ -78,12 +78,12 @@ class Counts:
 
 
 def charges_in(lines: Iterable[Entry]) -> list[tuple[str, float]]:
-    """The charges in the lines of a ledger, in order."""
+    """The charges in the entries of a ledger, in order."""
     return [(label, mu) for line in lines if line.kind == "commit" for label, mu in line.body["charges"]]
 
 
 def numbers_in(data: bytes) -> bytes | None:
-    """The numbers of a part, whatever turn it says it is of; None for messages that are no part."""
+    """The numbers of a part, whatever round it claims; None for messages that are not parts."""
     match decode(data).body:
         case Give(arrays=arrays):
             return b"".join(np.ascontiguousarray(array).tobytes() for array in arrays)
@@ -94,7 +94,7 @@ def numbers_in(data: bytes) -> bytes | None:
 
 
 def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
-    """The byte strings that came and of which the ledger at `path` does not know, or that are not paid for.
+    """The byte strings that came and that the ledger at `path` does not have, or has no charge for.
 
     `once`: the first part pays for all.
     """
@@ -102,7 +102,7 @@ def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
     if not path.exists():
         return found
     with DurableLedger.reading(path) as ledger:
-        lines = [line for line in ledger.lines() if line.kind == "commit"]
+        lines = [line for line in ledger.entries() if line.kind == "commit"]
         marks = {data: canonical(ledger.mark(data)) for data in found}
     said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
     paying = {line.number for line in lines if line.body["charges"]}
@@ -128,12 +128,12 @@ def renoised_in(came: Iterable[bytes]) -> int:
 
 
 def lines_at(path: Path) -> list[Entry]:
-    """The lines of a ledger that may have been left by a crash, checked; nothing is written."""
+    """The entries of a ledger that may have been left by a crash, checked; nothing is written."""
     if not path.exists():
         return []
     with DurableLedger.reading(path) as ledger:
         ledger.verify()
-        return list(ledger.lines())
+        return list(ledger.entries())
 
 
 @cache

@@ -1,4 +1,6 @@
-"""A site that is killed at any point, whose disk is full, or whose clock jumps: nothing is spent twice, nothing leaves unpaid.
+"""A site that is killed at any point, whose disk is full, or whose clock jumps.
+
+Nothing is charged twice, and nothing leaves without a charge.
 
 `benchmarks/network_kills.py` tries every point, and every call of the system that writes, syncs or sends.
 """
@@ -56,7 +58,7 @@ MORE = [
     [(name, point) for name, points in SOME for point in points]
     + [pytest.param(name, point, marks=pytest.mark.slow) for name, points in MORE for point in points],
 )
-def test_a_site_that_is_killed_pays_once_and_says_the_same_again(
+def test_a_site_that_is_killed_is_charged_once_and_says_the_same_again(
     tmp_path: Path, children: Nursery, name: str, point: int
 ) -> None:
     killing = Killing(children, name, tmp_path)
@@ -207,7 +209,7 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
     (refused,) = [child for child in killed if child.ended.done()]
     (joined,) = [child for child in killed if not child.ended.done()]
     ((kind, why),) = refused.said("failed")
-    assert kind == "BudgetExceeded" and "does not fit in the life of dataset 'patients'" in why
+    assert kind == "BudgetExceeded" and "does not fit in the budget for life of dataset 'patients'" in why
     assert not any(what == "waiting" for what, *_ in refused.said("told"))
     children.kill(joined)
     joined.ended.result(20)

@@ -37,7 +37,7 @@ def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", 
 
 
 def say(*words: object) -> None:
-    """One line to whoever started the server, at once."""
+    """One line to the process that started the server, at once."""
     os.write(1, (" ".join(map(str, words)) + "\n").encode())
 
 
@@ -54,9 +54,9 @@ def commits(path: str, seed: int, count: int | None) -> None:
         opened = ledger.join(mine, life=LIFE)
         if opened.finished:
             return
-        number = len(opened.entries)
+        number = len(opened.steps)
         if number:
-            send(ledger, number - 1, opened.entries[-1].said)
+            send(ledger, number - 1, opened.steps[-1].said)
         while count is None or number < count:
             said = (os.urandom(rng.choice((10, 3000, 70_000))),)
             ledger.commit(mine.study, number, came=b"ask", said=said, charges=[Charge("sum", STEP)])
@@ -100,7 +100,7 @@ def hammers(path: str, seed: int) -> None:
 
 
 def holds(path: str, _seed: int) -> None:
-    """One of several that take hold of a study again and again; whoever holds it must be alone."""
+    """One of several that lock a study again and again; the one that has it must be alone."""
     alone, held = Path(path).with_name("alone"), 0
     with DurableLedger.open(Path(path)) as ledger:
         for _ in range(400):
@@ -125,7 +125,7 @@ def fills(path: str) -> None:
         overfill(ledger, mine)
         resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
         ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
-        say("steps", len(ledger.join(mine, life=LIFE).entries), ledger.verify().number)
+        say("steps", len(ledger.join(mine, life=LIFE).steps), ledger.verify().number)
 
 
 def overfill(ledger: DurableLedger, mine: StudyBudget) -> None:
@@ -136,7 +136,7 @@ def overfill(ledger: DurableLedger, mine: StudyBudget) -> None:
             ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE] * 5, charges=[Charge("sum", STEP)])
         except LedgerError as error:
             say("refused", error)
-    say("unchanged", ledger.head == before, ledger.studies()[0].entries)
+    say("unchanged", ledger.head == before, ledger.studies()[0].steps)
 
 
 TASKS: dict[str, Callable[..., None]] = {

@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from eigenveil.errors import BudgetExceeded
-from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyEntry
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget, StudyStep
 from eigenveil.privacy import Budget, Charge
 from network.ledger.ledger_children import LIFE, account, digits
 
@@ -28,7 +28,7 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
     heart, path = account(), tmp_path / "ledger.db"
     with DurableLedger.open(path) as ledger:
         first = ledger.join(heart, life=LIFE)
-        assert (first.fresh, first.entries, first.finished, len(first.secret)) == (True, (), False, 32)
+        assert (first.fresh, first.steps, first.finished, len(first.secret)) == (True, (), False, 32)
         ledger.commit(heart.study, 0, came=b"ask", said=[b"", b"\0\xff" * 40_000], charges=[SUM, Charge("count", 0.01)])
         ledger.commit(heart.study, 1, came=b"thanks", said=[], charges=[])
         ledger.commit(heart.study, 2, came=b"secret", said=[b"never stored"], charges=[SUM], keep=False)
@@ -36,15 +36,15 @@ def test_what_was_committed_comes_back_byte_for_byte(tmp_path: Path) -> None:
         again = ledger.join(heart, life=LIFE)
         last = ledger.verify()
     assert (again.fresh, again.secret, again.finished) == (False, first.secret, False)
-    assert again.entries == (
-        StudyEntry(0, b"ask", (b"", b"\0\xff" * 40_000), (SUM, Charge("count", 0.01))),
-        StudyEntry(1, b"thanks", (), ()),
-        StudyEntry(2, b"", (), (SUM,), kept=False),
+    assert again.steps == (
+        StudyStep(0, b"ask", (b"", b"\0\xff" * 40_000), (SUM, Charge("count", 0.01))),
+        StudyStep(1, b"thanks", (), ()),
+        StudyStep(2, b"", (), (SUM,), kept=False),
     )
     assert last.number == 5
     assert b"never stored" not in path.read_bytes()
     assert str(first.secret) not in repr(again)
-    assert "ask" not in repr(again.entries)
+    assert "ask" not in repr(again.steps)
 
 
 def test_secrets_differ_between_studies(ledger: DurableLedger) -> None:
@@ -72,11 +72,11 @@ def test_pruned_steps_keep_their_charges_and_digests(ledger: DurableLedger) -> N
         ledger.commit(heart.study, number, came=b"c%d" % number, said=[b"s%d" % number], charges=[SUM])
     ledger.prune(heart.study, 3)
     ledger.verify()
-    entries = ledger.join(heart, life=LIFE).entries
+    entries = ledger.join(heart, life=LIFE).steps
     assert [entry.kept for entry in entries] == [False, False, False, True]
     assert entries[3].said == (b"s3",)
     assert all(entry.charges == (SUM,) for entry in entries)
-    said = [line.body["said"] for line in ledger.lines() if line.kind == "commit"]
+    said = [line.body["said"] for line in ledger.entries() if line.kind == "commit"]
     assert said[0] == [ledger.mark(b"s0")]
 
 
@@ -101,8 +101,8 @@ def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None
         assert message["lungs"][200:264] in path.read_bytes()
         assert secrets["lungs"] in path.read_bytes()
         opened = ledger.join(account("heart", mu=0.1), life=LIFE)
-        assert (opened.finished, opened.secret, opened.entries[0].kept) == (True, b"", False)
-        assert opened.entries[0].charges == (SUM,)
+        assert (opened.finished, opened.secret, opened.steps[0].kept) == (True, b"", False)
+        assert opened.steps[0].charges == (SUM,)
         states = {study.account.title: study for study in ledger.studies()}
         assert states["heart"].spent == pytest.approx(0.05)
         expected = math.sqrt(0.05**2 + 0.1**2 + 140 * 0.001**2)
@@ -141,20 +141,20 @@ def test_rows_that_change_or_go_by_two_names_are_told(ledger: DurableLedger, tmp
     (changed,) = ledger.declare("patients", b"other rows")
     assert "not those last seen" in changed
     (twice,) = ledger.declare("people", print_of)
-    assert "also known as 'patients'" in twice
+    assert "also in the ledger as 'patients'" in twice
     assert "add up" in twice
-    assert [line.kind for line in ledger.lines()] == ["book", "declare", "declare", "declare"]
+    assert [line.kind for line in ledger.entries()] == ["book", "declare", "declare", "declare"]
     for file in tmp_path.iterdir():
         assert print_of not in file.read_bytes()
-    assert print_of.hex() not in str(list(ledger.lines()))
+    assert print_of.hex() not in str(list(ledger.entries()))
 
 
-def test_notes_are_lines_about_any_study(ledger: DurableLedger) -> None:
+def test_notes_are_entries_about_any_study(ledger: DurableLedger) -> None:
     heart = account()
     ledger.note(heart.study, "refused:\nnot in the policy")
     ledger.join(heart, life=LIFE)
     ledger.note(heart.study, "consent given")
-    notes = [line for line in ledger.lines() if line.kind == "note"]
+    notes = [line for line in ledger.entries() if line.kind == "note"]
     assert [line.body["words"] for line in notes] == ["refused: not in the policy", "consent given"]
     assert [line.dataset for line in notes] == [None, "patients"]
 
@@ -170,7 +170,7 @@ def test_the_clock_decides_nothing(ledger: DurableLedger, monkeypatch: pytest.Mo
         ledger.commit(heart.study, 2, came=b"", said=[b"c"], charges=[SUM])
     monkeypatch.undo()
     ledger.commit(heart.study, 2, came=b"", said=[b"d"], charges=[])
-    assert [entry.said for entry in ledger.join(heart, life=LIFE).entries] == [(b"a",), (b"b",), (b"d",)]
+    assert [entry.said for entry in ledger.join(heart, life=LIFE).steps] == [(b"a",), (b"b",), (b"d",)]
     assert ledger.verify().number == 5
     assert ledger.datasets()[0].spent == pytest.approx(math.hypot(0.05, 0.05))
 
@@ -197,7 +197,7 @@ def test_a_fork_must_open_the_ledger_itself(ledger: DurableLedger) -> None:
     ledger.verify()
 
 
-def test_threads_take_turns(ledger: DurableLedger) -> None:
+def test_threads_write_one_at_a_time(ledger: DurableLedger) -> None:
     names = [f"study {i}" for i in range(4)]
     for name in names:
         ledger.join(account(name, mu=0.05), life=LIFE)
@@ -212,7 +212,7 @@ def test_threads_take_turns(ledger: DurableLedger) -> None:
     for thread in threads:
         thread.join()
     ledger.verify()
-    assert [study.entries for study in ledger.studies()] == [10] * 4
+    assert [study.steps for study in ledger.studies()] == [10] * 4
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""Processes that are killed, disks that are full and many sites at once: nothing is paid twice and nothing leaves unpaid."""
+"""Processes that are killed, full disks and many sites at once: nothing is charged twice or leaves without a charge."""
 
 import math
 import os
@@ -43,7 +43,7 @@ def require_paid(path: Path, sent: dict[int, str]) -> Opened:
     """All that was sent is in the ledger, each step once and charged once, and the ledger is whole."""
     with DurableLedger.open(path, create=False) as ledger:
         ledger.verify()
-        lines = [line for line in ledger.lines() if line.kind == "commit"]
+        lines = [line for line in ledger.entries() if line.kind == "commit"]
         opened = ledger.join(account(), life=LIFE)
         assert [line.body["number"] for line in lines] == list(range(len(lines)))
         for number, digest in sent.items():
@@ -73,7 +73,7 @@ def test_killed_at_any_moment(server: Children, tmp_path: Path) -> None:
         if path.exists():
             opened = require_paid(path, sent)
             # What is in the ledger and was not sent yet is one step at most.
-            assert len(opened.entries) - 1 - max(sent, default=-1) in (0, 1)
+            assert len(opened.steps) - 1 - max(sent, default=-1) in (0, 1)
         else:
             assert not sent
     assert len(sent) > 20
@@ -113,7 +113,7 @@ def test_killed_at_every_fsync(server: Children, tmp_path: Path) -> None:
         assert sent_in(said + again).keys() == set(range(COUNT))
         opened = require_paid(path, sent_in(said + again))
         assert opened.finished
-        assert len(opened.entries) == COUNT
+        assert len(opened.steps) == COUNT
         if not killed:
             break
     assert not killed
@@ -162,7 +162,7 @@ def test_many_processes_cannot_overspend(server: Children, tmp_path: Path) -> No
     assert len(won) == len(set(won))
     assert sorted(won) == list(range(len(won)))
     (one,) = (study for study in studies if study.account.study == digits("of all"))
-    assert one.entries == len(won) > 0
+    assert one.steps == len(won) > 0
     assert one.spent == pytest.approx(0.01 * math.sqrt(len(won)))
 
 
@@ -194,7 +194,7 @@ def test_a_file_that_may_not_grow(server: Children, tmp_path: Path) -> None:
     said = server.rest()
     require_refused(said, "the disk refused")
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
-        assert len(ledger.join(account(), life=LIFE).entries) == 2
+        assert len(ledger.join(account(), life=LIFE).steps) == 2
         ledger.verify()
 
 
@@ -211,7 +211,7 @@ with DurableLedger.open(folder / "ledger.db") as ledger:
     overfill(ledger, mine)
     (folder / "others").unlink()
     ledger.commit(mine.study, 1, came=b"", said=[b"x" * MEGABYTE], charges=[Charge("sum", STEP)])
-    say("steps", len(ledger.join(mine, life=LIFE).entries), ledger.verify().number)
+    say("steps", len(ledger.join(mine, life=LIFE).steps), ledger.verify().number)
 """
 
 
@@ -228,4 +228,4 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     if "mounted" not in done.stdout:
         pytest.skip("file systems cannot be mounted here")
     assert done.returncode == 0, done.stderr
-    require_refused([line.split() for line in done.stdout.splitlines()], "no room left on the disk")
+    require_refused([line.split() for line in done.stdout.splitlines()], "the disk is full")

@@ -81,10 +81,10 @@ def with_a_trigger(path: Path) -> None:
         (lambda path: path.write_bytes(b""), "is not a ledger"),
         (lambda path: path.write_text("a diary, of some length " * 100), "not a ledger"),
         (other_database, "is not a ledger of Eigenveil"),
-        (another_version, "version 2; this program reads version 1"),
+        (another_version, "version 2, and this program reads version 1"),
         (with_a_trigger, "its tables are not those of a ledger"),
         (lambda path: path.mkdir(), "does not exist or is not a file"),
-        (lambda path: path.with_name("ledger.db-wal").write_bytes(b"charges"), "ledger.db-wal beside it"),
+        (lambda path: path.with_name("ledger.db-wal").write_bytes(b"charges"), "ledger.db-wal is beside it"),
     ],
 )
 def test_other_files_are_refused_and_left_alone(tmp_path: Path, make: Callable[[Path], object], words: str) -> None:
@@ -114,7 +114,7 @@ def test_looking_changes_nothing_in_the_folder(tmp_path: Path) -> None:
     with DurableLedger.reading(path) as seen:
         seen.verify()
         assert seen.studies()[0].account == account()
-        with pytest.raises(LedgerError, match="opened to be read only"):
+        with pytest.raises(LedgerError, match="opened read-only"):
             seen.note(digits("heart"), "no")
     assert {file.name: (file.read_bytes(), file.stat().st_mtime_ns) for file in tmp_path.iterdir()} == before
 
@@ -132,13 +132,13 @@ def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
         assert path.read_bytes() == main
 
 
-def test_looking_at_a_closed_ledger_that_is_then_taken_into_use_says_so(tmp_path: Path) -> None:
+def test_reading_a_closed_ledger_that_a_site_then_opens_says_so(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     DurableLedger.open(path).close()
     seen = DurableLedger.reading(path)
     with DurableLedger.open(path) as ledger:
         ledger.note(digits("heart"), "hello")
-    with pytest.raises(LedgerError, match="do it again"):
+    with pytest.raises(LedgerError, match="Run the same command again"):
         seen.close()
 
 

@@ -19,7 +19,7 @@ HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 
 @pytest.fixture
 def path(tmp_path: Path) -> Path:
-    """A ledger of 7 lines: ledger, two joins, three commits and a note; commit 6 is the last of `heart`."""
+    """A ledger of 7 entries: the first, two joins, three commits and a note; commit 6 is the last of `heart`."""
     found = tmp_path / "ledger.db"
     with DurableLedger.open(found) as ledger:
         ledger.join(HEART, life=LIFE)
@@ -76,24 +76,24 @@ def reopens(ledger: DurableLedger) -> None:
 @pytest.mark.parametrize(
     ("change", "found", "refused"),
     [
-        pytest.param(change_body(6, "standing", "square", to=0.0), "line 6", (commits, joins, reopens), id="balance"),
-        pytest.param(change_body(6, "standing", "mu", to=9.0), "line 6", (commits, joins, reopens), id="reserve"),
-        pytest.param(change_body(6, "charges", 0, 1, to=0.0), "line 6", (commits, joins, reopens), id="charge"),
-        pytest.param(change_body(6, "together", "counts", to=0.0), "line 6", (commits, joins), id="sum"),
-        pytest.param(change_body(4, "standing", "square", to=0.0), "line 4", (joins,), id="other study"),
-        pytest.param(change_body(5, "charges", 0, 1, to=0.0), "line 5", (reopens,), id="earlier charge"),
-        pytest.param(change_body(2, "account", "title", to="liver"), "line 2", (reopens,), id="account"),
-        pytest.param(run("UPDATE lines SET time = '1970' WHERE number = 3"), "line 3", (), id="time"),
-        pytest.param(run("UPDATE lines SET body = body || ' ' WHERE number = 3"), "line 3", (), id="space"),
+        pytest.param(change_body(6, "standing", "square", to=0.0), "entry 6", (commits, joins, reopens), id="balance"),
+        pytest.param(change_body(6, "standing", "mu", to=9.0), "entry 6", (commits, joins, reopens), id="reserve"),
+        pytest.param(change_body(6, "charges", 0, 1, to=0.0), "entry 6", (commits, joins, reopens), id="charge"),
+        pytest.param(change_body(6, "together", "counts", to=0.0), "entry 6", (commits, joins), id="sum"),
+        pytest.param(change_body(4, "standing", "square", to=0.0), "entry 4", (joins,), id="other study"),
+        pytest.param(change_body(5, "charges", 0, 1, to=0.0), "entry 5", (reopens,), id="earlier charge"),
+        pytest.param(change_body(2, "account", "title", to="liver"), "entry 2", (reopens,), id="account"),
+        pytest.param(run("UPDATE lines SET time = '1970' WHERE number = 3"), "entry 3", (), id="time"),
+        pytest.param(run("UPDATE lines SET body = body || ' ' WHERE number = 3"), "entry 3", (), id="space"),
         pytest.param(
-            run("UPDATE lines SET hash = 'abc' WHERE number = 5"), "line 5", (commits, joins, reopens), id="hash"
+            run("UPDATE lines SET hash = 'abc' WHERE number = 5"), "entry 5", (commits, joins, reopens), id="hash"
         ),
-        pytest.param(run("DELETE FROM lines WHERE number = 5"), "line 5", (commits, reopens), id="line gone"),
-        pytest.param(run("DELETE FROM lines WHERE number = 1"), "line 1", (), id="first gone"),
-        pytest.param(run("DELETE FROM lines WHERE number >= 6"), "bytes of step 1", (commits,), id="end cut off"),
-        pytest.param(run("DELETE FROM lines"), "not a single line", (commits, joins, reopens), id="all gone"),
+        pytest.param(run("DELETE FROM lines WHERE number = 5"), "entry 5", (commits, reopens), id="entry gone"),
+        pytest.param(run("DELETE FROM lines WHERE number = 1"), "entry 1", (), id="first gone"),
+        pytest.param(run("DELETE FROM lines WHERE number >= 6"), "stored for step 1", (commits,), id="end removed"),
+        pytest.param(run("DELETE FROM lines"), "has no entries", (commits, joins, reopens), id="all gone"),
         pytest.param(
-            run("UPDATE lines SET study = 'x' WHERE number = 6"), "line 6", (commits, joins, reopens), id="moved"
+            run("UPDATE lines SET study = 'x' WHERE number = 6"), "entry 6", (commits, joins, reopens), id="moved"
         ),
         pytest.param(
             run(f"UPDATE studies SET dataset = 'other' WHERE study = '{LUNGS.study}'"),
@@ -107,9 +107,9 @@ def reopens(ledger: DurableLedger) -> None:
             (joins,),
             id="study gone",
         ),
-        pytest.param(run("UPDATE stored SET data = x'00' WHERE place = 2"), "line 5", (reopens,), id="bytes"),
-        pytest.param(run("DELETE FROM stored WHERE place = 2"), "line 5", (reopens,), id="bytes gone"),
-        pytest.param(run("DELETE FROM stored WHERE number = 1"), "line 6", (), id="step gone"),
+        pytest.param(run("UPDATE stored SET data = x'00' WHERE place = 2"), "entry 5", (reopens,), id="bytes"),
+        pytest.param(run("DELETE FROM stored WHERE place = 2"), "entry 5", (reopens,), id="bytes gone"),
+        pytest.param(run("DELETE FROM stored WHERE number = 1"), "entry 6", (), id="step gone"),
         pytest.param(run("UPDATE stored SET number = 7 WHERE number = 1"), "step 7", (), id="step moved"),
     ],
 )
@@ -138,7 +138,7 @@ def test_what_was_changed_is_found(
 
 
 def reseal(connection: sqlite3.Connection) -> None:
-    """What somebody does who may write to the file and knows how lines are sealed."""
+    """What an attacker does who may write to the file and knows how entries are sealed."""
     before = FIRST
     for row in connection.execute("SELECT * FROM lines ORDER BY number").fetchall():
         number, when, kind, study, dataset, body, _ = row
@@ -150,13 +150,13 @@ def reseal(connection: sqlite3.Connection) -> None:
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        (change_body(6, "standing", "square", to=0.0), "line 6 .* states a balance"),
-        (change_body(6, "charges", 0, 1, to=0.0), "line 6 .* states a balance"),
-        (change_body(6, "together", "counts", to=0.0), "line 6 .* not the sum"),
-        (change_body(6, "number", to=5), "line 6 .* does not follow"),
-        (change_body(2, "account", "mu", to=0.9), "line 2 .* states a balance"),
-        (change_body(6, "charges", to="free"), "line 6 .* does not follow"),
-        (change_body(6, "charges", 0, 1, to=0.3), "line 6 .* breaks a budget"),
+        (change_body(6, "standing", "square", to=0.0), "entry 6 .* states a balance"),
+        (change_body(6, "charges", 0, 1, to=0.0), "entry 6 .* states a balance"),
+        (change_body(6, "together", "counts", to=0.0), "entry 6 .* not the sum"),
+        (change_body(6, "number", to=5), "entry 6 .* does not follow"),
+        (change_body(2, "account", "mu", to=0.9), "entry 2 .* states a balance"),
+        (change_body(6, "charges", to="free"), "entry 6 .* does not follow"),
+        (change_body(6, "charges", 0, 1, to=0.3), "entry 6 .* exceeds a budget"),
     ],
 )
 def test_balances_that_do_not_add_up_are_found_under_new_seals(
@@ -177,7 +177,7 @@ def test_only_a_noted_head_finds_a_ledger_that_was_rewritten_as_a_whole(path: Pa
         reseal(connection)
     with DurableLedger.open(path) as ledger:
         ledger.verify()
-        with pytest.raises(LedgerError, match="no line has the noted head"):
+        with pytest.raises(LedgerError, match="entries has the noted head"):
             ledger.verify(head)
 
 
@@ -202,14 +202,14 @@ def test_a_broken_page_is_found(path: Path) -> None:
     place = data.index(b"beat")
     data[place : place + 4] = b"beaT"
     path.write_bytes(data)
-    with DurableLedger.open(path) as ledger, pytest.raises(LedgerError, match="line 5"):
+    with DurableLedger.open(path) as ledger, pytest.raises(LedgerError, match="entry 5"):
         ledger.verify()
     path.write_bytes(data[: len(data) // 2])
     with pytest.raises(LedgerError), DurableLedger.open(path) as ledger:
         ledger.verify()
 
 
-def test_heads_of_two_ledgers_differ_from_the_first_line_on(tmp_path: Path) -> None:
+def test_heads_of_two_ledgers_differ_from_the_first_entry_on(tmp_path: Path) -> None:
     heads = set()
     for name in ("a.db", "b.db"):
         with DurableLedger.open(tmp_path / name) as ledger:

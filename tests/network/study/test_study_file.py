@@ -243,7 +243,7 @@ def test_over_how_many_a_sum_is_at_least(made: dict[str, Any], fewest: int) -> N
     assert StudyFile.of(made).fewest == fewest
 
 
-def test_what_a_site_pays_is_the_guarantee_against_the_hub() -> None:
+def test_what_a_site_is_charged_is_the_guarantee_against_the_hub() -> None:
     both = StudyFile.of(document(privacy={"trust": "both", "epsilon": [3, 1], "delta": [1e-6, 1e-7]}))
     assert both.budget is not None and (both.budget.epsilon, both.budget.delta) == (3.0, 1e-6)
     assert both.estimator().epsilon == (3.0, 1.0)
@@ -276,24 +276,24 @@ def test_places_are_found_by_name() -> None:
     assert study.place("node 2").address == "10.0.0.2:7000"
     assert [place.name for place in study.holders] == [f"site {at}" for at in range(5)]
     assert study.layout().above()["site 0"] == "node 1"
-    with pytest.raises(ValueError, match=r"there is no 'site 9' in the study 'heart'; there are hub, node 1"):
+    with pytest.raises(ValueError, match=r"'site 9' does not take part in the study 'heart'; these do: hub, node 1"):
         study.place("site 9")
-    with pytest.raises(ValueError, match="peers have nobody above them"):
+    with pytest.raises(ValueError, match="no party is above another"):
         StudyFile.of(gossip_document()).layout()
 
 
 def test_what_is_said_names_who_learns_what() -> None:
     said = {
-        "masked": "noisy sums over at least 3 sites",
-        "site": "noise of the site's own",
-        "hub": "THE RAW PARTS",
-        "both": "noise of the hub's",
+        "masked": "will learn sums over all 3 sites, with noise added",
+        "site": "noise that the site adds",
+        "hub": "EACH SITE'S OWN SUMS WITHOUT NOISE",
+        "both": "The hub adds more noise",
     }
     for trust, words in said.items():
         privacy = {"trust": trust, "epsilon": [1.0, 1.0] if trust == "both" else 1.0}
         assert words in " ".join(StudyFile.of(document(privacy=privacy)).words())
     exact = " ".join(StudyFile.of(document(privacy={"epsilon": None, "delta": None, "none": True})).words())
-    assert "NOTHING IS PROMISED" in exact and "EXACT sums" in exact
+    assert "NOTHING IS GUARANTEED" in exact and "EXACT SUMS" in exact
     assert "THIS IS A REHEARSAL" in " ".join(StudyFile.of(document(rehearsal={"seed": 1})).words())
 
 

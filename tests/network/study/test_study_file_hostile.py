@@ -1,4 +1,4 @@
-"""A study file may come from anybody: whatever stands in it, the answer is a study or a `ValueError`, and soon."""
+"""A study file may come from an attacker: whatever is in it, the answer is a study or a `ValueError`, and soon."""
 
 import copy
 import datetime
@@ -195,7 +195,7 @@ def test_a_file_that_is_no_text_is_not_read(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("at", range(40))
-def test_a_text_that_is_cut_short_is_never_another_study(at: int) -> None:
+def test_a_truncated_text_is_never_another_study(at: int) -> None:
     text = StudyFile.of(document()).text()
     cut = text[: len(text) * at // 40]
     try:

@@ -51,7 +51,7 @@ CASES: list[Case] = [
     ("a long name", document, {"study": {"name": "x" * 201}}, (r"\[study\] name must be a text of 1 to 200",)),
     ("control characters", document, {"study": {"name": "a\x1b[2J"}}, (r"\[study\] name", "printable", r"\\x1b")),
     (
-        "letters that round",
+        "text that runs backwards",
         document,
         {"study": {"purpose": "a\u202eb"}},
         (r"\[study\] purpose", "printable", r"\\u202e"),
@@ -81,7 +81,7 @@ CASES: list[Case] = [
         "another fan-out",
         tree_document,
         {"tree": {"fanout": 3}},
-        (r"\[\[node\]\] node 3 has no place", "5 sites", "2 nodes"),
+        (r"\[\[node\]\] node 3 is not in the tree", "5 sites", "2 nodes"),
     ),
     ("no nodes", tree_document, {"node": []}, (r"\[\[node\]\] node 1, node 2, node 3 is missing", "3 nodes")),
     ("no components", document, {"task": {"components": None}}, (r"\[task\] components is missing",)),
@@ -259,7 +259,7 @@ CASES: list[Case] = [
         "masks with no bound",
         document,
         {"privacy": EXACT, "task": {"row_bound": None}},
-        (r"\[task\] row_bound", "nobody sees"),
+        (r"\[task\] row_bound", "is missing", "sums of integers"),
     ),
     (
         "people everywhere",

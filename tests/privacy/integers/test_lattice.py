@@ -185,12 +185,12 @@ def test_terms_that_cannot_be_kept_are_refused() -> None:
 def test_releases_without_room_are_refused_before_anything_is_drawn() -> None:
     lattice = terms()
     # Enormous noise, and steps so fine that a few people fill them.
-    with pytest.raises(ValueError, match=r"mu = 1e-09 is too little for a sum of 1000000 numbers"):
+    with pytest.raises(ValueError, match=r"mu = 1e-09 is too small for a sum of 1000000 numbers"):
         lattice.deviation(1.0, mu=1e-9, size=10**6)
     for mu in (1e12, 1e200):
         with pytest.raises(ValueError, match="clipped with fewer than 1000 people"):
             lattice.deviation(1.0, mu=mu, size=1)
-    with pytest.raises(ValueError, match="is too little"):
+    with pytest.raises(ValueError, match="is too small"):
         replace(lattice, sites=2**20).deviation(1.0, mu=1e-8, size=100)
     for sensitivity in (0.0, -1.0, math.inf, math.nan, 1e-290, 1e300):
         with pytest.raises(ValueError, match="sensitivity"):
@@ -299,9 +299,9 @@ def test_without_noise_numbers_too_large_are_an_error_that_tells_no_number() -> 
     # All people at the bound have room.
     assert lattice.integers(np.array([2.0 * 1024]), step).tolist() == [2**59]
     for wrong in (123456.0 * 2**40, math.nan, math.inf, -1e308):
-        with pytest.raises(ValueError, match="small enough") as refusal:
+        with pytest.raises(ValueError, match="too large to be added up") as refusal:
             lattice.integers(np.array([0.0, wrong]), step)
-        assert not any(letter.isdigit() for letter in str(refusal.value))
+        assert not any(character.isdigit() for character in str(refusal.value))
 
 
 def test_sums_wrap_around_and_are_read_as_signed_numbers() -> None:

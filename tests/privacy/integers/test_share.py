@@ -168,7 +168,7 @@ def test_the_ledger_is_charged_before_anything_else() -> None:
     with pytest.raises(ValueError, match="convert"):
         share.of(Bounded(np.array(["a"]), 1.0), label="y", share=0.1)
     # What public numbers alone forbid is refused before it costs anything.
-    with pytest.raises(ValueError, match="is too little for a sum"):
+    with pytest.raises(ValueError, match="is too small for a sum"):
         share.of(Bounded(np.zeros(10**6), 1.0), label="z", share=1e-15)
     assert [charge.label for charge in ledger.charges] == ["x", "y"]
 

@@ -18,7 +18,7 @@ from eigenveil.protocols.gossip import GossipTerms, Outgoing, Paired, PairKeys, 
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.messages import Again, Body, Leave, Pass, PeerKey
-from eigenveil.runtimes import Faults, Meeting, Refusal
+from eigenveil.runtimes import Faults, LocalPeers, Refusal
 from eigenveil.tasks import CovarianceSum, PowerIteration
 from protocols.star.companies import DOMAIN, NEAR, RANK, AnyTask, begin, picture, study, table
 
@@ -139,22 +139,22 @@ def circle(
 
 def run(these: Circle, faults: Faults | None = None, *, seed: int = 0, most: int = 30_000) -> Ending:
     """Run to the end, which must come within `most` steps of the post."""
-    meeting = Meeting(these.peers.values(), faults=faults, seed=seed)
-    step, taken = meeting.post.step, 0
+    running = LocalPeers(these.peers.values(), faults=faults, seed=seed)
+    step, taken = running.network.step, 0
 
     def bounded() -> bool:
         nonlocal taken
         taken += 1
         if taken > most:
-            raise TooManySteps(f"no end after {most} steps, at time {meeting.post.now}")
+            raise TooManySteps(f"no end after {most} steps, at time {running.network.now}")
         return step()
 
-    meeting.post.step = bounded  # type: ignore[method-assign]
+    running.network.step = bounded  # type: ignore[method-assign]
     try:
-        done, raised = meeting.run(), None
+        done, raised = running.run(), None
     except EigenveilError as error:
         done, raised = [], error
-    return Ending(these, done, meeting.errors, meeting.refused, taken, raised)
+    return Ending(these, done, running.errors, running.refused, taken, raised)
 
 
 def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:

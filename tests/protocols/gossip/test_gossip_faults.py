@@ -22,7 +22,7 @@ MIXED = ("metropolis", "chebyshev")
 
 
 def require_right(ending: Ending, *, exact: bool) -> None:
-    """Whoever is done counted the same peers, itself among them, and has their sum; whoever stopped has a named reason."""
+    """A peer that is done counted the same peers, itself among them, and has their sum; one that stopped has a named reason."""
     these = ending.circle
     for error in (*ending.errors.values(), *filter(None, [ending.raised])):
         assert isinstance(error, NAMED), repr(error)
@@ -51,7 +51,7 @@ def require_right(ending: Ending, *, exact: bool) -> None:
 
 
 def until(ending: Ending, name: str) -> int:
-    """How many letters a peer gets in a whole run."""
+    """How many messages a peer gets in a whole run."""
     return max(1, ending.steps // len(ending.circle.peers) + 3)
 
 
@@ -65,7 +65,7 @@ def until(ending: Ending, name: str) -> int:
         ("path", "chebyshev", "covariance"),
     ],
 )
-def test_a_peer_that_vanishes_at_any_letter_leaves_the_exact_answer_of_those_who_count(
+def test_a_peer_that_vanishes_at_any_message_leaves_the_exact_answer_of_those_who_count(
     kind: str, consensus: str, task: str
 ) -> None:
     def new() -> Circle:
@@ -139,7 +139,7 @@ def test_when_the_graph_falls_apart_the_larger_side_goes_on_and_the_other_says_w
             assert isinstance(error, PeersLost)
             assert set(error.missing) == {"p2", "p3", "p4", "p5", "p6"}
             assert "2 peers" in str(error)
-            assert "4 must be" in str(error)
+            assert "4 are needed" in str(error)
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
@@ -177,7 +177,7 @@ def test_a_peer_that_vanishes_while_keys_are_passed_on_is_left_behind(dead: str,
 
 def test_who_passes_on_no_more_cards_is_left_behind_and_not_those_whose_cards_it_had() -> None:
     """p0 gives its own card and dies: on a ring of six p1 and p5 then hear nothing of each other."""
-    # BUG: p1 and p5, both alive and with another way between them, give up each other and never p0, whose card they have.
+    # Regression: p1 and p5, both alive and with another way between them, give up each other and never p0, whose card they have.
     complete = Graph.named("complete", names_of(6))
     these = circle("ring", 6, consensus="tree", noise="pairwise", noise_graph=complete, restarts=3)
     ending = run(these, Faults(dies={"p0": 1}))
@@ -216,7 +216,7 @@ def test_a_broken_link_between_two_that_are_alive_ends_too(kind: str, consensus:
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 def test_two_peers_of_whom_one_may_go_on_alone(consensus: str) -> None:
-    # BUG: mixing with nobody never ends; with a tree it does.
+    # Regression: mixing with nobody never ends; with a tree it does.
     ending = run(circle("path", 2, consensus=consensus, quorum=1), Faults(dies={"p1": 0}), most=2000)
     require_right(ending, exact=True)
     assert [peer.name for peer in ending.done] == ["p0"]
@@ -228,8 +228,8 @@ def test_two_peers_of_whom_one_may_go_on_alone(consensus: str) -> None:
 def test_who_has_no_budget_left_is_left_behind_on_a_network_without_faults_too(
     noise: PeerNoise, consensus: str, faults: Faults | None
 ) -> None:
-    # BUG: without faults, `Post._wake` lets only the clock of whoever comes first by name run, over and over; the others are
-    # never told that their time is up, and the first gives up on them one by one.
+    # Without faults, every party that waits must get its timer. If only the first by name got one, it would give up on the others
+    # one by one.
     poor = {"p4": type(BUDGET)(0.8, 1e-6)}
     these = circle("complete", 5, consensus=consensus, noise=noise, task="power", restarts=3, mine=poor)
     ending = run(these, faults)

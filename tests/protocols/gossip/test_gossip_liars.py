@@ -14,7 +14,7 @@ from eigenveil.protocols.gossip import Peer, PeerNoise
 from eigenveil.protocols.gossip.averaging import _Agreed
 from eigenveil.protocols.messages import Again, Here, Leave, Pass, PeerKey
 from eigenveil.protocols.party import Wait
-from eigenveil.runtimes import Faults, Meeting, Post
+from eigenveil.runtimes import Faults, LocalNetwork, LocalPeers
 from eigenveil.tasks import Question
 from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, identity_of, look, require_refused, run, spoil
 from protocols.gossip.test_gossip_faults import require_right
@@ -24,12 +24,12 @@ LIAR = "p1"
 
 def deliveries(these: Circle) -> Iterator[tuple[Peer, Message]]:
     """All messages of a run in the order it was sent, each as it is about to be delivered."""
-    message = deque(letter for peer in these.peers.values() for letter in peer.start())
-    while message:
-        letter = message.popleft()
-        peer = these.peers[letter.receiver]
-        yield peer, letter
-        message.extend(peer.receive(letter))
+    messages = deque(message for peer in these.peers.values() for message in peer.start())
+    while messages:
+        message = messages.popleft()
+        peer = these.peers[message.receiver]
+        yield peer, message
+        messages.extend(peer.receive(message))
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
@@ -38,25 +38,25 @@ def test_bad_message_names_its_sender_and_changes_nothing(noise: PeerNoise, task
     steps: dict[str, Any] = {} if consensus == "tree" or noise == "pairwise" else {"steps": 6}
     disturbed, plain = (circle("complete", 4, noise=noise, task=task, consensus=consensus, **steps) for _ in range(2))
     places = 0
-    for peer, letter in deliveries(disturbed):
+    for peer, message in deliveries(disturbed):
         if not peer.over:
             places += 1
             held = look(peer)
-            for what, bad in spoil(letter.body, disturbed.terms):
-                early = isinstance(letter.body, Pass) and (peer._phase != "sum" or letter.body.round != peer._round)
+            for what, bad in spoil(message.body, disturbed.terms):
+                early = isinstance(message.body, Pass) and (peer._phase != "sum" or message.body.round != peer._round)
                 if early and what in ("one number too many", "no numbers", "another step", "another stage"):
                     # What comes before its time is kept, and looked at when its time comes.
                     continue
-                if isinstance(letter.body, PeerKey) and what == "a question for a round to come":
+                if isinstance(message.body, PeerKey) and what == "a question for a round to come":
                     continue
                 if what == "another step" and isinstance(peer._sums.get(peer._round), _Agreed):
                     # On a complete graph the step after the only one is the root's copy of the sum, which may overtake.
                     continue
-                require_refused(peer, replace(letter, body=bad), what, held)
+                require_refused(peer, replace(message, body=bad), what, held)
             for stranger in ("nobody", peer.name):
-                require_refused(peer, replace(letter, sender=stranger), "messages of a stranger", held)
+                require_refused(peer, replace(message, sender=stranger), "messages of a stranger", held)
             for body in (Ask(0, Question(0, ())), Give(0, ()), Decline(0), Done(0, ())):
-                require_refused(peer, replace(letter, body=body), "messages of another protocol", held)
+                require_refused(peer, replace(message, body=body), "messages of another protocol", held)
     assert places > 15
     for _ in deliveries(plain):
         pass
@@ -110,7 +110,7 @@ def test_with_a_liar_the_answer_is_that_of_those_who_count_or_there_is_a_named_e
         require_right(ending, exact=True)
         assert all(refusal.peer == LIAR for refusal in ending.refused if refusal.why.startswith("sent"))
         if what in ("not a number", "infinity", "huge", "other terms") and often == 1 and consensus != "tree":
-            # Whoever says only what nobody can use is left behind, and the others go on.
+            # A peer that says only what nobody can use is left behind, and the others go on.
             assert set(ending.done[0].counted) == {"p0", "p2", "p3", "p4"}
 
 
@@ -131,13 +131,13 @@ class Stubborn(Party):
     def start(self) -> list[Message]:
         first = self._inner.start()
         if self._ahead:
-            bodies = [letter.body for letter in first]
+            bodies = [message.body for message in first]
             first = [
-                replace(letter, body=replace(body, step=1))
-                for letter, body in zip(first, bodies, strict=True)
+                replace(message, body=replace(body, step=1))
+                for message, body in zip(first, bodies, strict=True)
                 if isinstance(body, Pass)
             ]
-        self._said = {letter.receiver: letter for letter in first}
+        self._said = {message.receiver: message for message in first}
         return first
 
     def receive(self, message: Message) -> list[Message]:
@@ -148,22 +148,22 @@ class Stubborn(Party):
 @pytest.mark.parametrize("ahead", [False, True])
 @pytest.mark.parametrize("kind", ["complete", "random-regular:4"])
 def test_who_says_the_same_old_numbers_for_ever_is_left_behind(kind: str, ahead: bool, consensus: str) -> None:
-    # BUG: numbers of a step that is over, or of the one to come, count as an answer to what was asked: `_late` is put back to
-    # zero, and the peer asks for ever.
+    # Regression: numbers of a past step, or of the next one, counted as an answer. That put `_late` back to zero, and the peer
+    # asked for ever.
     these = circle(kind, 6, consensus=consensus, steps=30)
     liar = Stubborn(these.peers[LIAR], ahead=ahead)
     parties: dict[str, Party] = {**these.peers, LIAR: liar}
-    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
+    network = LocalNetwork(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
     for name, party in parties.items():
-        post.send(name, party.start())
+        network.send(name, party.start())
     for party in parties.values():
-        post.watch(party)
+        network.watch(party)
     honest = [peer for name, peer in these.peers.items() if name != LIAR]
     for _ in range(5000):
         if all(peer.over for peer in honest):
             break
-        post.step()
-    assert all(peer.over for peer in honest), f"no end, at time {post.now}"
+        network.step()
+    assert all(peer.over for peer in honest), f"no end, at time {network.now}"
     for peer in honest:
         assert isinstance(peer.error, PeersLost) or LIAR not in peer.counted
 
@@ -175,21 +175,21 @@ def test_here_for_ever_ends_too() -> None:
 
     these = circle("complete", 5, consensus="metropolis", task="study")
     parties: dict[str, Party] = {**these.peers, LIAR: Waits(these.peers[LIAR], ahead=False)}
-    post = Post(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
+    network = LocalNetwork(parties, faults=Faults(), seed=0, latest_first=False, counted=lambda message: None)
     for name, party in parties.items():
-        post.send(name, party.start() if name != LIAR else [])
+        network.send(name, party.start() if name != LIAR else [])
     for party in parties.values():
-        post.watch(party)
+        network.watch(party)
     honest = [peer for name, peer in these.peers.items() if name != LIAR]
     for _ in range(3000):
-        post.step()
+        network.step()
         if all(peer.over for peer in honest):
             break
     assert [peer.counted for peer in honest] == [("p0", "p2", "p3", "p4")] * 4
     assert all(peer.result is not None for peer in honest)
 
 
-def test_a_flood_of_early_message_takes_no_more_room_than_two_letters_of_each_neighbour() -> None:
+def test_a_flood_of_early_message_takes_no_more_room_than_two_messages_of_each_neighbour() -> None:
     these = circle("complete", 4, consensus="metropolis", task="study")
     peer = these.peers["p0"]
     peer.start()
@@ -197,7 +197,7 @@ def test_a_flood_of_early_message_takes_no_more_room_than_two_letters_of_each_ne
     for step in range(2000):
         peer.receive(Message("p1", "p0", Pass(1, step, np.zeros(4), stage, (), terms)))
         peer.receive(Message("p2", "p0", Pass(1, 0, np.full(3, float(step)), stage, (), terms)))
-        with pytest.raises(PeerError, match="speaks of round"):
+        with pytest.raises(PeerError, match="sent numbers of round"):
             peer.receive(Message("p3", "p0", Pass(2 + step, 0, np.zeros(3), stage, (), terms)))
     assert {name: len(kept) for name, kept in peer._early.items()} == {"p1": 2, "p2": 1}
     # Numbers of steps to come are not kept at all.
@@ -335,9 +335,9 @@ def test_a_root_that_passes_on_another_sum_is_left_behind(graph: str, consensus:
             return [message]
         return [replace(message, body=replace(body, values=body.values * 1.001 + 0.01))]
 
-    meeting = Meeting(these.peers.values(), faults=Faults(meddle=lie), seed=0)
-    done = meeting.run()
-    assert any(refusal.peer == root and "another total" in refusal.why for refusal in meeting.refused)
+    running = LocalPeers(these.peers.values(), faults=Faults(meddle=lie), seed=0)
+    done = running.run()
+    assert any(refusal.peer == root and "another total" in refusal.why for refusal in running.refused)
     others = tuple(name for name in these.terms.graph.names if name != root)
     assert {peer.counted for peer in done} == {others}
     for peer in done:

@@ -53,7 +53,7 @@ EXAMPLES: dict[str, Body] = {
 
 @settings(max_examples=200)
 @given(MESSAGE)
-def test_every_letter_arrives_to_the_last_bit_and_has_the_size_that_was_told(message: Message) -> None:
+def test_every_message_arrives_to_the_last_bit_and_has_the_size_that_was_told(message: Message) -> None:
     sent = encode(message)
     assert picture(decode(sent)) == picture(message)
     assert len(sent) == size(message)
@@ -70,7 +70,7 @@ def test_what_is_cut_short_or_goes_on_is_refused(message: Message, data: st.Data
 
 @settings(max_examples=300)
 @given(st.sampled_from(sorted(EXAMPLES)), st.data())
-def test_a_turned_bit_is_refused_or_is_another_letter_and_never_anything_else(kind: str, data: st.DataObject) -> None:
+def test_a_turned_bit_is_refused_or_is_another_message_and_never_anything_else(kind: str, data: st.DataObject) -> None:
     sent = bytearray(encode(Message("p1", "p0", EXAMPLES[kind])))
     place = data.draw(st.integers(0, len(sent) - 1))
     sent[place] ^= 1 << data.draw(st.integers(0, 7))
@@ -131,20 +131,20 @@ def test_a_head_that_no_peer_writes_is_refused(what: str) -> None:
 
 @settings(max_examples=100)
 @given(st.lists(st.builds(replace, st.just(Message("p1", "p0", Here(0))), body=BODIES), min_size=1, max_size=8))
-def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(letters: list[Message]) -> None:
-    """Any letters at all, most of them of other studies: nothing but a `PeerError`, and then no trace."""
+def test_whatever_comes_over_the_wire_a_peer_takes_it_or_names_its_sender(messages: list[Message]) -> None:
+    """Any messages at all, most of them of other studies: nothing but a `PeerError`, and then no trace."""
     these = circle("complete", 4, consensus="metropolis")
     peer = these.peers["p0"]
     peer.start()
-    for letter in letters:
-        bodies = [letter.body]
-        if isinstance(letter.body, Pass | Again | Leave | PeerKey):
+    for message in messages:
+        bodies = [message.body]
+        if isinstance(message.body, Pass | Again | Leave | PeerKey):
             # And the same as one of this study.
-            bodies.append(replace(letter.body, terms=these.terms.digest))
+            bodies.append(replace(message.body, terms=these.terms.digest))
         for body in bodies:
             before = look(peer)
             try:
-                peer.receive(decode(encode(replace(letter, body=body))))
+                peer.receive(decode(encode(replace(message, body=body))))
             except PeerError as error:
                 assert error.peer == "p1"
                 assert look(peer) == before

@@ -64,7 +64,7 @@ def random_parts(graph: Graph, seed: int, size: int = 3) -> dict[str, Array]:
 @settings(max_examples=80)
 @given(graphs(), st.sampled_from((*CONSENSUS, "given metropolis", "given chebyshev")), st.integers(0, 2**32))
 def test_every_sum_is_exact_to_rounding_on_every_graph(graph: Graph, how: str, seed: int) -> None:
-    # BUG: see the next test, which has the smallest case.
+    # Regression: see the next test, which has the smallest case.
     given_weights = lazy(graph, np.random.default_rng(seed)) if how.startswith("given") else None
     consensus: Any = how.removeprefix("given ")
     mixing = Mixing.over(graph, consensus, weights=given_weights, left=1e-16 / len(graph.names))
@@ -77,8 +77,8 @@ def test_every_sum_is_exact_to_rounding_on_every_graph(graph: Graph, how: str, s
 @pytest.mark.parametrize("count", [2, 3, 4])
 @pytest.mark.parametrize("steps", [None, 1, 3])
 def test_chebyshev_is_exact_where_all_differences_shrink_alike(count: int, steps: int | None) -> None:
-    # BUG: equal weights other than 1/m have one eigenvalue beside that of the mean. One step is planned, and `left` is said to
-    # be 0, but the step that is taken is the plain one, which leaves that eigenvalue's share of the differences.
+    # Regression: equal weights other than 1/m have one eigenvalue beside that of the mean. One step is planned, and `left`
+    # is said to be 0, but the step that is taken is the plain one, which leaves that eigenvalue's share of the differences.
     graph = Graph.named("complete", names_of(count))
     weights = np.full((count, count), 0.4 / (count - 1)) + np.diag(np.full(count, 0.6 - 0.4 / (count - 1)))
     mixing = Mixing.over(graph, "chebyshev", weights=require_weights(weights), steps=steps)
@@ -150,13 +150,13 @@ def test_any_order_of_message_gives_the_same_bits(graph: Graph, consensus: Conse
     plain = summed(mixing, parts)
     sums = {name: averaging(mixing, name, part) for name, part in parts.items()}
     order = np.random.default_rng(seed)
-    message = [(name, *send) for name, now in sums.items() for send in now.start()]
+    messages = [(name, *send) for name, now in sums.items() for send in now.start()]
     seen = []
-    while message:
-        letter = message.pop(int(order.integers(len(message))))
-        sender, receiver, step, values = letter
-        message += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
-        seen.append(letter)
+    while messages:
+        message = messages.pop(int(order.integers(len(messages))))
+        sender, receiver, step, values = message
+        messages += [(receiver, *send) for send in sums[receiver].take(sender, step, values)]
+        seen.append(message)
         late_sender, late_receiver, late_step, late = seen[int(order.integers(len(seen)))]
         assert sums[late_receiver].take(late_sender, late_step, late) == []
     for name, now in sums.items():
@@ -190,7 +190,7 @@ def test_with_a_tree_all_peers_have_the_same_bits_and_with_mixing_nearly(consens
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 def test_a_peer_alone_has_its_own_sum(consensus: str) -> None:
-    # BUG: mixing with nobody never takes a step, and the peer waits for nobody for ever.
+    # Regression: mixing with nobody never takes a step, and the peer waits for nobody for ever.
     these = circle("path", 1, consensus=consensus, quorum=1)
     ending = run(these, most=500)
     assert np.allclose(ending.done[0].result, these.gram(["p0"]))

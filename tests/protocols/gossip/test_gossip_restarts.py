@@ -21,7 +21,7 @@ from eigenveil.privacy import Domain, Exact, Noise
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass
-from eigenveil.runtimes import Faults, Meeting
+from eigenveil.runtimes import Faults, LocalPeers
 from eigenveil.tasks import KrylovSum
 from protocols.gossip.gossip_circles import BUDGET, Circle, circle, names_of, run
 from protocols.star.companies import DIM, NEAR, table
@@ -59,7 +59,7 @@ def watched() -> Iterator[Seen]:
 
 
 def require_one_question(seen: Seen, done: list[Peer]) -> None:
-    """No part was used for another question, and whoever is done was asked the same in the last round."""
+    """No part was used for another question, and every peer that is done was asked the same in the last round."""
     assert not seen.stale, f"parts made for another question were added up: {seen.stale}"
     asked = [seen.made[(peer.name, (peer._gone, peer._round - 1))][1] for peer in done]
     for other in asked:
@@ -70,8 +70,9 @@ def require_one_question(seen: Seen, done: list[Peer]) -> None:
 @pytest.mark.parametrize("noise", ["independent", "pairwise"])
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev", "tree"])
 def test_all_parts_of_a_round_are_for_the_same_question(noise: PeerNoise, consensus: str) -> None:
-    # BUG: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part of round t.
-    # When it gets there again its question is another one, those who had no part yet use that, and the sum is of neither.
+    # Regression: a peer that began round t among G, and is then told to go back to t - 1 among the same G, keeps its part
+    # of round t. When it gets there again its question is another one, those who had no part yet use that, and the sum is
+    # of neither.
     complete = Graph.named("complete", names_of(5))
     for seed in (8, 21):
         for kind in ("complete", "ring"):
@@ -85,7 +86,7 @@ def test_all_parts_of_a_round_are_for_the_same_question(noise: PeerNoise, consen
 
 def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer_has() -> None:
     """The same by hand: p0 begins round 1 among the others, hears that one of them is still in round 0, and both end round 0."""
-    # BUG: the smallest case of the above.
+    # Regression: the smallest case of the above.
     these = circle("complete", 4, task="power", noise="independent", consensus="metropolis", restarts=9, quorum=2)
     peers, gone = these.peers, ("p3",)
     for peer in peers.values():
@@ -122,8 +123,8 @@ def test_a_peer_that_goes_back_lets_out_no_part_for_a_question_that_it_no_longer
 def test_who_has_a_result_begins_no_round_after_the_last(
     seed: int, kind: str, dies: int, faults: dict[str, Any]
 ) -> None:
-    # BUG: a peer with a result that is told to stop says `Leave` of the round after the last; another with a result then begins
-    # that round, which is none: "the question is for step 3, and the task has steps 0 to 2".
+    # Regression: a peer with a result that was told to stop sent a `Leave` of the round after the last. Another with a result
+    # then began that round, which does not exist: "the question is for step 3, and the task has steps 0 to 2".
     these = circle(kind, task="power", noise="independent", consensus="tree", restarts=40, quorum=3)
     ending = run(these, Faults(dies={"p2": dies}, **faults), seed=seed, most=60_000)
     for error in ending.errors.values():
@@ -131,7 +132,7 @@ def test_who_has_a_result_begins_no_round_after_the_last(
 
 
 def test_the_smallest_case_of_a_round_after_the_last() -> None:
-    # BUG: as above. p1, which has its result, stops and says so; p0, which has one too, need not begin anything.
+    # Regression: as above. p1, which has its result, stops and says so; p0, which has one too, need not begin anything.
     these = circle("complete", 4, task="power", noise="independent", consensus="tree", restarts=3)
     ending = run(these)
     p0 = ending.done[0]
@@ -159,7 +160,7 @@ def test_krylov_without_a_study_starts_anew_from_one_start_at_all_peers() -> Non
             )
             for name in names
         ]
-        done = Meeting(peers, faults=Faults(dies={"p3": after}), seed=after).run()
+        done = LocalPeers(peers, faults=Faults(dies={"p3": after}), seed=after).run()
         counted = np.concatenate([rows[name] for name in done[0].counted])
         exact = Subspace.of(counted, rank=2)
         for peer in done:
@@ -189,7 +190,7 @@ def mute(message: Message) -> list[Message]:
 def test_without_a_reserve_the_error_says_what_to_do(noise: PeerNoise) -> None:
     ending = run(circle("complete", 5, noise=noise, consensus="metropolis"), Faults(dies={"p4": 5}, meddle=mute))
     assert isinstance(ending.raised, PeersLost)
-    assert any("Give restarts to keep some for that" in str(error) for error in ending.errors.values())
+    assert any("Use restarts to keep some for that" in str(error) for error in ending.errors.values())
 
 
 @dataclass
@@ -235,7 +236,7 @@ def attacks(these: Circle) -> dict[str, Callable[[int, tuple[str, ...]], Any]]:
     )
 )
 def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
-    letters: list[tuple[str, str, int, tuple[str, ...]]],
+    messages: list[tuple[str, str, int, tuple[str, ...]]],
 ) -> None:
     with counted_streams() as streams:
         these = circle("complete", 5, task="power", noise="pairwise", consensus="metropolis", restarts=30, quorum=2)
@@ -250,7 +251,7 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
             mine.take(name, card.card, card.signature, passed_on_by=name)
         p0._begin()
         sent: set[bytes] = set()
-        for what, sender, round_, names in letters:
+        for what, sender, round_, names in messages:
             bodies: list[tuple[str, Any]] = []
             if what == "sum":
                 # All that is missing in this round, so that it gets on.

@@ -23,11 +23,10 @@ from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
 from eigenveil.protocols import Ask, Body, Brief, Hub, Masked, Message, Party, Return, Terms
 from eigenveil.protocols.keys import KEY, SIGNATURE, agree, digest, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph, Masking, mask_graph
-from eigenveil.protocols.masked.evidence import Tree, drawn
+from eigenveil.protocols.masked.evidence import HashTree, drawn
 from eigenveil.protocols.masked.hub import MaskedExchange
-from eigenveil.protocols.masked.keyring import Keyring
+from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
-from eigenveil.protocols.masked.secrets import Pool
 from eigenveil.protocols.masked.session import pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
 from eigenveil.protocols.masked.terms import DECLINED, KeyCard, question_digest
@@ -327,7 +326,7 @@ class EvilHub:
         for other in padding[: max(0, self.terms.survivors - len(padded))]:
             padded[other] = bytes(SIGNATURE)
         listed = tuple((other, padded[other]) for other in self.terms.roster if other in padded)
-        tree = Tree(listed)
+        tree = HashTree(listed)
         wish = self.said(name, round_, claim, self.terms.bits(padded) + tree.root)
         if wish is None:
             return None
@@ -519,9 +518,9 @@ def pieces_of(bundle: bytes) -> list[bytes]:
     return [bundle[at : at + SHARE_BYTES] for at in range(0, len(bundle), SHARE_BYTES)]
 
 
-def take_every_share(now: MaskedExchange, revealed: dict[str, bytes], alive: Any) -> Pool:
+def take_every_share(now: MaskedExchange, revealed: dict[str, bytes], alive: Any) -> SharePool:
     """In the place of `_pooled`: nobody compares a share with its digest."""
-    keys, pool = now._keys, Pool(now._terms.graph.threshold)
+    keys, pool = now._keys, SharePool(now._terms.graph.threshold)
     for holder, data in revealed.items():
         for dealer, share in zip(keys.dealers(holder), pieces_of(data), strict=True):
             pool.add(dealer, 1 + keys.places[holder], share)
@@ -534,7 +533,7 @@ def confirm_everything(keys: Keyring, name: str, receipts: bytes) -> None:
         keys.confirmed.setdefault(dealer, set()).add(name)
 
 
-def join_anything(now: MaskedExchange, pool: Pool, name: str, expected: bytes, seen: Any) -> bytes | None:
+def join_anything(now: MaskedExchange, pool: SharePool, name: str, expected: bytes, seen: Any) -> bytes | None:
     """In the place of `_joined`: nobody compares a secret with its card."""
     return pool.join(name)
 
@@ -557,13 +556,14 @@ def deep(thing: Any) -> Any:
             inner["_bundles"] = session._bundles.private_bytes_raw()
         charges = None if thing._share.ledger is None else thing._share.ledger.charges
         round_ = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
-        return picture((seen, _open_doubt(inner), _open_doubt(round_), charges))
+        return picture((seen, _open_check(inner), _open_check(round_), charges))
     return picture(thing)
 
 
-def _open_doubt(fields: dict[str, Any] | None) -> Any:
+def _open_check(fields: dict[str, Any] | None) -> Any:
     if fields is None:
         return None
     return {
-        key: (value._seed, value._claim) if type(value).__name__ == "Doubt" else value for key, value in fields.items()
+        key: (value._seed, value._claim) if type(value).__name__ == "SignatureCheck" else value
+        for key, value in fields.items()
     }

@@ -45,8 +45,11 @@ def some_graphs(sites: int, holders: int, count: int, rng: np.random.Generator) 
 
 
 def caught(graphs: Masks, *, survivors: int, colluders: int, threshold: int, loss: int) -> NDArray[np.bool_]:
-    """In which graphs somebody who tries everything finds colluders, survivors and honest sites among them who are too few,
-    have no holder among the other honest survivors, and whose seeds can be put back by them and the colluders."""
+    """The graphs in which an exhaustive search over colluders and survivors succeeds.
+
+    It looks for too few honest survivors that have no holder among the other honest survivors, and whose seeds they and the
+    colluders can recover.
+    """
     sites = graphs.shape[1]
     everybody = tuple(range(sites))
     ones = np.array([number.bit_count() for number in range(1 << sites)])

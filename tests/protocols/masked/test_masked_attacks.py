@@ -13,7 +13,7 @@ import eigenveil.protocols.masked.member as member_module
 from eigenveil.protocols.keys import KEY, digest
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.masks import add_masks
-from eigenveil.protocols.masked.member import _Round
+from eigenveil.protocols.masked.member import _SiteRound
 from eigenveil.protocols.masked.session import Session
 from eigenveil.tasks import Question
 from protocols.masked.masked_companies import (
@@ -155,7 +155,7 @@ def test_a_site_reveals_for_one_list_even_where_it_signs_two(monkeypatch: Patch)
 
 
 def on_both_sides(patch: Patch) -> EvilHub:
-    """Sites that do all that they are told: for whom is listed dead the key, for whom is listed alive the seed."""
+    """Sites that do all that they are told: the key of a site listed as dropped out, the seed of one listed as a survivor."""
     hub = began(masked_company)
     reveal = Session.reveal
     names = hub.them.names
@@ -179,7 +179,7 @@ def on_both_sides(patch: Patch) -> EvilHub:
 def test_a_site_listed_both_alive_and_dead_is_refused(monkeypatch: Patch) -> None:
     hub = on_both_sides(monkeypatch)
     assert set(hub.refused) == set(hub.them.names)
-    assert "both alive and dead" in hub.refused["site 1"]
+    assert "both as a survivor and as dropped out" in hub.refused["site 1"]
     assert hub.shares == {}
     monkeypatch.setattr(MaskedMember, "_require_apart", nothing)
     hub = on_both_sides(monkeypatch)
@@ -199,7 +199,7 @@ def short_list() -> EvilHub:
 
 def test_a_list_of_too_few_is_refused_twice_over(monkeypatch: Patch) -> None:
     hub = short_list()
-    assert "5 survivors are listed, and 6 must be" in hub.refused["site 0"]
+    assert "5 survivors are listed, and at least 6 are needed" in hub.refused["site 0"]
     with monkeypatch.context() as one:
         one.setattr(MaskedMember, "_require_enough", nothing)
         hub = short_list()
@@ -222,7 +222,7 @@ def padded_list() -> EvilHub:
 
 def test_a_list_filled_up_with_sites_that_take_no_part_is_refused(monkeypatch: Patch) -> None:
     hub = padded_list()
-    assert "not of those who take part" in hub.refused["site 0"]
+    assert "must name exactly the sites on the roster" in hub.refused["site 0"]
     monkeypatch.setattr(MaskedMember, "_require_whole", nothing)
     assert "have signed" in padded_list().refused["site 0"]
     monkeypatch.setattr(MaskedMember, "_require_list_signed", nothing)
@@ -299,7 +299,7 @@ def test_who_is_listed_dead_signs_and_reveals_nothing(monkeypatch: Patch) -> Non
     """Else a site all of whose holders were named dead could be unmasked by them."""
     hub = dead_witnesses(monkeypatch)
     assert set(hub.refused) == set(hub.them.names[8:])
-    assert "is listed dead" in hub.refused["site 8"]
+    assert "is listed as dropped out" in hub.refused["site 8"]
     assert hub.bare(VICTIM) is None
     monkeypatch.setattr(MaskedMember, "_require_me", nothing)
     hub = dead_witnesses(monkeypatch)
@@ -328,7 +328,7 @@ def test_two_questions_in_one_round_are_refused(monkeypatch: Patch) -> None:
         assert hub.refused == {}
         assert not difference.any()
 
-    def anew(_: MaskedMember, now: _Round, question: Question) -> bool:
+    def anew(_: MaskedMember, now: _SiteRound, question: Question) -> bool:
         now.question, now.masked = question, None
         return True
 

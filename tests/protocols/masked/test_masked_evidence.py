@@ -7,7 +7,7 @@ import pytest
 
 import eigenveil.protocols.masked.evidence as evidence_module
 from eigenveil.protocols.keys import KEY
-from eigenveil.protocols.masked.evidence import Doubt, Tree, drawn
+from eigenveil.protocols.masked.evidence import HashTree, SignatureCheck, drawn
 from eigenveil.protocols.masked.session import Session
 from protocols.masked.masked_companies import (
     VICTIM,
@@ -60,7 +60,7 @@ def test_a_false_claim_is_found_out_and_no_second_one_is_taken() -> None:
     split_by(hub)
     name = holders_of(hub, VICTIM)[0]
     hub.open([name])
-    assert "asked to see are not there" in hub.refused[name]
+    assert "asked to see are missing or false" in hub.refused[name]
     list_data = hub.told[name, 0]
     # Now that it has said what it looks at, the hub would like to claim something else.
     hub.under_list[0, list_data][VICTIM] = bytes(64)
@@ -88,7 +88,7 @@ def test_where_second_claims_are_taken_a_hub_chooses_what_is_looked_at(monkeypat
 
     assert attack().bare(VICTIM) is None
 
-    monkeypatch.setattr(Doubt, "_require_first", nothing)
+    monkeypatch.setattr(SignatureCheck, "_require_first", nothing)
     hub = attack()
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
@@ -110,7 +110,7 @@ def _fitted(hub: EvilHub, name: str) -> None:
             listed = tuple((other, padded[other]) for other in hub.terms.roster if other in padded)
             places = drawn(wish.data, hub.terms.checks, len(listed))
             if all(listed[at][0] in true for at in places):
-                tree = Tree(listed)
+                tree = HashTree(listed)
                 if hub.said(name, 0, "list claim", hub.terms.bits(padded) + tree.root) is None:
                     return
                 shown = tuple((listed[at][0], listed[at][1] + tree.path(at)) for at in places)
@@ -129,11 +129,11 @@ def test_claims_of_too_few_of_strangers_and_of_no_list_are_refused() -> None:
     for claim in (hub.terms.bits(names[:7]) + bytes(KEY), bytes(KEY), b"", hub.terms.bits(names) + bytes(KEY + 1)):
         assert hub.said(VICTIM, 0, "list claim", claim) is None
     assert hub.said(VICTIM, 0, "open", b"", ()) is None
-    assert "nobody has been said to have signed" in hub.refused[VICTIM]
+    assert "no claim was made of who has signed" in hub.refused[VICTIM]
     # The last site is dead, and is said to have signed.
     assert hub.said(VICTIM, 0, "list claim", hub.terms.bits(names[1:]) + bytes(KEY)) is not None
     assert hub.said(VICTIM, 0, "open", b"", ()) is None
-    assert "others are said to have signed" in hub.refused[VICTIM]
+    assert "sites are claimed to have signed that were not asked" in hub.refused[VICTIM]
 
 
 def test_signatures_that_a_site_asked_for_must_be_those_that_were_claimed() -> None:
@@ -142,7 +142,7 @@ def test_signatures_that_a_site_asked_for_must_be_those_that_were_claimed() -> N
     names = hub.them.names
     hub.tell(names, to=names)
     listed = tuple(hub.under_list[0, hub.told[VICTIM, 0]].items())
-    tree = Tree(listed)
+    tree = HashTree(listed)
     wish = hub.said(VICTIM, 0, "list claim", hub.terms.bits(names) + tree.root)
     assert wish is not None
     places = drawn(wish.data, hub.terms.checks, len(listed))

@@ -14,7 +14,7 @@ from eigenveil.protocols import Brief, Masked, Message, Return
 from eigenveil.protocols.masked import MaskedMember, MaskGraph
 from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.session import Session
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from protocols.masked.masked_companies import MaskedCompany, drawn_from, masked_company, power, sparse_company
 
 # How many messages a site has got before each step, in a run where nothing else is lost.
@@ -37,8 +37,8 @@ def _seeded(monkeypatch: pytest.MonkeyPatch) -> None:
     drawn_from(monkeypatch, 6)
 
 
-def in_process(them: MaskedCompany, faults: Faults | None = None, seed: int = 0) -> InProcess:
-    return InProcess(them.hub, them.members.values(), faults=faults, seed=seed)
+def in_process(them: MaskedCompany, faults: Faults | None = None, seed: int = 0) -> LocalStar:
+    return LocalStar(them.hub, them.members.values(), faults=faults, seed=seed)
 
 
 def require_right(them: MaskedCompany, result: Any) -> None:
@@ -83,7 +83,7 @@ def test_sites_that_drop_out_in_any_step_leave_the_right_sum_or_are_named(kind: 
     if step != "open":
         assert revealed(them) == []
     # They come back. While keys are exchanged everybody is asked anew; from the parts on the same round is finished.
-    process.post._faults = None
+    process.network._faults = None
     result = process.run(resume=True)
     require_right(them, result)
     assert set(them.hub.rounds[-1].answered) == set(them.names)
@@ -105,7 +105,7 @@ def test_a_round_that_is_resumed_is_paid_for_once(kind: str, step: str) -> None:
     else:
         assert paid == (set(them.names) - set(lost) if step == "mask" else set(them.names))
     before = {name: ledger.charges for name, ledger in them.ledgers.items()}
-    process.post._faults = None
+    process.network._faults = None
     process.run(resume=True)
     assert all(len(ledger.charges) == 1 for ledger in them.ledgers.values())
     assert all(them.ledgers[name].charges == before[name] for name in paid)
@@ -144,7 +144,9 @@ def test_a_hub_that_goes_on_with_a_third_is_stopped_by_the_sites(monkeypatch: py
     for check in ("_require_enough", "_require_list_signed"):
         monkeypatch.setattr(MaskedMember, check, lambda *_, **__: None)
     # With the threshold of a complete graph three could put nothing back: it is the last of three checks.
-    with pytest.raises(ProtocolError, match="3 shares are good, and 6 must be: its holders have gone"):
+    with pytest.raises(
+        ProtocolError, match=r"3 shares of the secret of .* are valid, and 6 are needed: its holders are gone"
+    ):
         attack(masked_company(9, 7))
     them = masked_company(9, 7, bent={"graph": MaskGraph(8, 3, 0, 0.0, 0.0, complete=True)})
     require_right(them, attack(them))
@@ -175,7 +177,7 @@ def test_random_networks_end_in_the_right_sum_or_a_named_error(
     except QuorumLost as lost:
         assert set(lost.missing) <= set(them.names)
         assert lost.missing
-        process.post._faults = None
+        process.network._faults = None
         require_right(them, process.run(resume=True))
     assert len(them.hub.rounds[-1].answered) >= them.terms.survivors
     assert them.masking.liars == {}
@@ -191,7 +193,7 @@ def test_bad_networks_cost_no_site_more_than_one_charge_a_round(
     try:
         process.run()
     except QuorumLost:
-        process.post._faults = None
+        process.network._faults = None
         process.run(resume=True)
     rounds = [round_.number for round_ in them.hub.rounds]
     for name, ledger in them.ledgers.items():
@@ -221,7 +223,7 @@ def test_keys_are_exchanged_anew_when_their_rounds_are_used_up() -> None:
     in_process(them).run()
     assert all(site._sessions == 2 for site in them.members.values())
     them = masked_company(7, 5, task=power(4), rounds=2, most_rounds=3)
-    with pytest.raises(ProtocolError, match="agreed on for 3 rounds"):
+    with pytest.raises(ProtocolError, match="all 3 rounds that the study allows are used up"):
         in_process(them).run()
 
 

@@ -21,7 +21,7 @@ from eigenveil.protocols.masked.keyring import Keyring
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES
 from eigenveil.protocols.messages import Table
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from protocols.masked.masked_companies import (
     MaskedCompany,
     confirm_everything,
@@ -46,8 +46,8 @@ def _seeded(monkeypatch: Patch) -> None:
     drawn_from(monkeypatch, 4)
 
 
-def process_of(them: MaskedCompany, **faults: Any) -> InProcess:
-    return InProcess(them.hub, them.members.values(), faults=Faults(**faults), seed=0)
+def process_of(them: MaskedCompany, **faults: Any) -> LocalStar:
+    return LocalStar(them.hub, them.members.values(), faults=Faults(**faults), seed=0)
 
 
 def require_right(them: MaskedCompany, result: Any) -> None:
@@ -194,13 +194,13 @@ def test_where_shares_are_not_compared_a_holder_frames_a_dealer_and_then_spoils_
     false_shares(monkeypatch, ["site 0"])
     monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
     them = masked_company(9, 6)
-    with pytest.raises(ProtocolError, match="is not the one on its card"):
+    with pytest.raises(ProtocolError, match="is not the one on its key card"):
         process_of(them).run()
     # The first dealer whose secret is put together; here all are honest but the holder, which is not named.
     assert them.masking.banned == {"site 0"} == set(them.masking.liars)
     false_shares(monkeypatch, ["site 1"])
     them = masked_company(9, 6)
-    with pytest.raises(ProtocolError, match="is not the one on its card"):
+    with pytest.raises(ProtocolError, match="is not the one on its key card"):
         process_of(them).run()
     assert "site 1" not in them.masking.liars
     monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
@@ -225,10 +225,12 @@ def test_with_too_few_good_shares_the_liar_is_banned_and_a_new_round_is_asked(mo
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, private=True, retries=0)
     process = process_of(them, dies={"site 5": BEFORE_MASK, "site 6": BEFORE_MASK})
-    with pytest.raises(ProtocolError, match="4 shares are good, and 5 must be: site 3 revealed false ones"):
+    with pytest.raises(
+        ProtocolError, match=r"4 shares of the secret of .* are valid, and 5 are needed: site 3 revealed false shares"
+    ):
         process.run()
     assert set(them.masking.liars) == them.masking.banned == {"site 3"}
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 1
     assert set(them.hub.rounds[-1].answered) == set(them.names) - {"site 3"}
@@ -241,11 +243,11 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     gone = {"site 5": BEFORE_OPEN, "site 6": BEFORE_OPEN}
     them = masked_company(7, 5, private=True, retries=0)
     process = process_of(them, dies=gone)
-    with pytest.raises(QuorumLost, match="too few shares are left") as caught:
+    with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left") as caught:
         process.run()
     assert caught.value.missing == ("site 5", "site 6")
     assert them.masking.banned == set()
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 0
     assert set(charges(them).values()) == {1}
@@ -255,20 +257,20 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
     process = process_of(them, dies=gone)
     # What has been paid for is not thrown away.
     for resume in (False, True, True):
-        with pytest.raises(QuorumLost, match="too few shares are left"):
+        with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left"):
             process.run(resume=resume)
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 0
     # Where nothing is paid, a new round is asked.
     them = masked_company(7, 5, retries=0)
     process = process_of(them, dies=gone)
-    with pytest.raises(QuorumLost, match="too few shares are left"):
+    with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left"):
         process.run()
     with pytest.raises(ProtocolError, match="site 5, site 6 have not come back"):
         process.run(resume=True)
     assert them.masking.banned == {"site 3"}
-    process.post._faults = None
+    process.network._faults = None
     require_right(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 1
 
@@ -317,7 +319,7 @@ def test_as_many_holders_as_may_collude_can_not_frame_a_dealer_and_one_more_can(
     # The bound is what protects it: with more on one side than was agreed on, an honest dealer is out.
     with monkeypatch.context() as one:
         them = deniers(one, make, more, count=3)
-        with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles that are not what it said"):
+        with pytest.raises(ProtocolError, match=f"{DEALER} sent holders other bundles than announced"):
             process_of(them).run()
         assert them.masking.banned == {DEALER}
     # And so it would be if one word were enough.
@@ -343,7 +345,7 @@ def test_where_one_word_stands_against_another_nobody_is_called_a_liar_and_both_
         process.run()
     assert them.masking.liars == {}
     assert them.masking.banned == {"site 3", DEALER}
-    process.post._faults = None
+    process.network._faults = None
     require_right(them, process.run(resume=True))
     assert set(them.hub.rounds[-1].answered) == set(them.names) - {"site 3", DEALER}
     assert them.masking.liars == {}
@@ -355,7 +357,7 @@ def test_the_word_of_a_proved_liar_counts_for_nothing(monkeypatch: Patch) -> Non
     false_shares(monkeypatch, ["site 3"])
     them = masked_company(7, 5, retries=0)
     process = process_of(them, dies={"site 5": BEFORE_MASK, "site 6": BEFORE_MASK})
-    with pytest.raises(ProtocolError, match="site 3 revealed false ones"):
+    with pytest.raises(ProtocolError, match="site 3 revealed false shares"):
         process.run()
     assert set(them.masking.liars) == {"site 3"}
     assert them.masking.banned == {"site 3"}
@@ -374,10 +376,10 @@ def test_a_round_opened_again_for_its_parts_is_opened_again_for_its_shares(monke
         )
         return [] if lost else [message]
 
-    process.post._faults = Faults(meddle=drop)
-    with pytest.raises(QuorumLost, match="too few shares are left"):
+    process.network._faults = Faults(meddle=drop)
+    with pytest.raises(QuorumLost, match=r"too few shares of the secret of .* are left"):
         process.run(resume=True)
-    process.post._faults = None
+    process.network._faults = None
     require_noisy(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 0
     assert set(charges(them).values()) == {1}
@@ -404,7 +406,7 @@ def test_a_dealer_can_not_make_a_holder_out_to_be_a_liar(way: Any, dies: bool, m
     way(monkeypatch, DEALER, ["site 0", "site 8"])
     them = masked_company(9, 6, private=True, retries=0)
     process = process_of(them, **faults)
-    with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles.*Nothing has been charged"):
+    with pytest.raises(ProtocolError, match=f"{DEALER} sent holders other bundles.*Nothing has been charged"):
         process.run()
     assert set(them.masking.liars) == them.masking.banned == {DEALER}
     assert set(charges(them).values()) == {0}
@@ -414,14 +416,14 @@ def test_a_dealer_can_not_make_a_holder_out_to_be_a_liar(way: Any, dies: bool, m
     assert set(them.masking.liars) == {DEALER}
 
 
-def test_letters_that_nobody_asks_after_cost_everybody_a_charge_and_honest_sites_their_place(
+def test_bundles_that_nobody_complains_about_cost_everybody_a_charge_and_honest_sites_their_place(
     monkeypatch: Patch,
 ) -> None:
     names = [f"site {at}" for at in range(9)]
     junk_bundles(monkeypatch, DEALER, names)
     monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
     them = masked_company(9, 6, private=True, retries=0)
-    with pytest.raises(ProtocolError, match=f"of the secret of {DEALER} 1 shares are good"):
+    with pytest.raises(ProtocolError, match=f"1 shares of the secret of {DEALER} are valid"):
         process_of(them).run()
     assert set(charges(them).values()) == {1}
     assert them.masking.liars == {}
@@ -442,7 +444,7 @@ def test_a_dealer_that_lies_is_named_and_the_run_goes_on_without_it(way: Any, di
     way(monkeypatch, DEALER)
     them = masked_company(9, 6, private=True, retries=0)
     process = process_of(them, dies={DEALER: BEFORE_MASK} if dies else {})
-    with pytest.raises(ProtocolError, match=f"the secret that {DEALER} has shared out is not the one on its card"):
+    with pytest.raises(ProtocolError, match=f"the secret that {DEALER} shared is not the one on its key card"):
         process.run()
     first = {name: masked.words for name, site in them.members.items() if (masked := _gave(site)) is not None}
     assert charges(them) == {name: int(name in first) for name in them.names}
@@ -493,9 +495,9 @@ def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkey
     )
     them = masked_company(9, 6, graph=graph, retries=0)
     process = process_of(them, dies=dict.fromkeys(["site 4", "site 5", "site 6"], 5))
-    with pytest.raises(ProtocolError, match=r"of the secret of site 2 2 shares are good.*its holders have gone"):
+    with pytest.raises(ProtocolError, match=r"2 shares of the secret of site 2 are valid.*its holders are gone"):
         process.run()
-    process.post._faults = None
+    process.network._faults = None
     require_right(them, process.run(resume=True))
     assert them.hub.rounds[-1].number == 1
     assert them.masking.liars == {}
@@ -554,7 +556,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
                 return
             except ProtocolError:
                 # Then all come back, as far as they are asked.
-                process.post._faults = None
+                process.network._faults = None
             finally:
                 new = them.masking.banned - before
                 assert set(them.masking.liars) <= liars
@@ -564,7 +566,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
         assert len(them.names) - len(them.masking.banned) < them.terms.survivors
 
 
-def test_a_network_that_changes_letters_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
+def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
     def meddle(message: Message) -> Iterable[Message]:
         body = message.body
         if isinstance(body, Brief) and body.step == "roll" and message.receiver == "site 0":
@@ -577,7 +579,7 @@ def test_a_network_that_changes_letters_of_one_site_to_as_many_as_may_collude_fr
     assert them.masking.liars == {}
 
 
-def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch) -> None:
+def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch) -> None:
     """More holders than may collude get something else than the dealer sent, and say which bundle they got."""
 
     def change(message: Message) -> list[Message]:
@@ -590,7 +592,7 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
         return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
 
     them = masked_company(7, 5)
-    process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
+    process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
     require_right(them, process.run())
     assert them.masking.liars == {}
     assert them.masking.banned == set()
@@ -598,7 +600,7 @@ def test_letters_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
     monkeypatch.setattr("eigenveil.protocols.masked.keyring.bundle_mark", lambda sealed: bytes(MARK))
     monkeypatch.setattr("eigenveil.protocols.masked.session.bundle_mark", lambda sealed: bytes(MARK))
     them = masked_company(7, 5)
-    process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
-    with pytest.raises(ProtocolError, match=f"{DEALER} sent its holders bundles that are not what it said"):
+    process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=change), seed=1)
+    with pytest.raises(ProtocolError, match=f"{DEALER} sent holders other bundles than announced"):
         process.run()
     assert set(them.masking.liars) == {DEALER}

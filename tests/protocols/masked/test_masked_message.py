@@ -24,11 +24,11 @@ from eigenveil.protocols.keys import KEY
 from eigenveil.protocols.masked import Identity
 from eigenveil.protocols.masked.hub import MaskedExchange
 from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.member import MaskedMember, _Round, words_digest
+from eigenveil.protocols.masked.member import MaskedMember, _SiteRound, words_digest
 from eigenveil.protocols.masked.session import MARK, Session
 from eigenveil.protocols.masked.terms import DECLINED, question_digest
 from eigenveil.protocols.wire import decode, encode, size
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from eigenveil.tasks import Question
 from protocols.masked.masked_companies import (
     MaskedCompany,
@@ -59,8 +59,8 @@ def flipped(raw: bytes, at: int = 0) -> bytes:
     return raw[:at] + bytes([raw[at] ^ 1]) + raw[at + 1 :]
 
 
-def run(them: MaskedCompany, meddle: Meddle | None = None) -> tuple[Any, InProcess]:
-    process = InProcess(them.hub, them.members.values(), faults=Faults(meddle=meddle), seed=1)
+def run(them: MaskedCompany, meddle: Meddle | None = None) -> tuple[Any, LocalStar]:
+    process = LocalStar(them.hub, them.members.values(), faults=Faults(meddle=meddle), seed=1)
     return process.run(), process
 
 
@@ -161,7 +161,7 @@ def test_a_part_of_the_wrong_length_or_kind_is_refused(words: Any, monkeypatch: 
 
     them = masked_company()
     result, process = run(them, only(change, Masked))
-    assert all("has not 15 words" in refusal.why for refusal in process.refused)
+    assert all("does not have 15 words" in refusal.why for refusal in process.refused)
     assert BAD not in them.hub.rounds[-1].answered
     assert right(them, result)
     if words.shape == (1,) and words.dtype == np.uint64:
@@ -191,7 +191,7 @@ def estimate(them: MaskedCompany, result: Any) -> float:
 def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, monkeypatch: Patch) -> None:
     """As it was, or with the number of the round that it is sent in."""
 
-    def attack() -> tuple[MaskedCompany, Any, InProcess]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar]:
         them = masked_company(task=power(), survivors=6, retries=0)
         kept: list[Masked] = []
 
@@ -213,7 +213,7 @@ def test_a_part_of_an_earlier_round_is_not_taken_for_another(fresh_label: bool, 
     assert estimate(them, result) > 1
 
 
-def replayed(them: MaskedCompany, old: dict[str, Body]) -> tuple[Any, InProcess]:
+def replayed(them: MaskedCompany, old: dict[str, Body]) -> tuple[Any, LocalStar]:
     """What one site gave in an earlier study in the place of what it gives."""
     return run(them, only(lambda body: old.setdefault("part", body), Masked))
 
@@ -222,7 +222,7 @@ def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch)
     """With the same identities and terms. The session has another name, and were it the same: the roster has other cards."""
     ids = {f"site {at}": Identity.fresh() for at in range(7)}
 
-    def attack() -> tuple[MaskedCompany, Any, InProcess]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar]:
         old: dict[str, Body] = {}
         replayed(masked_company(identities=ids), old)
         them = masked_company(identities=ids, seed=1)
@@ -293,7 +293,7 @@ def spoil_bundles(message: Message) -> list[Message]:
     return [message]
 
 
-def test_letters_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
+def test_bundles_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
     """Their reader holds nothing, and says so. Read all the same they are not what was sent, and it says that."""
     them = masked_company()
     assert right(them, run(them, spoil_bundles)[0])
@@ -329,7 +329,7 @@ def test_a_changed_card_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch: 
         attack()
     monkeypatch.setattr(Session, "_require_signed_card", nothing)
     # The site itself sees that the roster is not for its card; of its secret, what is put together is not what the card says.
-    with pytest.raises(ProtocolError, match=f"the secret that {BAD} has shared out is not the one on its card"):
+    with pytest.raises(ProtocolError, match=f"the secret that {BAD} shared is not the one on its key card"):
         attack()
     monkeypatch.setattr(Session, "_require_same_cards", nothing)
     assert not right(*attack())
@@ -351,7 +351,7 @@ def test_a_changed_share_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch:
     assert right(them, result)
     assert set(them.masking.liars) == {BAD}
     monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
-    with pytest.raises(ProtocolError, match="is not the one on its card"):
+    with pytest.raises(ProtocolError, match="is not the one on its key card"):
         attack()
     monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
     assert not right(*attack())
@@ -375,7 +375,7 @@ def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_a
     assert BAD not in them.hub.rounds[-1].answered
     assert them.masking.liars == {}
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
-    with pytest.raises(ProtocolError, match=f"{BAD} sent its holders bundles that are not what it said"):
+    with pytest.raises(ProtocolError, match=f"{BAD} sent holders other bundles than announced"):
         attack()
 
 
@@ -384,11 +384,11 @@ def test_digests_of_shares_changed_on_the_way_frame_a_dealer_only_where_nobody_a
 
 def deliveries(them: MaskedCompany) -> Iterator[Message]:
     """All messages of a run in the order it was sent, each as it is about to be delivered."""
-    message = list(them.hub.start())
-    while message:
-        envelope = message.pop(0)
-        yield envelope
-        message.extend(them.parties[envelope.receiver].receive(envelope))
+    messages = list(them.hub.start())
+    while messages:
+        message = messages.pop(0)
+        yield message
+        messages.extend(them.parties[message.receiver].receive(message))
 
 
 def require_refused(them: MaskedCompany, message: Message, what: str) -> None:
@@ -401,7 +401,7 @@ def require_refused(them: MaskedCompany, message: Message, what: str) -> None:
 
 
 def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
-    """What is refused in the place of a good message, whoever it is for."""
+    """What is refused in place of a good message, for any receiver."""
     body = message.body
     match body:
         case Return():
@@ -483,23 +483,23 @@ def test_asked_again_in_any_step_a_site_sends_the_same_bytes(
     def run_twice() -> tuple[set[str], MaskedCompany]:
         """The steps in which a second answer is another, while everybody goes by the first."""
         them, other = make(private=True), set()
-        message = list(them.hub.start())
-        while message:
-            envelope = message.pop(0)
-            answers = them.parties[envelope.receiver].receive(envelope)
-            if envelope.receiver != "hub" and not isinstance(envelope.body, Done):
+        messages = list(them.hub.start())
+        while messages:
+            message = messages.pop(0)
+            answers = them.parties[message.receiver].receive(message)
+            if message.receiver != "hub" and not isinstance(message.body, Done):
                 before = [encode(answer) for answer in answers]
-                again = them.parties[envelope.receiver].receive(envelope)
+                again = them.parties[message.receiver].receive(message)
                 if [encode(answer) for answer in again] != before:
-                    other.add(getattr(envelope.body, "step", "mask"))
-            message.extend(answers)
+                    other.add(getattr(message.body, "step", "mask"))
+            messages.extend(answers)
         return other, them
 
     different, them = run_twice()
     assert different == set()
     assert all(len(ledger.charges) == 1 for ledger in them.ledgers.values())
 
-    def anew(_: MaskedMember, now: _Round, question: Question) -> bool:
+    def anew(_: MaskedMember, now: _SiteRound, question: Question) -> bool:
         now.masked = None
         return True
 
@@ -637,9 +637,9 @@ FORGED: dict[str, Callable[[Masked], Body]] = {
 
 @pytest.mark.parametrize("how", FORGED)
 def test_nobody_can_decline_for_a_site(how: str, monkeypatch: Patch) -> None:
-    def attack() -> tuple[MaskedCompany, Any, InProcess]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar]:
         them = masked_company()
-        process = InProcess(
+        process = LocalStar(
             them.hub, them.members.values(), faults=Faults(meddle=declined_before(FORGED[how]), delay=1e-9), seed=1
         )
         return them, process.run(), process
@@ -675,11 +675,11 @@ def test_a_site_that_declines_is_left_out() -> None:
     assert isinstance(declined, Return) and len(declined.signature) == 64
 
 
-# Letters of another length.
+# Bundles of another length.
 
 
 @pytest.mark.parametrize("more", [-1, 1, 1 << 20])
-def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch: Patch) -> None:
+def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch: Patch) -> None:
     """Signed by their sender as they are. A hub that carries them all has a site fill everybody's messages."""
     bundle = Session._bundle
 
@@ -687,7 +687,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         sealed = bundle(session, name, text, public)
         return (sealed + bytes(max(more, 0)))[: len(sealed) + more] if session._name == BAD else sealed
 
-    def attack() -> tuple[MaskedCompany, Any, InProcess, int]:
+    def attack() -> tuple[MaskedCompany, Any, LocalStar, int]:
         them, longest = masked_company(retries=0), [0]
 
         def measure(message: Message) -> list[Message]:
@@ -701,7 +701,7 @@ def test_letters_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
     monkeypatch.setattr(Session, "_bundle", other)
     them, result, process, longest = attack()
     assert {refusal.peer for refusal in process.refused} == {BAD}
-    assert "not what was asked for" in process.refused[0].why
+    assert "does not have the contents asked for" in process.refused[0].why
     assert right(them, result)
     assert BAD not in them.hub.rounds[-1].answered
     assert longest < 1 << 14

@@ -1,4 +1,4 @@
-"""Terms that do not fit together are refused by whoever would hold them, and what would come of them if they were not."""
+"""Terms that do not fit together are refused by every party that would use them, and what would come of them if they were not."""
 
 from dataclasses import replace
 from typing import Any
@@ -10,7 +10,7 @@ from eigenveil.data.rows import DenseRows
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share
 from eigenveil.privacy.noise.steps import distance_in_steps
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, MaskGraph
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import LocalStar
 from protocols.masked.masked_companies import (
     VICTIM,
     MaskedCompany,
@@ -49,7 +49,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
     "not all are holders": ({"graph": complete(5, 5)}, "complete graph"),
     "more holders than sites": ({"graph": complete(7, 5)}, "threshold that 1 colluders do not reach"),
     "complete, and looks": ({"checks": 3}, "complete graph"),
-    "sparse, and no looks": ({"graph": sparse(4, 3)}, "signatures must be looked at"),
+    "sparse, and no looks": ({"graph": sparse(4, 3)}, "needs checks of signatures"),
     "colluders reach the threshold": ({"graph": sparse(4, 1), "checks": 9}, "colluders do not reach"),
     "lattice for more sites": ({"lattice": Lattice.exact(sites=8)}, "lattice must be for 7 sites"),
     "lattice for fewer sites": ({"lattice": Lattice.exact(sites=6)}, "lattice must be for 7 sites"),
@@ -59,7 +59,7 @@ UNFIT: dict[str, tuple[dict[str, Any], str]] = {
         {"graph": sparse(4, 3, loss=1), "checks": 9, "lattice": lattice()},
         "no more than 3 are counted on",
     ),
-    "too few survivors": ({"survivors": 4}, "or a hub could have two lists"),
+    "too few survivors": ({"survivors": 4}, "a hub could get two lists"),
     "nobody may collude": ({"colluders": 0}, "colluders must be at least 1"),
     "no rounds": ({"rounds": 0}, "rounds must be at least 1"),
     "no sessions": ({"sessions": 0}, "at least one round and one exchange"),
@@ -77,9 +77,9 @@ def test_terms_that_do_not_fit_together_are_refused(what: str) -> None:
 def test_two_sites_with_one_identity_or_half_of_one_are_refused() -> None:
     terms = masked_terms({f"site {at}": Identity.fresh() for at in range(SITES)}, survivors=5)
     twice = dict(terms.roster) | {"site 1": terms.roster["site 0"]}
-    with pytest.raises(ValueError, match="an identity of its own"):
+    with pytest.raises(ValueError, match="each site needs its own"):
         replace(terms, roster=twice)
-    with pytest.raises(ValueError, match="has 32 bytes"):
+    with pytest.raises(ValueError, match="must have 32 bytes"):
         replace(terms, roster=dict(terms.roster) | {"site 1": b"?"})
 
 
@@ -130,14 +130,14 @@ def with_share(them: MaskedCompany, share: Share) -> MaskedMember:
 def test_a_site_refuses_a_share_that_is_not_of_its_terms(what: str) -> None:
     them = masked_company()
     with_share(them, share_of(them.terms, 0))
-    with pytest.raises(ValueError, match="that are in the terms"):
+    with pytest.raises(ValueError, match="of the terms"):
         with_share(them, other_share(them.terms, what))
 
 
 def test_with_other_steps_than_the_others_a_site_would_spoil_the_sum() -> None:
     them = masked_company()
     them.members[VICTIM]._share = other_share(them.terms, "lattice")
-    result = InProcess(them.hub, them.members.values()).run()
+    result = LocalStar(them.hub, them.members.values()).run()
     assert not np.allclose(result, them.gram(them.names), rtol=1e-3)
 
 
@@ -147,10 +147,10 @@ def test_with_another_multiplier_a_site_would_charge_itself_too_little() -> None
     spend = them.terms.lattice.gaussian
     ledger = Ledger(epsilon=spend.epsilon, delta=spend.delta)
     cheap = Share(them.terms.lattice, ledger, Noise.seeded(1), 2 * them.terms.multiplier)
-    with pytest.raises(ValueError, match="that are in the terms"):
+    with pytest.raises(ValueError, match="of the terms"):
         with_share(them, cheap)
     them.members[VICTIM]._share = cheap
-    InProcess(them.hub, them.members.values()).run()
+    LocalStar(them.hub, them.members.values()).run()
     (paid,), (due,) = ledger.charges, them.ledgers["site 1"].charges
     assert paid.mu < due.mu
 
@@ -158,5 +158,5 @@ def test_with_another_multiplier_a_site_would_charge_itself_too_little() -> None
 def test_a_site_refuses_terms_on_which_it_has_another_identity() -> None:
     them = masked_company()
     them.identities[VICTIM] = Identity.fresh()
-    with pytest.raises(ValueError, match="on the roster with another identity"):
+    with pytest.raises(ValueError, match="another identity on the roster"):
         with_share(them, share_of(them.terms, 0))

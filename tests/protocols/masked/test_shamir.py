@@ -160,9 +160,9 @@ def elements(*values: int) -> dict[int, bytes]:
 @pytest.mark.parametrize(
     ("shares", "threshold", "why"),
     [
-        (elements(1, 2), 3, "threshold must lie between 1 and the 2"),
+        (elements(1, 2), 3, "threshold must lie between 1 and the number of holders, 2,"),
         (elements(1, 2), 0, "threshold must lie between"),
-        ({}, 1, "threshold must lie between 1 and the 0"),
+        ({}, 1, "threshold must lie between 1 and the number of holders, 0,"),
         (elements(1, PRIME), 2, "below the prime"),
         ({1: bytes(32), 2: bytes(33)}, 2, "33 bytes, got 32"),
         ({1: bytes(33), 2: bytes(34)}, 2, "33 bytes, got 34"),
@@ -182,7 +182,7 @@ def test_what_is_no_share_is_refused(shares: dict[int, bytes], threshold: int, w
     [
         (bytes(31), 1, [1], "32 bytes, got 31"),
         (bytes(33), 1, [1], "32 bytes, got 33"),
-        (bytes(32), 2, [1], "threshold must lie between 1 and the 1"),
+        (bytes(32), 2, [1], "threshold must lie between 1 and the number of holders, 1,"),
         (bytes(32), 0, [1, 2], "threshold must lie between"),
         (bytes(32), 1, [], "threshold must lie between"),
         (bytes(32), 2, [0, 1], "got 0"),
@@ -196,7 +196,7 @@ def test_what_cannot_be_split_is_refused(secret: bytes, threshold: int, holders:
 
 
 def test_other_refusals() -> None:
-    with pytest.raises(ValueError, match="draw must give the 33 bytes"):
+    with pytest.raises(ValueError, match="draw must return the 33 bytes"):
         split(bytes(32), threshold=2, holders=[1, 2], draw=lambda size: bytes(size - 1))
     with pytest.raises(ValueError, match=r"got none for \[2\]"):
         Joiner([1, 2], threshold=2).join({1: bytes(33), 3: bytes(33)})

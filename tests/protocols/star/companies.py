@@ -145,7 +145,7 @@ def company(
         name: Member(name, hub=above[name], task=task, rows=DenseRows(X), mechanism=mechanism(place, name))
         for place, (name, X) in enumerate(rows.items())
     }
-    # Whoever is further down gives up sooner.
+    # A party further down gives up sooner.
     shorter = {name: replace(terms, deadline=terms.deadline / 2**level) for name, level in layout.levels.items()}
     nodes = {
         name: Node(name, above=above[name], below=layout.below[name], task=task, terms=shorter[name])
@@ -157,12 +157,12 @@ def company(
 
 def deliveries(them: Company) -> Iterator[tuple[Party, Message]]:
     """All messages of a run in the order it was sent, each as it is about to be delivered."""
-    message = deque(them.hub.start())
-    while message:
-        envelope = message.popleft()
-        party = them.parties[envelope.receiver]
-        yield party, envelope
-        message.extend(party.receive(envelope))
+    messages = deque(them.hub.start())
+    while messages:
+        message = messages.popleft()
+        party = them.parties[message.receiver]
+        yield party, message
+        messages.extend(party.receive(message))
 
 
 def finish(them: Company) -> Any:

@@ -50,9 +50,9 @@ def test_in_a_tree_every_site_has_one_place_and_nobody_too_many_below(sites: lis
     ("sites", "words"),
     [
         ([], "at least one site"),
-        (["a", "a"], "a name of its own"),
-        (["hub"], "name of a hub"),
-        (["node 7"], "name of a hub or node"),
+        (["a", "a"], "two sites have the same name"),
+        (["hub"], "hubs and nodes have that name"),
+        (["node 7"], "hubs and nodes have that name"),
         (["a", ""], "1 to 200 characters"),
         (["a", "x" * 201], "1 to 200 characters"),
     ],

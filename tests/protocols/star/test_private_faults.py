@@ -99,7 +99,7 @@ def test_private_fits_end_in_a_result_or_a_named_error_and_keep_the_budget(way: 
         assert np.isfinite(fit.components_).all()
         assert not any(round_.restarted for round_ in fit.transcript_)
         if fit.trust != "site":
-            # The hub releases once a round, whoever was there.
+            # The hub releases once a round, whichever sites answered.
             assert all(round_.charges for round_ in fit.transcript_)
     # Where all must answer, most networks here are too bad: those runs are there to be resumed.
     share = ended / (RUNS * 3 // 4)

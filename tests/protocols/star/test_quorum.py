@@ -10,7 +10,7 @@ from eigenveil import FederatedPCA
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.linalg import Array
 from eigenveil.protocols import Give, Message, Sampling, Terms
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from protocols.star.companies import PLACES as KINDS_IN_PLACES
 from protocols.star.companies import RANK, TASKS, Company, bits, company, finish, layouts, tables
 from protocols.star.fault_runs import require_same_space, same_alone, top
@@ -142,14 +142,14 @@ def test_a_hub_resumes_with_its_own_parties(kind: str, place: str) -> None:
         return company(TASKS[kind](), layouts(5)[place], tables(5), mu=0.2, terms=Terms(retries=1))
 
     one, undisturbed = them(), them()
-    runtime = InProcess(one.hub, [*one.nodes.values(), *one.members.values()], faults=dead("site 3"), seed=0)
+    runtime = LocalStar(one.hub, [*one.nodes.values(), *one.members.values()], faults=dead("site 3"), seed=0)
     with pytest.raises(QuorumLost) as lost:
         runtime.run()
     assert lost.value.missing == ("site 3",)
     assert one.hub.waiting is None
     assert one.hub.timeout() == []
     charged = {name: ledger.charges for name, ledger in one.ledgers.items()}
-    again = InProcess(one.hub, [*one.nodes.values(), *one.members.values()])
+    again = LocalStar(one.hub, [*one.nodes.values(), *one.members.values()])
     again.run(resume=True)
     finish(undisturbed)
     assert bits(one.hub.result) == bits(undisturbed.hub.result)
@@ -162,7 +162,7 @@ def test_a_hub_resumes_with_its_own_parties(kind: str, place: str) -> None:
 def test_there_is_nothing_to_resume_while_nothing_is_lost() -> None:
     them = company(TASKS["covariance"](), layouts(3)["star"], tables(3), terms=Terms(retries=0))
     them.hub.start()
-    with pytest.raises(ProtocolError, match="no round to resume"):
+    with pytest.raises(ProtocolError, match="nothing to resume"):
         them.hub.resume()
     with pytest.raises(QuorumLost):
         them.hub.timeout()

@@ -144,5 +144,5 @@ def test_one_more_question_than_the_plan_has_is_refused_after_a_restart_as_well(
         if round_ == most // 2:
             site.restart()
     late = type(question)(question.step, (*question.arrays[:2], np.eye(5)[:, : arrays[2].shape[1]]), question.stage)
-    with pytest.raises(PeerError, match="one more question"):
+    with pytest.raises(PeerError, match="asked more than the"):
         site.party.receive(Message("hub", "a", Ask(most, late)))

@@ -1,1 +1,1 @@
-"""What attackers get, as demonstrations: FedPower's two examples and membership inference, with and without privacy."""
+"""Demonstrations of what attackers get: FedPower's two examples and membership inference, with and without privacy."""

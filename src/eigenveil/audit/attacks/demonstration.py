@@ -1,6 +1,6 @@
-"""`Demonstration`: an attack as somebody who is told of it wants to see it, on runs without privacy and on private ones.
+"""`Demonstration`: one attack in a form made for showing, on runs without privacy and on private ones.
 
-It is a picture and no test: what one attack gets bounds nothing. What a guarantee is worth is for the audit to say.
+It is an illustration, not a test: what one attack gets bounds nothing. The audit tests what a guarantee is worth.
 """
 
 import math
@@ -15,12 +15,11 @@ __all__ = ["Demonstration", "Shown"]
 @final
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What an attack got out of one `run`, and about whom or what (`target`).
+    """What an attack got from one `run`, and about whom or what (`target`).
 
-    `value` is in the measure of the demonstration, `baseline` what somebody gets who guesses and has not seen the run, and
-    `succeeded` says whether the attack is better than that by as much as the demonstration asks for. `interval` is where the
-    value lies but for a chance of 1%, where it is a rate over many tables, and `allowed` the most that the guarantee of the run
-    allows.
+    The `value` is in the demonstration's measure. Somebody who guesses without seeing the run gets `baseline`. The attack has
+    `succeeded` if it beats that by as much as the demonstration asks for. A rate over many tables has a 99% confidence
+    `interval`. The run's guarantee allows at most `allowed`.
 
     >>> Shown("no privacy", "a row", 1e-12, 0.9, True, "read off").succeeded
     True
@@ -49,9 +48,9 @@ class Shown:
 @final
 @dataclass(frozen=True, slots=True)
 class Demonstration:
-    """One attack: its `story` in plain sentences, what was measured (`measure`, and `guess` for the baseline), and what follows.
+    """One attack: its `story` in plain sentences, the `measure`, the `guess` that is the baseline, and the conclusion.
 
-    Every number is measured when it runs, and the `conclusion` is drawn from them, whatever they are.
+    Every number is measured when it runs, and the `conclusion` follows from the numbers, whatever they are.
     """
 
     title: str
@@ -62,10 +61,10 @@ class Demonstration:
     conclusion: str
 
     def __post_init__(self) -> None:
-        require(len(self.rows) >= 1, f"{self.title}: there is nothing to show")
+        require(len(self.rows) >= 1, f"{self.title}: at least one row is needed")
 
     def of(self, target: str) -> tuple[Shown, ...]:
-        """What was shown about one target, in order."""
+        """The rows about one target, in order."""
         return tuple(row for row in self.rows if row.target == target)
 
     def to_json(self) -> dict[str, Any]:

@@ -1,8 +1,8 @@
-"""Membership inference: was this person in the table that these components were published of?
+"""Membership inference: was this person in the table from which these components were published?
 
-Tables are small beside their number of columns, so that components fit the people in them better than others. The attacker knows
-the population, has the published model, and is asked about people of whom half were in it. A second attacker knows everybody else
-in the table and asks about one person who stands out. Private fits guarantee how often either can be right.
+Tables have few rows for their number of columns, so components fit the people in them better than others. The attacker knows the
+population, has the published model, and is asked about people of whom half were in the table. A second attacker knows everybody
+else in the table and asks about one person who stands out. The guarantee of a private fit limits how often either can be right.
 """
 
 import math
@@ -26,26 +26,26 @@ __all__ = ["Population", "advantage", "largest_advantage", "learning", "membersh
 
 _DIM, _TRAITS, _PEOPLE, _RANK = 40, 4, 40, 10
 _DELTA: Final = 1e-5
-# Public, and seldom reached: the length of a row of 40 columns that vary by one is about 6.3.
+# Public, and seldom reached: the norm of a row of 40 columns that vary by one is about 6.3.
 _BOUND: Final = 9.0
 _ANYBODY, _STANDING_OUT = "anybody in the table", "one person who stands out"
-# Both ends of an interval together are missed with a chance of 1%.
+# For each end of an interval, so that both together have 99% confidence.
 _LEVEL: Final = 0.005
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Population:
-    """What an attacker knows of people in general: `loadings`, (traits, d), of columns, and their `covariance`, (d, d)."""
+    """What an attacker knows of the population: the `loadings`, (traits, d), of columns, and their `covariance`, (d, d)."""
 
     loadings: Array
     covariance: Array
 
     @classmethod
     def drawn(cls, rng: Generator) -> "Population":
-        """Of 40 columns and a few hidden traits."""
+        """A random population of 40 columns and a few hidden traits."""
         loadings = rng.standard_normal((_TRAITS, _DIM))
-        # Half of what a column varies by is its own.
+        # Half of a column's variance is its own.
         loadings *= np.sqrt(0.5 / np.square(loadings).sum(axis=0))
         return cls(loadings, loadings.T @ loadings + np.diag(1 - np.square(loadings).sum(axis=0)))
 
@@ -55,28 +55,29 @@ class Population:
 
 
 def scores(pca: PrivatePCA, candidates: Array, population: Population) -> dict[str, Array]:
-    """Two scores, (m,), of `candidates`, (m, d), each larger for who seems to have been in the table.
+    """Two scores, (m,), of `candidates`, (m, d), each larger for rows that seem to have been in the table.
 
-    "projection" is how much of a row lies in the components. "likelihood" is the logarithm of how much likelier the row is by
-    the published model, with what it leaves out as in the population, than by the population.
+    "projection" is the share of a row's square that lies in the components. "likelihood" is the log likelihood ratio of the row
+    under the published model against the population. What the model leaves out is as in the population.
     """
     basis, covariance = pca.components_.T, population.covariance
     inside = candidates @ basis
     lengths = np.square(candidates).sum(axis=1)
     within = np.square(inside).sum(axis=1)
     rest = float(np.trace(covariance) - np.einsum("ij,ij->", basis, covariance @ basis)) / (_DIM - basis.shape[1])
-    # A variance that noise has left nothing of would make any row impossible.
+    # A variance that noise has made zero would make any row impossible.
     variances = np.maximum(pca.explained_variance_, rest)
+    # Minus twice the log densities of two normals, up to constants that are the same for all rows.
     by_model = (np.square(inside) / variances).sum(axis=1) + (lengths - within) / rest
     by_population = np.einsum("ij,ij->i", candidates, np.linalg.solve(covariance, candidates.T).T)
     return {"projection": within / lengths, "likelihood": (by_population - by_model) / 2}
 
 
 def largest_advantage(epsilon: float, delta: float, *, gaussian: bool = True) -> float:
-    """The most that right alarms can exceed false ones by, for any attack on a release that is (epsilon, delta)-private.
+    """The largest rate of right alarms less that of false ones, of any attack on an (epsilon, delta)-private release.
 
-    (e^epsilon - 1 + 2 delta) / (e^epsilon + 1) in general. What Gaussian noise of the same (epsilon, delta) allows is less,
-    2 Phi(mu / 2) - 1: at false alarms of a rate a, right ones are at most Phi(mu - Phi^-1(1 - a)), and the difference is
+    In general this is (e^epsilon - 1 + 2 delta) / (e^epsilon + 1). Gaussian noise of the same (epsilon, delta) allows less,
+    2 Phi(mu / 2) - 1: at a rate a of false alarms, right ones are at most Phi(mu - Phi^-1(1 - a)), and the difference is
     largest at a = Phi(-mu / 2).
 
     >>> round(largest_advantage(1.0, 1e-5), 3), round(largest_advantage(1.0, 1e-5, gaussian=False), 3)
@@ -88,12 +89,12 @@ def largest_advantage(epsilon: float, delta: float, *, gaussian: bool = True) ->
 
 
 def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]]:
-    """How far right alarms exceed false ones, and where that lies but for a chance of 1%.
+    """The rate of right alarms less that of false ones, and its 99% confidence interval.
 
-    `present`, (t, m), are scores of people who were in their table, one table a row, and `absent`, (t, m), of people who were
-    not. The first quarter of the tables is for choosing a threshold, the rest for measuring. Tables must be independent, people
-    in one need not be: with many people a table counts as one number (Student 1908), with one person as a guess that
-    is right or wrong (Clopper and Pearson 1934).
+    Scores of people who were in their table are `present`, (t, m), one table a row; of people who were not, `absent`, (t, m). The
+    first quarter of the tables chooses a threshold, the rest measure. Tables must be independent, people in one need not be. With
+    many people a table counts as one number (Student 1908), with one person as a guess that is right or wrong (Clopper and
+    Pearson 1934).
 
     >>> advantage(np.ones((40, 1)), np.zeros((40, 1)))[0]
     1.0
@@ -113,7 +114,7 @@ def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]
 
 
 def learning(tables: int) -> int:
-    """How many of the tables a threshold is learned on: a quarter.
+    """The number of tables that a threshold is learned from: a quarter.
 
     >>> learning(200)
     50
@@ -145,15 +146,15 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
     return Demonstration(
         title="Was this person in the table?",
         story=(
-            f"{_RANK} components of a table of {_PEOPLE} people and {_DIM} columns are published, and so are their variances.",
-            "One attacker knows the population, and is asked about people of whom half were in the table: those who were lie "
+            f"{_RANK} components of a table of {_PEOPLE} people and {_DIM} columns are published, with their variances.",
+            "One attacker knows the population, and is asked about people of whom half were in the table. Those who were lie "
             "closer to the components than others.",
-            "Another knows everybody else in the table, and looks for one person who stands out, in a direction that people in "
-            "general do not vary in.",
+            "Another knows everybody else in the table, and looks for one who stands out: in a direction in which people in "
+            "general vary least.",
             f"Each learns a threshold on {learning(tables)} of {tables} tables, and is measured on the others.",
         ),
-        measure="advantage: rate of right alarms less rate of false ones, 1 is always right and 0 a toss",
-        guess="a toss of a coin",
+        measure="advantage: rate of right alarms less rate of false ones; 1 is always right, 0 a coin toss",
+        guess="a coin toss",
         rows=tuple(shown),
         conclusion=_conclusion(shown),
     )
@@ -162,7 +163,7 @@ def membership(*, seed: int = 0, tables: int = 200) -> Demonstration:
 def _anybody(
     population: Population, settings: Mapping[str, Any], tables: int, rng: Generator
 ) -> tuple[float, tuple[float, float], str]:
-    """People who were in a table against others of the same population. Neighbours replace one person by another."""
+    """People in a table against others of the same population. Neighbouring tables replace one person by another."""
     present: dict[str, list[Array]] = {}
     absent: dict[str, list[Array]] = {}
     for _ in range(tables):
@@ -171,7 +172,7 @@ def _anybody(
         for name, score in scores(pca, np.vstack([rows, others]), population).items():
             present.setdefault(name, []).append(score[:_PEOPLE])
             absent.setdefault(name, []).append(score[_PEOPLE:])
-    # Which score to go by is chosen on the tables that the threshold is.
+    # The score is chosen on the same tables as the threshold, so that neither choice biases the measurement.
     learned = learning(tables)
     best = max(present, key=lambda name: _ranked(np.array(present[name][:learned]), np.array(absent[name][:learned])))
     found = np.array(present[best]), np.array(absent[best])
@@ -182,13 +183,14 @@ def _anybody(
 def _standing_out(
     population: Population, settings: Mapping[str, Any], tables: int, rng: Generator
 ) -> tuple[float, tuple[float, float], str]:
-    """Tables with a person of the largest length allowed, along a direction of least variance, against a row of zeros instead."""
+    """Tables with a person of the largest norm allowed, along the direction of least variance, against a row of zeros instead."""
     direction = np.linalg.eigh(population.covariance)[1][:, 0]
     found: dict[float, list[float]] = {1.0: [], 0.0: []}
     for _ in range(tables):
         for there, kept in found.items():
             rows = population.people(_PEOPLE, rng)
             others = float(np.square(rows[1:] @ direction).sum()) / (_PEOPLE - 1)
+            # Present at the bound, or blank: the largest difference that zero-out neighbours allow.
             rows[0] = there * _BOUND * direction
             pca = _fitted(rows, settings, rng, neighbours="zero-out")
             seen = float((np.square(pca.components_ @ direction) * pca.explained_variance_).sum())
@@ -204,8 +206,9 @@ def _fitted(rows: Array, settings: Mapping[str, Any], rng: Generator, *, neighbo
 
 
 def _ranked(present: Array, absent: Array) -> float:
-    """How often somebody who was there scores higher than somebody who was not, over all of them: the area under the curve."""
+    """How often a person in the table scores higher than one who is not: the area under the curve."""
     others = np.sort(absent.ravel())
+    # Ties count half: the mean of both sides.
     below = np.searchsorted(others, present.ravel(), side="left") + np.searchsorted(
         others, present.ravel(), side="right"
     )
@@ -213,12 +216,12 @@ def _ranked(present: Array, absent: Array) -> float:
 
 
 def _best_threshold(present: Array, absent: Array) -> float:
-    """Where right alarms exceed false ones most."""
+    """The threshold at which right alarms exceed false ones most."""
     levels = np.unique(np.concatenate([present, absent]))
     right = 1 - np.searchsorted(np.sort(present), levels, side="right") / len(present)
     false = 1 - np.searchsorted(np.sort(absent), levels, side="right") / len(absent)
     place = int(np.argmax(right - false))
-    # Half way to the next score, which is where another table's scores are parted best.
+    # Half way to the next score separates another table's scores best.
     return float(levels[place : place + 2].mean())
 
 
@@ -230,9 +233,9 @@ def _conclusion(shown: list[Shown]) -> str:
         )
         who = f"With {row.run}, {row.target}"
         if not row.succeeded:
-            said.append(f"{who}: an advantage of {limits}, which a toss of a coin may have too.")
+            said.append(f"{who}: an advantage of {limits}, not distinguishable from a coin toss.")
         else:
-            said.append(f"{who}: told with an advantage of {limits}.")
+            said.append(f"{who}: detected with an advantage of {limits}.")
     private = [row for row in shown if row.allowed is not None and row.allowed < 1]
     over = [
         row for row in private if row.interval is not None and row.allowed is not None and row.interval[0] > row.allowed

@@ -1,7 +1,7 @@
 """Reconstruction by an outsider, FedPower's Example 2: from what a study publishes, and from what the outsider knows besides.
 
-The study is one fit of `PrivatePCA`. What columns have in common is what components are published for, and comes out of a private
-study as it does of any other, if enough people are in it. What a guarantee is about is the last target: one person.
+The study is one fit of `PrivatePCA`. Components are published to show how columns vary together, and a private study shows that
+too, if enough people are in it. The guarantee is about the last target: one person.
 """
 
 from collections.abc import Mapping
@@ -31,23 +31,24 @@ _BY_ENTRIES, _BY_SPECTRUM, _ROW = "covariances, some known", "covariances, none 
 def entries_from_components(components: Array, variances: Array, *, known: tuple[int, ...]) -> Array:
     """The matrix M, (d, d), from its `components`, (k, d), and the `variances` M_jj, (p,), of the `known` columns, p >= k.
 
-    FedPower (2.5): M is about V diag(l) V^T, and M_jj = sum_i l_i V_ji^2 is linear in l, which nothing else is needed for.
+    FedPower (2.5): M is about V diag(l) V^T, and M_jj = sum_i l_i V_ji^2 is linear in l. Nothing else is needed to find l.
 
     >>> entries_from_components(np.array([[0.6, 0.8]]), np.array([36.0]), known=(0,)).round(9).tolist()
     [[36.0, 48.0], [48.0, 64.0]]
     """
     rank = len(components)
     require(len(known) >= rank, f"known must name at least as many columns as components, {rank}, got {len(known)}")
+    # Eigenvalues of a covariance are not negative, which helps where noise is large.
     values, _ = nnls(np.square(components[:, list(known)]).T, variances)
     found: Array = (components.T * values) @ components
     return found
 
 
 def row_from_components(components: Array, values: Array, others: Array) -> Array:
-    """The direction, (d,), of the row x of the one person who is not in `others`, (d, d), the Gram matrix of everybody else.
+    """The direction, (d,), of the row x of the one person who is missing from `others`, (d, d), everybody else's Gram matrix.
 
-    With G = others + x x^T and G v = s^2 v for each of the `components`, (k, d), and singular `values`, (k,), all the vectors
-    s^2 v - others v = x (x^T v) lie along x.
+    Let G = others + x x^T, and G v = s^2 v for each of the `components`, (k, d), with singular `values`, (k,). Then all the
+    vectors s^2 v - others v = x (x^T v) lie along x.
 
     >>> row_from_components(np.array([[1.0, 0.0]]), np.array([2.0]), np.diag([3.0, 1.0])).tolist()
     [1.0, 0.0]
@@ -58,7 +59,7 @@ def row_from_components(components: Array, values: Array, others: Array) -> Arra
 
 
 def outsider(*, seed: int = 0) -> Demonstration:
-    """FedPower Example 2: somebody who was not there and reads the published components, with and without privacy."""
+    """FedPower Example 2: an outsider who reads the published components, with and without privacy."""
     rng = np.random.default_rng(seed)
     rows = made_up_people(_PEOPLE, rng=rng)
     runs: dict[str, dict[str, Any]] = {"no privacy": {"epsilon": None}} | {
@@ -74,14 +75,14 @@ def outsider(*, seed: int = 0) -> Demonstration:
         title="An outsider",
         story=(
             f"{_RANK} components of {_PEOPLE} people and {len(COLUMNS)} columns are published, with their variances.",
-            f"An outsider knows the variances of {_KNOWN} columns from elsewhere, solves for the weights of the components, and "
-            "has all other variances and covariances (FedPower, Example 2). The published variances of the components serve as "
+            f"An outsider knows the variances of {_KNOWN} columns from elsewhere and solves for the weights of the components. "
+            "That gives all other variances and covariances (FedPower, Example 2). The published variances serve as "
             "well.",
-            "Another knows the rows of everybody but one, takes away from each component what they explain, and is left with the "
-            f"row of the last. That is tried for {_SOUGHT} people, each the last in turn.",
+            "Another knows everybody's row but one. What these rows do not explain of the components is the "
+            f"row of the last person. The attack is tried on {_SOUGHT} people.",
         ),
-        measure="relative error of what the outsider computed, 0 is all and 1 is nothing",
-        guess="the same for a guess: that columns do not hang together, and a person lies along the first component",
+        measure="relative error of the reconstruction: 0 is exact, 1 is nothing",
+        guess="the same error for a guess: columns are uncorrelated, and a person lies along the first component",
         rows=tuple(row for rows_of_run in shown.values() for row in rows_of_run),
         conclusion=_conclusion(shown),
     )
@@ -90,6 +91,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
 def _attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Shown]:
     gram, known = rows.T @ rows, tuple(range(_KNOWN))
     matrix = gram / (len(rows) - 1)
+    # The error counts only entries that the outsider did not know beforehand.
     unknown = ~np.isin(np.arange(len(matrix)), known)[:, None] | ~np.eye(len(matrix), dtype=bool)
     guess = relative_error(np.eye(len(matrix))[unknown], matrix[unknown])
     entries = entries_from_components(pca.components_, matrix[known, known], known=known)
@@ -120,18 +122,20 @@ def _conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
     for name, (first, second, row) in shown.items():
         entries = f"{told(min(first.value, second.value))} (a guess has {told(first.baseline)})"
         if first.succeeded or second.succeeded:
-            has = f"has the covariances to {entries}"
+            has = f"gets the covariances with error {entries}"
         else:
-            has = f"does not have the covariances: {entries}"
+            has = f"does not get the covariances, error {entries}"
         person = f"{told(row.value)} (a guess has {told(row.baseline)})"
         if row.succeeded:
-            read = f"a person's row to {person}"
+            read = f"a person's row with error {person}"
         elif row.value < row.baseline:
-            read = f"a person's row somewhat better than by a guess, {person}"
+            read = f"a person's row somewhat better than a guess: {person}"
         else:
-            read = f"a person's row no better than by a guess, {person}"
-        said.append(f"With {name} an outsider {has}, and {read}.")
+            read = f"a person's row no better than a guess: {person}"
+        said.append(f"With {name}, an outsider {has}, and {read}.")
     private = [rows for name, rows in shown.items() if name != "no privacy"]
     if any(first.succeeded and not row.succeeded for first, _, row in private):
-        said.append("What many people have in common is published on purpose; the guarantee is about each of them.")
+        said.append(
+            "What many people have in common is published on purpose. The guarantee protects each single person."
+        )
     return " ".join(said)

@@ -1,7 +1,7 @@
 """Reconstruction by a curious hub, FedPower's Example 1: a site's matrix and people's rows, from the messages of real studies.
 
-The studies are those of `FederatedPCA` and its parties. The hub replays the study's own code on a matrix that it guesses, until
-that gives the answers it was given; no method is written down here a second time.
+The studies are those of `FederatedPCA` and its parties. The hub runs the study's own code on a guessed matrix, and changes the
+guess until the code gives the answers that it received. So no method is implemented here a second time.
 """
 
 from collections.abc import Iterable, Iterator, Mapping
@@ -20,7 +20,7 @@ from eigenveil.estimators import FederatedPCA
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Bounded, Exact, Mechanism, Slot
 from eigenveil.protocols import Ask, Give, Message
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from eigenveil.tasks import Question
 from eigenveil.tasks.fit.task import WholeFit
 
@@ -35,14 +35,14 @@ _MATRIX, _ROW = "the site's matrix", "one person's row"
 _SIZES: Final = {"north": 300, "south": 280, "east": 120}
 _ATTACKED: Final = "east"
 _PAIR: Final = ("glucose", "insulin")
-# After how many people's rows the hub is: each was in one study and not in the next. Without noise all are alike.
+# How many people's rows the hub tries to get: each was in one study and not in the next. Without noise all give the same.
 _LEAVERS: Final[dict[str, int]] = {"none": 2, "trusted": 2, "private": 6}
-# Four columns a round for twelve, so that no round by itself has the matrix.
+# Four columns a round of twelve, so that no round alone determines the matrix.
 _ROUNDS: Final[dict[str, Any]] = {"method": "power", "oversample": 1, "rounds": 5}
 # An attack that does not halve the error of a guess has not succeeded.
 HALF: Final = 0.5
 _MEANINGS: Final[tuple[tuple[Kind, str, str], ...]] = (
-    ("none", "Without privacy", "that rows never left the site hid nothing"),
+    ("none", "Without privacy", "keeping rows at the site hid nothing"),
     ("trusted", "Where it is trusted to add the noise itself", "that is what this trust means"),
 )
 
@@ -50,7 +50,7 @@ _MEANINGS: Final[tuple[tuple[Kind, str, str], ...]] = (
 @final
 @dataclass(frozen=True, slots=True)
 class _Run:
-    """A study: what it is called, whether noise is meant to stop the hub, and how it is set up."""
+    """A study: its name, whether its noise is meant to stop the hub, and its settings."""
 
     name: str
     kind: Kind
@@ -60,9 +60,10 @@ class _Run:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Heard:
-    """What a hub has of the components' rounds of one `study`: the `parts` of one site and the `totals`, each with its question.
+    """What a hub has from the rounds of the components of one `study`: the `parts` of one site and the `totals`.
 
-    Under masks there are no parts. `shares` are what each round had of the budget, which is public and says how noisy it is.
+    Each comes with its question. Under masks there are no parts. Each round's share of the budget is in `shares`: it is public
+    and says how noisy the round is.
     """
 
     study: WholeFit[Any, Any, Any]
@@ -78,7 +79,7 @@ class Heard:
 
 @final
 class _Curious(Mechanism):
-    """The mechanism of a hub that keeps what it is given before it passes it on. Changes in place."""
+    """The mechanism of a hub that keeps each value before it releases it. Changes in place."""
 
     def __init__(self, through: Mechanism, given: list[Array]) -> None:
         self._through, self._given = through, given
@@ -109,7 +110,7 @@ class _Curious(Mechanism):
 
 
 def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Heard:
-    """Run the parties of `pca` on `sites` with a hub that does all it should, and keeps what comes from `site` and the totals."""
+    """Run the parties of `pca` on `sites` with an honest hub that also keeps what `site` sends, and the totals."""
     federation = pca.prepare(sites)
     parties = federation.parties
     given: list[Array] = []
@@ -125,8 +126,8 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
         return [message]
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, given))
-    InProcess(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
-    # One total for each round. FedPower's go by no mechanism where nothing is added to them.
+    LocalStar(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
+    # One total for each round. FedPower's totals pass no mechanism where no noise is added to them.
     totals = zip(asked.values(), given, strict=True) if len(given) == len(asked) else ()
     components = tuple((question, total) for question, total in totals if question.stage == "components")
     shares = federation.request.plan.shares if federation.request.private else ()
@@ -134,14 +135,14 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
 
 
 def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
-    """The symmetric matrix, (dim, dim), for which the study's own code comes closest to the answers that were heard.
+    """The symmetric matrix, (dim, dim), for which the study's own code comes closest to the answers that the hub got.
 
-    FedPower Example 1. Where an answer is M Z this is linear, and d / w rounds of w columns can be enough; after local steps it
-    is not, and is solved all the same, by steps of Gauss and Newton (Levenberg-Marquardt) from `start`. Rounds with more noise
-    weigh less.
+    FedPower Example 1. Where an answer is M Z this is linear, and d / w rounds of w columns can be enough. After local steps it
+    is not linear, and is solved by Levenberg-Marquardt from `start`. Rounds with more noise weigh less.
     """
     answers, exact = heard.answers, Exact(because="the hub works on a guess of its own")
-    require(len(answers) >= 1, "nothing was heard")
+    require(len(answers) >= 1, "the hub has no answers to work from")
+    # The variance of a round's noise is inversely proportional to its share.
     weights = [np.sqrt(heard.shares[question.step]) if heard.shares else 1.0 for question, _ in answers]
     size = max(float(np.linalg.norm(answer, 2)) for _, answer in answers)
     upper = np.triu_indices(dim)
@@ -152,6 +153,7 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
         return half + np.triu(half, 1).T
 
     def off(entries: Array) -> Array:
+        # Entries are scaled by `size`, so that the solver's tolerances are relative.
         guess = Symmetric(matrix(entries) * size, people=1)
         parts = (heard.study.arrays(heard.study.work(question, guess, exact))[0] for question, _ in answers)
         return np.concatenate(
@@ -167,7 +169,7 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
 
 
 def relative_error(guess: Array, truth: Array) -> float:
-    """|| truth - s guess || / || truth || for the factor s that suits best, which the attacker is granted; in [0, 1].
+    """|| truth - s guess || / || truth || for the best factor s, which the attacker is granted; in [0, 1].
 
     >>> relative_error(np.array([-2.0, 0.0]), np.array([1.0, 0.0])), relative_error(np.zeros(2), np.ones(2))
     (0.0, 1.0)
@@ -178,7 +180,7 @@ def relative_error(guess: Array, truth: Array) -> float:
 
 
 def told(error: float) -> str:
-    """An error as it is printed: two digits, or its order where it is small.
+    """An error as it is printed: two digits, or its order of magnitude where it is small.
 
     >>> told(0.1234), told(4.56e-13)
     ('0.12', '5e-13')
@@ -187,11 +189,10 @@ def told(error: float) -> str:
 
 
 def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
-    """FedPower Example 1: a hub that does what it should, keeps its messages, and computes a site's matrix and people's rows
-    from it.
+    """FedPower Example 1: an honest hub that keeps its messages, and computes a site's matrix and people's rows from them.
 
-    Three sites of made-up people. The hub runs a study, and another one after somebody has left; the two matrices differ by that
-    person. Private studies are at (`epsilon`, 1e-5) each.
+    Three sites have synthetic people. The hub runs a study, and another one after somebody has left; the two matrices differ by
+    that person. Private studies are at (`epsilon`, 1e-5) each.
     """
     rng = np.random.default_rng(seed)
     sites = {name: made_up_people(count, rng=rng) for name, count in _SIZES.items()}
@@ -202,14 +203,14 @@ def curious_hub(*, seed: int = 0, epsilon: float = 1.0) -> Demonstration:
         story=(
             f"Three sites with {', '.join(map(str, _SIZES.values()))} people and {len(COLUMNS)} columns are asked for "
             f"{_RANK} components. Rows stay at the sites.",
-            "The hub does all that it should, and keeps the questions it asked and the answers it got (FedPower, Example 1).",
-            "It looks for the matrix for which the study's own code gives those answers: that matrix, rows times rows, has every "
+            "The hub follows the protocol, and keeps its questions and the answers (FedPower, Example 1).",
+            "It looks for the matrix for which the study's own code gives those answers. That Gram matrix shows every "
             f"variance and correlation of the site {_ATTACKED!r}.",
-            "Then somebody leaves, and the study is done again. The two matrices differ by that person: x times x, and so by "
-            "the whole row x, up to its sign.",
+            "Then somebody leaves, and the study runs again. The two matrices differ by x times x, which shows "
+            "that person's whole row x, up to its sign.",
         ),
-        measure="relative error of what the hub computed, 0 is all and 1 is nothing",
-        guess="the same for a guess: that the site is as the other sites are, and a person lies along the first component",
+        measure="relative error of the reconstruction: 0 is exact, 1 is nothing",
+        guess="the same error for a guess: the site is like the others, and a person lies along the first component",
         rows=tuple(row for pair in shown.values() for row in pair),
         conclusion=_conclusion(runs, shown),
     )
@@ -235,7 +236,7 @@ def _runs(epsilon: float) -> tuple[_Run, ...]:
 
 
 def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Shown, Shown]:
-    """What the hub gets of the site's matrix, and, on average over a few people who leave, of a person's row."""
+    """What the hub gets of the site's matrix and, on average over a few people who leave, of a person's row."""
     rows, dim = sites[_ATTACKED], len(COLUMNS)
     gram = rows.T @ rows
     others = sum((sites[name].T @ sites[name] for name in sites if name != _ATTACKED), start=np.zeros((dim, dim)))
@@ -244,7 +245,7 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
     leavers = _LEAVERS[run.kind]
     for person in range(leavers):
         without = dict(sites) | {_ATTACKED: np.delete(rows, person, axis=0)}
-        # Begun where the other study ended: but for a person it is the same matrix.
+        # Start from the other study's matrix: it differs by one person only.
         change = found - _heard_and_solved(run, without, rng, start=found)
         errors.append(relative_error(top_eigen(change, rank=1)[1].ravel(), rows[person]))
         guesses.append(relative_error(top_eigen(others, rank=1)[1].ravel(), rows[person]))
@@ -254,7 +255,7 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
     matrix = (
         f"{' and '.join(_PAIR)} there correlate by {_correlation(gram):+.3f}; the hub reads {_correlation(seen):+.3f}"
     )
-    row = f"{leavers} people, one after the other: errors from {told(min(errors))} to {told(max(errors))}"
+    row = f"{leavers} people: errors from {told(min(errors))} to {told(max(errors))}"
     return (
         Shown(run.name, _MATRIX, off, guess, off < HALF * guess, matrix),
         Shown(run.name, _ROW, mean, usual, mean < HALF * usual, row),
@@ -262,13 +263,13 @@ def _attacked(run: _Run, sites: Mapping[str, Array], rng: Generator) -> tuple[Sh
 
 
 def _heard_and_solved(run: _Run, sites: Mapping[str, Array], rng: Generator, *, start: Array | None) -> Array:
-    # Noise of its own for every study: the same twice would cancel in what they differ by.
+    # Each study has its own noise: the same noise twice would cancel in the difference.
     pca = FederatedPCA(_RANK, center=None, random_state=int(rng.integers(1 << 31)), **run.settings)
     return solved(listened(pca, sites, site=_ATTACKED), dim=len(COLUMNS), start=start)
 
 
 def _without_negative(matrix: Array) -> Array:
-    """The nearest matrix that rows can have: what noise has made negative is zero."""
+    """The nearest matrix that can be a Gram matrix: negative eigenvalues, which noise makes, become zero."""
     values, vectors = np.linalg.eigh(matrix)
     kept: Array = (vectors * np.maximum(values, 0)) @ vectors.T
     return kept
@@ -288,14 +289,14 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
     for kind, where, meaning in _MEANINGS:
         matrices, rows = of(kind, 0), of(kind, 1)
         errors = (
-            f"the site's matrix to a relative error of {told(max(one.value for one in matrices))} at worst, and people's rows to "
+            f"the site's matrix with a relative error up to {told(max(one.value for one in matrices))}, and people's rows up to "
             f"{told(max(one.value for one in rows))}"
         )
         got = all(one.succeeded for one in matrices + rows)
         said.append(
-            f"{where} the hub has {errors}: {meaning}."
+            f"{where} the hub gets {errors}: {meaning}."
             if got
-            else f"{where} the attack did not succeed throughout: {errors}."
+            else f"{where} the attack did not succeed everywhere: {errors}."
         )
     for place, what in ((0, "the site's matrix"), (1, "people's rows")):
         private = of("private", place)
@@ -303,11 +304,11 @@ def _conclusion(runs: tuple[_Run, ...], shown: Mapping[str, tuple[Shown, Shown]]
         errors = f"errors from {told(min(values))} to {told(max(values))}; a guess has {told(private[0].baseline)}"
         got_in = [one.run for one in private if one.succeeded]
         if got_in:
-            said.append(f"With noise that it does not know it still got {what} in {', '.join(got_in)} ({errors}).")
+            said.append(f"With noise that it does not know, it still got {what} in {', '.join(got_in)} ({errors}).")
         elif any(one.value < one.baseline for one in private):
             said.append(
-                f"With noise that it does not know it came closer to {what} than a guess, but not by half ({errors})."
+                f"With noise that it does not know, it came closer to {what} than a guess, but not by half ({errors})."
             )
         else:
-            said.append(f"With noise that it does not know it got {what} no better than by a guess ({errors}).")
+            said.append(f"With noise that it does not know, it got {what} no better than a guess ({errors}).")
     return " ".join(said)

@@ -1,4 +1,4 @@
-"""Every case by its name: what we ship, and specimens of what is known to be wrong."""
+"""Every case by its name: the releases that are shipped, and specimens that are known to be wrong."""
 
 from types import MappingProxyType
 from typing import Final

@@ -1,9 +1,9 @@
-"""Cases of low bits: whether the last places of released numbers tell more of a person than the size of the noise allows.
+"""Cases of low bits: do the last places of released numbers tell more about a person than the size of the noise allows?
 
-Tables are rows of real numbers, as they come; each time one person, along any direction and longer than the bound, is there or
-not. The attacker has both tables and everything that is public, and computes from either what was there before noise, to the
-last bit. The released numbers then say which of the two they can have come from (`eigenveil.audit.low_bits`). Where that is both,
-as it must be, what is left is the likelihood ratio, and guesses are right as often as mu allows.
+Tables have rows of real numbers. One person, along any direction and with a norm above the bound, is present or not. The
+attacker has both tables and everything that is public, and computes from either the values before noise, to the last bit. The
+released numbers then tell which of the two they can have come from (`eigenveil.audit.low_bits`). If that is both, as it must be,
+only the likelihood ratio is left, and guesses are right as often as mu allows.
 """
 
 import math
@@ -44,14 +44,14 @@ _PEERS: Final = ("peer 0", "peer 1", "peer 2")
 _ITEMS: Final = 16
 _PUBLISH: Final[tuple[Literal["sync", "block", "continual"], ...]] = ("sync", "block", "continual")
 _NOISES: Final[tuple[Literal["pairwise", "independent"], ...]] = ("pairwise", "independent")
-# Rows have about this length in each direction: none is at the bound, which is one, but for the canary.
+# Rows have about this standard deviation in each direction, so that only the canary reaches the bound, which is one.
 _SPREAD: Final = 0.2
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tables:
-    """A table with somebody in it, `given`, (n + 1, d), and one `without`, (n, d) or with a blank row; which of them is true."""
+    """A table with the person, `given`, (n + 1, d), and one `without`, (n, d) or with a blank row; and which of them is true."""
 
     without: Array
     given: Array
@@ -61,9 +61,10 @@ class _Tables:
     def of(
         cls, rng: Generator, *, people: int, dim: int, present: np.bool_, around: float = 0.0, blank: bool = False
     ) -> "_Tables":
-        """Rows `around` so much in each column; the canary is thrice as long as the bound, along any direction."""
+        """Rows with mean `around` in each column. The canary has three times the norm allowed, along any direction."""
         others = around + _SPREAD * rng.standard_normal((people, dim))
         row = rng.standard_normal(dim)
+        # Above the bound, so that clipping is part of what is attacked, to the last bit.
         row *= 3 / np.linalg.norm(row)
         without = np.vstack([others, np.zeros((1, dim))]) if blank else others
         return cls(without, np.vstack([others, row]), bool(present))
@@ -73,14 +74,14 @@ class _Tables:
         return self.given if self.present else self.without
 
     def sums(self, of: Callable[[Array], Array]) -> tuple[Array, Array]:
-        """A sum over the rows of either, without noise."""
+        """A sum over the rows of each table, without noise."""
         return of(self.without), of(self.given)
 
 
 def _enough(dim: int, *, deviation: float) -> int:
-    """People for a released Gram matrix of such rows to stay above zero, where it is shown as it was released.
+    """People for a released Gram matrix of such rows to stay above zero, where it shows as it was released.
 
-    The least eigenvalue of n of them is about n (1 - sqrt(d / n))^2 times the square of their spread.
+    The least eigenvalue of n of them is about n (1 - sqrt(d / n))^2 times their variance.
     """
     return max(100, math.ceil(1.5 * enough_people(dim, deviation=deviation) / _SPREAD**2))
 
@@ -113,17 +114,17 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
 
 
 def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Literal["hub", "masked"]) -> Trial:
-    """What the hub makes public, or learns under masks: sums over all sites. The canary is at the last of them."""
+    """What the hub publishes, or learns under masks: sums over all sites. The canary is at the last of them."""
     present, tap, masked = tossed(1, rng), Tap(), trust == "masked"
     one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=masked)
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _SITES[:-1]}
     options = {"neighbours": "zero-out", "colluders": 1} if masked else {}
     run = announced(_federated(budget, state, trust=trust, **options), others | {_SITES[-1]: one.true}, tap)
     require_guarantee(run.guarantee, budget)
-    # A hub that adds noise has brought parts onto a grid, and counts that in what a person moves.
+    # A hub that adds noise rounds parts to a grid, and counts the rounding in the sensitivity.
     extra = 1 + ROUNDING_COST
     if run.parties.masked is not None:
-        # Shares of noise are for the fewest honest sites, and here all of them are honest.
+        # Shares of noise are sized for the fewest honest sites, and here all sites are honest.
         extra = math.sqrt(len(_SITES) / run.parties.masked.lattice.honest)
     charges = run.parties.ledgers[_SITES[-1] if masked else "hub"].charges
     seen = []
@@ -138,8 +139,8 @@ def _hub_release(budget: Budget, rng: Generator, state: int | None, *, trust: Li
 def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mean and the whole spectrum of a model that was written to a file and read from it again.
 
-    The sum is n times the mean, before its length was reduced; the Gram matrix is what components and values are of. Both are
-    known but for a few last digits, which steps as coarse as a lattice's bring back.
+    The sum is n times the mean, before the mean was shrunk. The Gram matrix follows from components and values. Both are known up
+    to a few last digits, which the steps of a lattice restore.
     """
     dim, near = _DIM // 2, Neighbours.ZERO_OUT
     present = tossed(1, rng)
@@ -151,6 +152,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
         pca.save(Path(folder) / "model.safetensors")
         model = Model.load(Path(folder) / "model.safetensors")
     mean, count = model.mean, len(one.true)
+    # The released mean is shrunk towards zero by a public formula, which can be undone.
     total = count * unshrunk(mean, math.sqrt(dim) / (of_mean.mu * count))
     ball, around = Domain(dim, 1.0), Domain(dim, 1.0, center=mean)
     sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
@@ -171,10 +173,10 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """How popular each item is, and all pairs of items. The canary is a user of half of the items, there or not."""
+    """How popular each item is, and all pairs of items. The canary is a user of half of the items, present or not."""
     near, domain = Neighbours.ADD_REMOVE, Histories(_ITEMS)
     present = tossed(1, rng)
-    # Users of one item each lift the spectrum above the noise, as others of a few do not.
+    # Users of one item each lift the spectrum above the noise; users of several do not.
     users = np.vstack([rng.random((200, _ITEMS)) < 0.3, np.repeat(np.eye(_ITEMS), 60, axis=0)]).astype(np.float64)
     user = (rng.permutation(_ITEMS) < _ITEMS // 2).astype(np.float64)
     one = _Tables(users, np.vstack([users, user]), bool(present[0]))
@@ -201,7 +203,7 @@ def _item_degrees(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(np.array([told(seen)]), present)
 
 
-# Which stretches of four blocks are released, and how large their noise is, times mu: in a tree everybody is in three of them.
+# Which stretches of four blocks are released, and the deviation of their noise times mu: in a tree everybody is in three of them.
 _STRETCHES: Final[dict[str, tuple[tuple[tuple[int, int], ...], float]]] = {
     "sync": (((0, 2), (2, 4)), 1.0),
     "block": (((0, 1), (1, 2), (2, 3), (3, 4)), 1.0),
@@ -223,7 +225,7 @@ def _stream(
         epsilon=budget.epsilon,
         delta=budget.delta,
         row_bound=1.0,
-        center=False,
+        center=None,
         block_size=len(one.true),
         publish=publish,
         horizon=4 * len(one.true) if publish == "continual" else None,
@@ -247,7 +249,7 @@ def _stream(
 
 
 def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal["pairwise", "independent"]) -> Trial:
-    """What each of three peers sends, as it is, before any of it is mixed; and with pair noise their sum, without that noise."""
+    """What each of three peers sends, before any of it is mixed; and with pair noise also their sum, where that noise cancels."""
     present, tap = tossed(1, rng), Tap()
     one = _Tables.of(rng, people=60, dim=_DIM, present=present[0], blank=True)
     others = {name: _SPREAD * rng.standard_normal((60, _DIM)) for name in _PEERS[:-1]}
@@ -271,7 +273,7 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     summed, asked, _ = study.as_sum(study.ask(study.start()))
     sent = {
         message.sender: message.body.values
-        for message in tap.message
+        for message in tap.messages
         if isinstance(message.body, Pass) and message.body.step == 0
     }
     parts = {name: unpack(values, (_DIM, _DIM), symmetric=True) for name, values in sent.items()}
@@ -288,12 +290,12 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     sums = one.sums(lambda rows: rest + part(rows))
     scale = math.sqrt(len(_PEERS)) * pairing.own(1.0, mu)
     total = _candidates(np.sum(list(parts.values()), axis=0), sums, scale)
-    # The peer's own part is under far more noise: its low bits are looked at, and by its size nothing is lost.
+    # The peer's own part has far more noise: only its low bits are used, and its likelihood adds nothing.
     return Trial(np.array([told([own, total], weighed=[total])]), present)
 
 
 def _federated(budget: Budget, state: int | None, **options: Any) -> FederatedPCA:
-    """The covariance around zero of rows no longer than one: then one person moves each release by one at most."""
+    """The covariance around zero of rows of norm at most one: one person moves each release by at most one."""
     common: dict[str, Any] = {
         "method": "covariance",
         "row_bound": 1.0,
@@ -310,7 +312,7 @@ def _of(task: Task[Any, Any, Any], question: Question) -> Callable[[Array], Arra
 
 
 def _counted(task: Task[Any, Any, Any], question: Question) -> Callable[[Array], Array]:
-    """The same as the hub counts it."""
+    """A site's answer as the hub counts it, without noise."""
 
     def part(rows: Array) -> Array:
         counted: Array = task.part(question, (exact(task, question, rows),))
@@ -324,7 +326,7 @@ def _sparse(rows: Array) -> SparseRows:
 
 
 def _candidates(released: Array, values: tuple[Array, Array], scale: float) -> Candidates:
-    """All matrices that are released here are symmetric, and nothing else has two dimensions."""
+    """All matrices released here are symmetric, and nothing else has two dimensions."""
     without, given = values
     return Candidates.of(released, without, given, scale=scale, symmetric=released.ndim == 2)
 
@@ -339,7 +341,7 @@ def _case(
     trial: Callable[[Budget, Generator, int | None], Trial],
     claim: Callable[[Budget], Claim],
     *,
-    canary: str = "somebody with a row of real numbers, thrice as long as the bound, there or not (blank, where the number of "
+    canary: str = "a row of real numbers, three times the bound, present or not (blank, where the number of "
     "people is public)",
     quick: int = 80,
 ) -> Case:
@@ -348,7 +350,7 @@ def _case(
     )
 
 
-_KNOWN: Final = "by whoever knows all other rows"
+_KNOWN: Final = "by an attacker who knows all other rows"
 CASES: Final = (
     _case(
         "site-part",
@@ -381,7 +383,7 @@ CASES: Final = (
         f"seen {_KNOWN}",
         _item_degrees,
         _guarantee("PrivateRecommender"),
-        canary="a user of half of the items, there or not",
+        canary="a user of half of the items, present or not",
     ),
     *(
         _case(

@@ -1,5 +1,7 @@
-"""`Crowd`: canaries spread over sites, and what one who knows all but their tosses knows of each release. `announced` runs the
-parties of a federated fit and keeps what the hub makes public, where messages alone does not show it."""
+"""`Crowd`: canaries spread over sites, and what an adversary who knows all but their tosses knows of each release.
+
+`announced` runs the parties of a federated fit and keeps what the hub publishes, where messages alone do not show it.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -20,26 +22,26 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Bounded, Exact, Guarantee, Mechanism, Slot
 from eigenveil.protocols import Party
 from eigenveil.protocols.masked import Identity
-from eigenveil.runtimes import InProcess
+from eigenveil.runtimes import LocalStar
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Announced", "Crowd", "CrowdKnows", "Standing", "announced", "as_member", "exact", "shown"]
 
 _KNOWN: Final = Exact(because="the auditor knows all but the tosses")
-# Noise on a Gram matrix is at most so many times what it would be if nothing else took a share of the budget.
+# Noise on a Gram matrix is at most this many times what it would be if nothing else took a share of the budget.
 _SHARES: Final = 2.0
-# So much longer than the bound is a heavy row.
+# The norm of a heavy row, in units of the bound.
 _HEAVY: Final = 1000.0
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Crowd:
-    """People at `names`, (people, d) the same `base` at each, and canaries: one along each axis for each site, there or not.
+    """People at `names`, (people, d) the same `base` at each, and canaries: one along each axis for each site, present or not.
 
-    `rows`, (m, d), are theirs: every other one is a thousand times as long as the bound, which is one, and must be cut. `places`,
-    (m, sites), says at which sites each is; `present`, (m,), whether it is there. Those who are not are no rows, or `blank` ones
-    where that is what neighbours are.
+    Their `rows`, (m, d), have norm one, the bound, or for every other one a thousand times that, to be clipped. Each is at the
+    sites in `places`, (m, sites), and is present or not by `present`, (m,). An absent canary has no row, or a `blank` one where
+    neighbouring tables are defined so.
     """
 
     names: tuple[str, ...]
@@ -63,17 +65,18 @@ class Crowd:
     ) -> "Crowd":
         """Canaries of each of the sites `at`, all sites unless given; they are also at the sites after it, `several` in all.
 
-        There are so many people that a site's Gram matrix stays above zero under the noise for `mu`.
+        The number of people keeps a site's Gram matrix above zero under the noise for `mu`.
         """
         count, homes = len(names), [list(names).index(name) for name in (names if at is None else at)]
         half = lifted(dim, length=1.0, people=math.ceil(enough_people(dim, deviation=_SHARES / mu) / 2))
         lengths = np.where(np.arange(dim) % 2 == 1, _HEAVY, 1.0)
         places = np.zeros((len(homes) * dim, count), dtype=bool)
         for step in range(several):
+            # Home site and the next ones on the roster, so that each person is at `several` sites.
             places[np.arange(len(places)), (np.repeat(homes, dim) + step) % count] = True
         return cls(
             tuple(names),
-            # Either way along each axis, so that a mean lies at zero.
+            # In both directions along each axis, so that the mean is zero.
             np.vstack([half, -half]),
             np.tile(lengths[:, None] * np.eye(dim), (len(homes), 1)),
             places,
@@ -82,7 +85,7 @@ class Crowd:
         )
 
     def tables(self) -> dict[str, Array]:
-        """The rows of each site: the base, and the canaries that are there."""
+        """The rows of each site: the base, and the canaries that are present."""
         if self.blank:
             rows = np.where(self.present[:, None], self.rows, 0.0)
             return {name: np.vstack([self.base, rows[self.places[:, at]]]) for at, name in enumerate(self.names)}
@@ -92,7 +95,7 @@ class Crowd:
         }
 
     def known(self, task: Task[Any, Any, Any], question: Question) -> "CrowdKnows":
-        """What is known beforehand of each site's answer to a question."""
+        """What is known of each site's answer to a question beforehand."""
         dim = self.rows.shape[1]
         # Canaries are the same at each site.
         each = np.stack([exact(task, question, row[None, :]) for row in self.rows[:dim]])
@@ -101,7 +104,7 @@ class Crowd:
         return CrowdKnows(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 
     def look(self, known: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float) -> Look:
-        """What was `released` of the sum over these `sites`, under noise of deviation `scale`: one person moves it by one."""
+        """What was `released` of the sum over these `sites`, under noise of deviation `scale`. One person moves it by one."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
         shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
         return Look(released, len(sites) * known.base, shifts, scale, known.symmetric, charged=1 / scale)
@@ -110,7 +113,7 @@ class Crowd:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CrowdKnows:
-    """A site's answer without canaries and noise, `base`, and how far each canary moves it where it is, `shifts`, (m, ...)."""
+    """A site's answer without canaries and noise, `base`, and how far each canary moves it where it has a row, `shifts`."""
 
     base: Array
     shifts: Array
@@ -118,19 +121,19 @@ class CrowdKnows:
 
 
 def exact(task: Task[Any, Any, Any], question: Question, rows: Array) -> Array:
-    """What `rows`, (n, d), contribute to this round, without noise."""
+    """The contribution of `rows`, (n, d), to this round, without noise."""
     return shown(task.arrays(task.work(question, DenseRows(rows), _KNOWN)))
 
 
 def shown(arrays: tuple[Array, ...]) -> Array:
-    """A part as one array: of directions with their values, the Gram matrix that they are the decomposition of."""
+    """A part as one array: directions with their values become the Gram matrix of which they are the decomposition."""
     return gram_of(Subspace(arrays[0], arrays[1])) if len(arrays) == 3 else arrays[0]
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Listened(Mechanism):
-    """A mechanism and all that went through it. Changes in place: it keeps what is `released`."""
+    """A mechanism that also keeps what it `released`. Changes in place."""
 
     whole: Mechanism
     released: list[Array] = field(default_factory=list)
@@ -159,19 +162,19 @@ class _Listened(Mechanism):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Announced:
-    """A fit that was carried out: its `parties`, what the hub asked and released in each round, and what is guaranteed of it."""
+    """A finished fit: its `parties`, what the hub asked and released in each round, and what is guaranteed of it."""
 
     parties: Parties
     rounds: tuple[tuple[Question, Array], ...]
     guarantee: Guarantee
 
 
-# Who stands for a site: the parties, the site's name, its rows, and its identity where there are masks.
+# Makes the party of a site from the parties, the site's name, its rows, and its identity where there are masks.
 Standing = Callable[[Parties, str, DenseRows, Identity | None], Party]
 
 
 def as_member(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
-    """The site itself."""
+    """The site's own party."""
     return parties.member(name, rows, identity=identity)
 
 
@@ -183,15 +186,15 @@ def announced(
     dies: Mapping[str, int] | None = None,
     standing: Standing = as_member,
 ) -> Announced:
-    """Carry out what `pca` is asked for by its own parties, as sites apart from each other do, and keep what its hub releases.
+    """Run the fit of `pca` with its own parties, as separate sites do, and keep what its hub releases.
 
-    `standing` may put another party in the place of a site.
+    Another party can take the place of a site by `standing`.
     """
     names, dim = tuple(tables), next(iter(tables.values())).shape[1]
     masked = pca.trust == "masked"
     identities = {name: Identity.fresh() if masked else None for name in names}
     roster = {name: identity.public for name, identity in identities.items() if identity is not None}
-    # Where the number of people is not public, it is not looked at.
+    # The number of rows is given here, but a fit that protects the number of people does not use it.
     sizes = {name: float(len(rows)) for name, rows in tables.items()}
     parties = Parties(pca.request_for(dim=dim, sites=names, sizes=sizes), names, roster=roster)
     members = [standing(parties, name, DenseRows(rows), identities[name]) for name, rows in tables.items()]
@@ -202,6 +205,6 @@ def announced(
         return listened[0]
 
     hub = parties.hub(masking=parties.masking(), watch=None, through=through)
-    found = InProcess(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
+    found = LocalStar(hub, members, faults=tap.faults(dies=dies), seed=pca.random_state).run()
     rounds = tuple(zip(tap.questions().values(), listened[0].released, strict=True))
     return Announced(parties, rounds, federated_guarantee(parties, found))

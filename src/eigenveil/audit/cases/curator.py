@@ -1,4 +1,4 @@
-"""Cases of one holder of one table: everything that `PrivatePCA` shows, under each of its guarantees."""
+"""Cases of one curator with one table: everything that `PrivatePCA` shows, under each of its guarantees."""
 
 import math
 from collections.abc import Callable
@@ -19,31 +19,33 @@ from eigenveil.privacy import Budget, Ledger, epsilon_of
 
 __all__ = ["CASES", "two_fits"]
 
-# The published noise is so large that only a large budget leaves something to see.
+# The published noise is so large that only a large budget leaves anything to see.
 _PAPER: Final = Budget(100.0, 1e-3)
 _PAPER_DIM: Final = 4
-# One look tells little where delta is much more than the level of the test over the canaries, or where an epsilon explains that
-# all guesses are right.
+# A single run tells little where delta is far above the test's level divided by the number of canaries. It also tells little
+# where epsilon is so large that it explains all guesses being right.
 _MANY, _ONE_LOOK = 320, Budget(1.0, 1e-8)
+# Corners of a box that are orthogonal to each other, so that each canary has its own direction.
 _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
 
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Components alone: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
+    """Components only: each canary decides which of two tied axes comes first. Pairs of axes lie far apart."""
     present = tossed(DIM // 2, rng)
     people = enough_people(DIM, deviation=math.sqrt(2) / mu_of(budget))
+    # Two axes of a pair have the same number of people, and different pairs differ by more than the noise.
     base = np.repeat(AXES, people * (1 + np.arange(DIM) // 2), axis=0)
     taken = np.where(present, np.arange(0, DIM, 2), np.arange(1, DIM, 2))
     pca = fitted(np.vstack([base, AXES[taken]]), budget, state, neighbours="replace-one")
-    # The pair with most people comes first; of two directions that belong to it the first is its leader.
+    # The pair with most people comes first; of its two directions the first is the leader.
     leaders = pca.components_[0::2][::-1]
     pairs = leaders.reshape(DIM // 2, DIM // 2, 2)[np.arange(DIM // 2), np.arange(DIM // 2)]
     return Trial(pairs[:, 0] ** 2 - pairs[:, 1] ** 2, present)
 
 
 def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Components alone: half of the axes have nobody but a canary each, and half of those directions are shown."""
+    """Components only: half of the axes have nobody but a canary each, and half of those directions are shown."""
     present = tossed(DIM // 2, rng)
     used, unused = AXES[: DIM // 2], AXES[DIM // 2 :]
     base = np.repeat(used, 2 * enough_people(DIM, deviation=1 / mu_of(budget)), axis=0)
@@ -53,13 +55,14 @@ def _alone(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """The end of a power method with a block as wide as the table: its last product, made symmetric."""
+    """The end of a power method with a block as wide as the table: its last product, symmetrised."""
     dim = DIM // 2
     present = tossed(dim, rng)
-    # More than enough: the noise of the last product is not known before the fit has chosen its rounds.
+    # More than enough people: the noise of the last product is not known before the fit has chosen its rounds.
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], np.eye(dim), 0.0)])
     pca = fitted(table, budget, state, components=dim, method="power")
+    # The components are read off the last product, so only its noise is seen.
     *_, last, total = pca.guarantee_.charges
     require(last.label.startswith("power product") and total.label == "trace", "the products come before the trace")
     rest = gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float))
@@ -68,34 +71,34 @@ def _power(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _trace(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Of a power method the total variance alone, which is what a variance is over its ratio. All canaries add to it."""
+    """Only the total variance of a power method: a variance over its ratio to the total. All canaries add to it."""
     dim = DIM // 2
     present = tossed(dim, rng)
     base = lifted(dim, length=1.0, people=2 * enough_people(dim, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], 1000 * np.eye(dim), 0.0)])
-    # Half of the components are far less than all variance there is: noise does not bridge that.
+    # Half of the components have far less than the total variance, by more than noise can make up.
     pca = fitted(table, budget, state, components=dim // 2, method="power")
     charge = pca.guarantee_.charges[-1]
-    require(charge.label == "trace", "the trace was to come last")
+    require(charge.label == "trace", "the trace must come last")
     rest = pca.subspace_.values[0] ** 2 / pca.explained_variance_ratio_[0] - len(base) - present.sum()
     return Trial(present + rest, present, np.array([rest * charge.mu]))
 
 
 def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledger, each: Budget) -> Trial:
-    """Two fits of the same people, for `each` a budget, paid from one ledger, which is to say how much both show together."""
+    """Two fits of the same people, at the budget `each`, charged to one ledger, which must state what both show together."""
     present = tossed(DIM, rng)
     deviation = 1 / mu_of(each)
     base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
     table = np.vstack([base, np.where(present[:, None], AXES, 0.0)])
     rests = []
     for fit in range(2):
-        # Two seeds, because the same noise twice would be no noise.
+        # Two seeds: the same noise twice would count as one release.
         pca = fitted(table, each, None if state is None else 2 * state + fit, ledger=ledger)
         rests.append(gram_of(pca.subspace_) - base.T @ base - np.diag(present.astype(float)))
     says = ledger.spent_mu
     require(
         abs(says - mu_of(budget)) <= 1e-6 * mu_of(budget),
-        f"the ledger was to say mu = {mu_of(budget)}, and says {says}",
+        f"the ledger must state mu = {mu_of(budget)}, but states {says}",
     )
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
@@ -104,7 +107,7 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
 
 def _shared(budget: Budget, rng: Generator, state: int | None) -> Trial:
     half = Budget(epsilon_of(mu_of(budget) / math.sqrt(2), budget.delta), budget.delta)
-    # Rounded twice on the way: a ledger that is a hair larger holds both.
+    # Two roundings: a slightly larger ledger has room for both charges.
     ledger = Ledger(epsilon=budget.epsilon * (1 + 1e-9), delta=budget.delta)
     return two_fits(budget, rng, state, ledger=ledger, each=half)
 
@@ -151,13 +154,14 @@ def _case(
 
 
 _ALL = "all components and variances, seen by anybody"
+# The square of 1e200 overflows a double: clipping must not go through it.
 _HEAVY = np.where(np.arange(DIM) % 2 == 0, 1e8, 1e200)[:, None]
 
 CASES = (
     _case(
         "covariance",
         f"PrivatePCA(method='covariance'): {_ALL}",
-        "a row along each axis, there or blank",
+        "a row along each axis, present or blank",
         partial(blanked, given=AXES, bounded=AXES),
         quick=300,
         full=3000,
@@ -165,7 +169,7 @@ CASES = (
     _case(
         "add-remove",
         f"PrivatePCA(neighbours='add-remove'): {_ALL}, and the number of people in them",
-        "a row along each axis a thousand times too long, in the table or not",
+        "a row along each axis, a thousand times the bound, in the table or not",
         partial(joined, center=None),
     ),
     _case(
@@ -177,42 +181,42 @@ CASES = (
     _case(
         "heavy-row",
         f"PrivatePCA with row_bound 1: {_ALL}",
-        "a row 1e8 or 1e200 long along each axis, there or blank",
+        "a row of norm 1e8 or 1e200 along each axis, present or blank",
         partial(blanked, given=_HEAVY * AXES, bounded=AXES),
     ),
     _case(
         "mean",
         f"PrivatePCA(center='private'): the mean, {_ALL}, and the number of people in them",
-        "a row along each axis a thousand times too long, in the table or not",
+        "a row along each axis, a thousand times the bound, in the table or not",
         partial(joined, center="private"),
     ),
     _case(
         "sparse",
         f"PrivatePCA of a sparse table around a public center: {_ALL}, and the number of people in them",
-        "a row along each axis a thousand times too long, in the table or not",
+        "a row along each axis, a thousand times the bound, in the table or not",
         partial(joined, center="public", table=sp.csr_array),
     ),
     _case(
         "person",
         f"PrivatePCA(person=...): {_ALL}",
-        "a person with two to five rows along each axis a thousand times too long, there or blank",
+        "a person with two to five rows along each axis, a thousand times the bound, present or blank",
         partial(blanked, given=1000 * AXES, bounded=AXES, rows_each=[2 + i % 4 for i in range(DIM)]),
     ),
     _case(
         "column-bounds",
         f"PrivatePCA(column_bounds=(-1, 1)) and no row_bound: {_ALL}",
-        "corners of the box at right angles, a million times too far out, there or blank",
+        "corners of the box at right angles, a million times too far out, present or blank",
         partial(blanked, given=1e6 * _CORNERS, bounded=_CORNERS, row_bound=None, column_bounds=(-1.0, 1.0)),
     ),
     _case(
         "scale",
         f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
-        "a row along each axis a thousand units long, there or blank",
+        "a row along each axis, a thousand units out, present or blank",
         partial(blanked, given=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
     ),
     _case(
         "near-ties",
-        "PrivatePCA(neighbours='replace-one'): components alone, of pairs of axes that are tied",
+        "PrivatePCA(neighbours='replace-one'): only components, of pairs of axes that are tied",
         "a row along one axis or the other, which swaps the two components",
         _tied,
         tests=("curve",),
@@ -222,8 +226,8 @@ CASES = (
     ),
     _case(
         "lone-direction",
-        "PrivatePCA with three in four components: these alone, their variances unseen",
-        "a row alone in an unused direction, there or blank",
+        "PrivatePCA with three quarters of the components: only these, without their variances",
+        "a row alone in an unused direction, present or blank",
         _alone,
         tests=("curve",),
         threshold=None,
@@ -231,13 +235,13 @@ CASES = (
     _case(
         "power",
         f"PrivatePCA(method='power'): {_ALL}, which show the last product; the others stay with the curator",
-        "a row along each axis, there or blank",
+        "a row along each axis, present or blank",
         _power,
     ),
     _case(
         "trace",
         "PrivatePCA(method='power') with half of the components: the total variance, which their ratios to it show",
-        "a row along each axis a thousand times too long, there or blank",
+        "a row along each axis, a thousand times the bound, present or blank",
         _trace,
         tests=("noise",),
         quick=200,
@@ -245,15 +249,15 @@ CASES = (
     ),
     _case(
         "shared-ledger",
-        f"two fits of the same people paid from one Ledger: {_ALL}, twice",
-        "a row along each axis, there or blank in both fits",
+        f"two fits of the same people charged to one Ledger: {_ALL}, twice",
+        "a row along each axis, present or blank in both fits",
         _shared,
         claim=lambda budget: Claim.of(budget, "the ledger"),
     ),
     _case(
         "published-noise",
         f"PrivatePCA(calibration='paper'): {_ALL}; the guarantee is that of exact accounting",
-        "a row along each axis, there or blank",
+        "a row along each axis, present or blank",
         _paper,
         budget=_PAPER,
         claim=_paper_claim,
@@ -261,7 +265,7 @@ CASES = (
     _case(
         "one-run",
         f"PrivatePCA of {_MANY} sparse columns, once: {_ALL}",
-        f"{_MANY} people, each alone along an axis, there or blank",
+        f"{_MANY} people, each alone along an axis, present or blank",
         _many,
         tests=("one-run", "noise"),
         budget=_ONE_LOOK,

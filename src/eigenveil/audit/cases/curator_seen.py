@@ -1,7 +1,7 @@
-"""What `PrivatePCA` shows of canaries in one table, and what somebody makes of it who knows everything but the tosses.
+"""What `PrivatePCA` shows of canaries in one table, to an adversary who knows everything but the tosses.
 
-All others can be taken off what was released. A Gram matrix of full rank is shown as it was released, so the score of a canary x
-is then what is left along x x^T: the likelihood ratio.
+Such an adversary can subtract all others from the release. A Gram matrix of full rank shows as it was released, so the score of
+a canary x is what is left along x x^T: the likelihood ratio.
 """
 
 import math
@@ -39,7 +39,7 @@ Tosses = NDArray[np.bool_]
 
 
 def guarantee_of(budget: Budget) -> Claim:
-    """What the guarantee of a fitted `PrivatePCA` says."""
+    """The claim of a fitted `PrivatePCA`."""
     return Claim.of(budget, "PrivatePCA's guarantee")
 
 
@@ -52,7 +52,7 @@ def fitted(
     components: int | None = None,
     **settings: Any,
 ) -> PrivatePCA:
-    """A fit of `rows` for all of `budget`; rows of length one around zero and one noisy Gram matrix unless said otherwise."""
+    """A fit of `rows` for all of `budget`; by default rows of norm one around zero, and one noisy Gram matrix."""
     usual: dict[str, Any] = {"row_bound": 1.0, "center": None, "method": "covariance", "neighbours": "zero-out"}
     pca = estimator(
         components, epsilon=budget.epsilon, delta=budget.delta, random_state=state, **(usual | settings)
@@ -73,10 +73,10 @@ def blanked(
     deviation: float | None = None,
     **settings: Any,
 ) -> Trial:
-    """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), there or blank.
+    """All of a released Gram matrix, from a table with a canary for each row of `given`, (m, d), present or blank.
 
-    `bounded`, (m, d), is what each should have become, in units of `scale`: mutually orthogonal. `rows_each` says how many
-    rows each has. `deviation` is that of the noise, the longest row's square over mu unless given.
+    Each canary should have become its row of `bounded`, (m, d), in units of `scale`; these are orthogonal. It has `rows_each`
+    rows. The noise has the `deviation`, by default the largest squared norm over mu.
     """
     dim = given.shape[1]
     squares = np.square(bounded).sum(axis=1)
@@ -85,7 +85,7 @@ def blanked(
     base = lifted(dim, length=1.0, people=enough_people(dim, deviation=noise))
     people = np.repeat(np.arange(len(given)), rows_each)
     if len(people) > len(given):
-        # Everybody else has one row, and a number beyond the canaries'.
+        # Everybody else has one row, and an identifier beyond those of the canaries.
         settings["person"] = np.concatenate([len(given) + np.arange(len(base)), people])
 
     def released(there: Tosses, seed: int | None) -> Array:
@@ -94,6 +94,7 @@ def blanked(
 
     moved = moved_by_one(lambda there, seed: [released(there, seed) / noise], present, rng)
     rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
+    # What is left along x x^T, in units of what the canary would add.
     along = np.einsum("ij,jk,ik->i", bounded, rest, bounded) / squares**2
     return Trial(present + along, present, symmetric_noise(rest, deviation=noise), moved=moved)
 
@@ -106,9 +107,9 @@ def joined(
     center: Literal["private", "public"] | None,
     table: Callable[[Array], Any] = np.asarray,
 ) -> Trial:
-    """Canaries that join the table or stay away: the Gram matrix, the number of people, and the mean where it is looked for.
+    """Canaries that join the table or stay away: the Gram matrix, the number of people, and the mean if it is searched for.
 
-    `table` says what kind of table rows, (n, d), are put into.
+    Rows, (n, d), are put into the kind of table that `table` makes.
     """
     searched = center == "private"
     split = split_budget(mean=searched, search=searched, count=True, trace=False)
@@ -119,14 +120,14 @@ def joined(
     }
     size = 1 / (mu_of(budget) * math.sqrt(by_sum)) if searched else 1.0
     present = tossed(DIM, rng)
-    # Around a point that is far enough out to be found, and near enough for one step and for no row to be cut.
+    # Around a point that is far enough from zero to be found, and near enough for one step and for no row to be clipped.
     middle = np.full(DIM, 0.2 / math.sqrt(DIM)) if center is not None else np.zeros(DIM)
     arms = lifted(DIM, length=0.75, people=enough_people(DIM, deviation=deviation["gram"]))
     base = np.vstack([middle + arms, middle - arms])
     given = 1000 * AXES
 
     def released(there: Tosses, seed: int | None) -> tuple[Array, Array, Array, Array]:
-        """The Gram matrix, the number of people and the sum, less those of the base, and the mean that was found."""
+        """The Gram matrix, the number of people and the sum, less those of the base, and the mean found."""
         pca = fitted(
             table(np.vstack([base, given[there]])),
             budget,
@@ -134,7 +135,7 @@ def joined(
             neighbours="add-remove",
             center=middle if center == "public" else center,
         )
-        require(not searched or len(pca.guarantee_.charges) == 2, "the mean was to be found in one step")
+        require(not searched or len(pca.guarantee_.charges) == 2, "the mean must be found in one step")
         around = base - pca.mean_
         # Variances are the squared values over the number of people less one.
         people = float(pca.subspace_.values[0] ** 2 / pca.explained_variance_[0]) + 1.0
@@ -150,6 +151,7 @@ def joined(
     moved = moved_by_one(in_units, present, rng)
     gram, count, total, found = released(present, state)
     inside = given - found
+    # Clipped to norm one around the mean that was found.
     inside /= np.linalg.norm(inside, axis=1)[:, None]
     gram = gram - inside[present].T @ inside[present]
     count = count - present.sum()
@@ -162,7 +164,7 @@ def joined(
 
 
 def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, and the same number of people."""
+    """Each canary has one axis or the next: a shift of sqrt(2) in the Gram matrix, with the same number of people."""
     present = tossed(DIM // 2, rng)
     deviation = math.sqrt(2) / mu_of(budget)
     base = lifted(DIM, length=1.0, people=enough_people(DIM, deviation=deviation))
@@ -179,6 +181,6 @@ def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def unshrunk(mean: Array, noise: float) -> Array:
-    """The released mean before its length was reduced for noise of norm `noise`: the root of l - noise^2 / l = length."""
+    """The released mean before it was shrunk for noise of norm `noise`: the root of l - noise^2 / l = length."""
     length = float(np.linalg.norm(mean))
     return mean * ((length + math.hypot(length, 2 * noise)) / (2 * length))

@@ -1,9 +1,8 @@
-"""Cases of masked sums: the hub sees the sum over the survivors and nothing else, and one site is on its side. Messages of a site
-that is still under its masks is looked at too, as if there were none.
+"""Cases of masked sums: the hub sees the sum over the survivors and nothing else, and one site colludes with it.
 
-The site that colludes tells the hub what noise it has added: it draws it from a seed that both know. The noise that is left is
-that of the honest survivors, just as much as was charged for if they are as few as was agreed on. It is made of whole numbers, so
-the claim is tested by its rates too.
+The colluding site tells the hub what noise it has added: it draws it from a seed that both know. The noise that is left is that
+of the honest survivors. It is exactly as much as was charged if they are as few as agreed. It consists of whole numbers, so the
+claim is tested by its rates too. One case also looks at a site's messages before unmasking, as if there were no masks.
 """
 
 import math
@@ -36,12 +35,12 @@ __all__ = ["BUDGET", "CASES", "claim_under_masks", "seen_by_hub_and_colluder"]
 _DIM: Final = 8
 # About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 77%.
 BUDGET: Final = Budget(4.0, 1e-3)
-# A site has taken so many bundles when keys are agreed on and it is asked for its first part.
+# The number of messages that a site has received when keys are exchanged and it is asked for its first part.
 _KEYS_AGREED: Final = 4
 
 
 def _pca(budget: Budget, state: int | None, options: dict[str, Any]) -> FederatedPCA:
-    """All directions, around zero, of rows no longer than one: then one person moves each release by one at most."""
+    """All directions, around zero, of rows of norm at most one: one person moves each release by at most one."""
     common = {"row_bound": 1.0, "center": None, "retries": 0, "trust": "masked", "colluders": 1, "random_state": state}
     return FederatedPCA(_DIM, epsilon=budget.epsilon, delta=budget.delta, **(common | options))
 
@@ -51,9 +50,9 @@ def _names(count: int) -> tuple[str, ...]:
 
 
 def claim_under_masks(budget: Budget) -> Claim:
-    """What is guaranteed against the hub and one site.
+    """The guarantee against the hub and one site.
 
-    Few sites share masks with all others, so that none is expected to fail.
+    With few sites every pair shares a mask, so the probability that masks fail is zero.
     """
     return Claim.of(budget, "FederatedPCA's guarantee under masks")
 
@@ -68,14 +67,15 @@ def seen_by_hub_and_colluder(
     sources: Mapping[str, Noise] | None = None,
     **options: Any,
 ) -> Trial:
-    """Every unmasked sum, less what the first site, which colludes, has put into it. Canaries are at the second.
+    """Every unmasked sum, less what the first site, which colludes, has added to it. Canaries are at the second.
 
-    `sources` may put another source of noise in the place of a site's own.
+    A site in `sources` draws its noise from that source instead of its own.
     """
     names = _names(sites)
     blank = options.get("neighbours") == "zero-out"
     crowd = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
     tap, seed = Tap(), int(rng.integers(2**31))
+    # The colluder's noise comes from a seed that the hub knows, and its twin below draws the same.
     given = {names[0]: Noise.seeded(seed)} | dict(sources or {})
 
     def standing(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
@@ -103,17 +103,18 @@ def seen_by_hub_and_colluder(
     charges = run.parties.ledgers[names[1]].charges
     for (question, released), charge in zip(run.rounds, charges, strict=True):
         known = crowd.known(run.parties.study, question)
+        # What the colluder added to the sum, base and noise, is subtracted by those who know it.
         told = _part(run.parties, question, crowd.base, twin)
         looks.append(crowd.look(known, released - (told - known.base), sites=there, scale=1 / charge.mu))
     return scored(looks, crowd.present)
 
 
 def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *, sites: int, **options: Any) -> Trial:
-    """What the last site sends, read as it came, and read without the masks that the hub and the first site know of.
+    """What the last site sends, as it came, and without the masks that the hub and the first site know.
 
-    The hub learns each survivor's own mask, and who colludes those that it shares with others. Without the rest of them the
-    site's own noise, a part of what all honest sites add together, would be all that covers a person there. Under them every
-    word is as likely as any other: what is left is far larger than noise, and as often positive as not.
+    The hub learns each survivor's own mask, and the colluder knows those that it shares with others. Without the other masks, a
+    person there would be covered only by the site's own noise, which is a part of what all honest sites add together. Under them
+    every word is uniform: the rest is far larger than noise, and has either sign equally often.
     """
     names, members = _names(sites), dict[str, MaskedMember]()
     crowd, tap = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[-1:], blank=True), Tap()
@@ -126,26 +127,28 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
 
     run = announced(_pca(budget, state, options), crowd.tables(), tap, standing=standing)
     require_guarantee(run.guarantee, budget)
-    sent = [message.body for message in tap.message if message.sender == names[-1] and isinstance(message.body, Masked)]
+    sent = [
+        message.body for message in tap.messages if message.sender == names[-1] and isinstance(message.body, Masked)
+    ]
     terms, raw, less = _terms(run.parties), list[Look](), list[Look]()
     for (question, _), body, charge in zip(run.rounds, sent, run.parties.ledgers[names[-1]].charges, strict=True):
         task, asked, fraction = run.parties.study.as_sum(question)
         known = crowd.known(run.parties.study, question)
-        # Of the noise that was charged for, this site adds its share.
+        # Of the noise charged for, this site adds its share.
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
         told = body.words.copy()
         add_masks(told, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
         for words, looks in ((body.words, raw), (told, less)):
             look = crowd.look(known, terms.read(words, task, asked, fraction), sites=names[-1:], scale=alone)
             looks.append(replace(look, charged=charge.mu))
-    # Two ways to look at the same words: guesses are by the second, and noise that is no more than noise is seen in either.
+    # Two views of the same words: guesses use the second, and noise that is too small shows in either.
     first, second = scored(raw, crowd.present), scored(less, crowd.present)
     noise = np.concatenate([first.noise, second.noise])
     return replace(second, noise=noise, parts=(*first.parts, *second.parts))
 
 
 def _told(site: MaskedMember, colluder: MaskedMember, round_: int) -> list[tuple[bytes, bool]]:
-    """What takes off the masks of a site that others know: its own, and the one that it shares with the colluder."""
+    """The masks of a site that others know, to be subtracted: its own, and the one that it shares with the colluder."""
     assert site._session is not None and colluder._session is not None
     own, *pairs = site._session.masks(round_)
     shared = {key for key, _ in colluder._session.masks(round_)}
@@ -166,7 +169,7 @@ def _share(terms: MaskedTerms, noise: Noise) -> Share:
 
 
 def _part(parties: Parties, question: Question, rows: Array, share: Share) -> Array:
-    """What a site with these rows and this share puts into the sum, read as the hub reads the sum."""
+    """What a site with these rows and this share adds to the sum, read as the hub reads the sum."""
     task, asked, fraction = parties.study.as_sum(question)
     words = share.of(task.private(asked, DenseRows(rows)), label=task.label(asked), share=task.share(asked) * fraction)
     return _terms(parties).read(words, task, asked, fraction)
@@ -179,7 +182,7 @@ def _case(
         name,
         "shipped",
         about,
-        "a row along each axis at an honest site, every other one a thousand times the bound, there or not (blank, where the "
+        "a row along each axis at an honest site, every other one a thousand times the bound, present or not (blank, where the "
         "number of people is public)",
         ("curve", "rates", "noise"),
         BUDGET,
@@ -214,8 +217,8 @@ CASES: Final = (
     ),
     _case(
         "masked/dropout",
-        "FederatedPCA(trust='masked', survivors=3, method='covariance', neighbours='zero-out') over 4 sites, one of which is "
-        "gone when parts are due, every unmasked sum, seen by the hub and one of the sites",
+        "FederatedPCA(trust='masked', survivors=3, method='covariance', neighbours='zero-out') over 4 sites. One has "
+        "dropped out when parts are due. Every unmasked sum, seen by the hub and one of the sites",
         quick=40,
         full=600,
         dies={"site 3": _KEYS_AGREED},
@@ -227,9 +230,9 @@ CASES: Final = (
     Case(
         "masked/messages",
         "shipped",
-        "FederatedPCA(trust='masked', method='covariance', neighbours='zero-out') over 3 sites, what one of them sends before "
-        "the sum is unmasked, seen by the hub and another of the sites, who know some of the masks",
-        "a row along each axis at that site, every other one a thousand times the bound, there or blank",
+        "FederatedPCA(trust='masked', method='covariance', neighbours='zero-out') over 3 sites. What one of them sends before "
+        "the sum is unmasked, seen by the hub and another site, which know some of the masks",
+        "a row along each axis at that site, every other one a thousand times the bound, present or blank",
         ("curve", "noise"),
         BUDGET,
         claim_under_masks,

@@ -1,7 +1,7 @@
-"""What others see of a run: messages on its way (`Tap`), numbers as they were released (`Look`); and the best score from them.
+"""What others see of a run, messages in transit (`Tap`) and released numbers (`Look`), and the best score from them.
 
-Of a Gaussian release nobody can tell more than the likelihood ratio does. `scored` computes it for each canary, as one who
-knows everything but whether that canary was there.
+Nothing tells more about a Gaussian release than its likelihood ratio. `scored` computes it for each canary, for an adversary who
+knows everything but whether that canary was present.
 """
 
 import math
@@ -36,9 +36,9 @@ class Part:
 
 @final
 class Tap:
-    """Keeps every message as it is sent, and passes it on as it is. Changes in place.
+    """Keeps every message as it is sent, and passes it on unchanged. Changes in place.
 
-    `message` is in the order in which it was sent. Who sees which of it is for the case to say.
+    The `messages` are in the order sent. The case decides who sees which of them.
 
     >>> from eigenveil import FederatedPCA
     >>> tap = Tap()
@@ -49,28 +49,28 @@ class Tap:
     """
 
     def __init__(self) -> None:
-        self.message: list[Message] = []
+        self.messages: list[Message] = []
 
     def carry(self, message: Message) -> Iterable[Message]:
-        """Keep it, and let it go on: what `Faults.meddle` asks for."""
-        self.message.append(message)
+        """Keep a message and pass it on. This is what `Faults.meddle` takes."""
+        self.messages.append(message)
         return (message,)
 
     def faults(self, *, dies: Mapping[str, int] | None = None) -> Faults:
-        """A network that is listened to, in which some may stop."""
+        """A network with this tap, in which some parties may stop."""
         return Faults(meddle=self.carry, dies=dict(dies or {}))
 
     def questions(self) -> dict[int, Question]:
-        """What was asked in each round, by its number: everybody may know."""
-        return {message.body.round: message.body.question for message in self.message if isinstance(message.body, Ask)}
+        """The question of each round, by its number. Questions are public."""
+        return {message.body.round: message.body.question for message in self.messages if isinstance(message.body, Ask)}
 
     def parts(self, *, to: str, by: str | None = None, stage: str | None = None) -> list[Part]:
-        """The parts sent `to` somebody, of all senders or of one, in all stages of a fit or in one.
+        """The parts sent `to` a party, of all senders or of one, in all stages of a fit or in one.
 
-        The same numbers sent again, as to a question that was asked again, are no more than they were the first time.
+        The same numbers sent again, because a question was asked again, count once.
         """
         asked, found = self.questions(), list[Part]()
-        for message in self.message:
+        for message in self.messages:
             if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Give):
                 continue
             part = Part(message.sender, message.body.round, asked[message.body.round], message.body.arrays)
@@ -88,9 +88,9 @@ def _same(one: Part, other: Part) -> bool:
 class Look:
     """One released array, `released`, and what is known of it beforehand.
 
-    `base` is what it would be without noise and without any canary, `shifts`, (m, ...), how far each of the m canaries moves it,
-    `scale` the deviation of the noise on each entry that was charged for. `symmetric` says that the noise is symmetrised.
-    `charged` is the mu that was paid for it, where that is compared with how far a canary goes.
+    Without noise and without canaries it would be `base`. Each of the m canaries moves it by its entry of `shifts`, (m, ...). The
+    noise charged for has the deviation `scale` on each entry; `symmetric` says that it is symmetrised. The mu charged for it is
+    `charged`, where that is compared with how far a canary moves it.
     """
 
     released: Array
@@ -109,15 +109,15 @@ class Look:
 
 
 def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
-    """The trial that somebody makes of all `looks`: for each canary the likelihood ratio, given who else was there.
+    """The trial from all `looks`: for each canary the likelihood ratio, given which others were present.
 
-    A canary that shifts release t by s_t, under noise of deviation sigma_t, scores sum_t <s_t, rest_t> / sigma_t^2 over
-    sum_t ||s_t||^2 / sigma_t^2, where rest_t is what base and the other canaries leave of the release. So scores are around one
-    with the canary and around zero without, and half is the best threshold. What is left of all releases is their noise.
+    Canary shifts are s_t for release t, with noise of deviation sigma_t. The score is sum_t <s_t, rest_t> / sigma_t^2 over
+    sum_t ||s_t||^2 / sigma_t^2, where rest_t is the release less base and the other canaries. So scores are around one with the
+    canary and around zero without, and half is the best threshold. The releases less everything known are their noise.
 
-    A canary moves everything together by sqrt(sum_t ||s_t||^2 / sigma_t^2). Where one release was charged less than a canary
-    moves it, others may have been charged more, and the sum may not show it: so what was paid for all releases that the canary is
-    in is taken as many times as the worst of them was exceeded.
+    A canary moves everything together by sqrt(sum_t ||s_t||^2 / sigma_t^2). One release may be charged less than a canary moves
+    it, and others more, so that the sum does not show it. So the charge of all releases that a canary is in is multiplied by
+    the worst ratio of movement to charge.
 
     >>> look = Look(np.array([1.0, 5.0]), np.zeros(2), np.eye(2), scale=2.0)
     >>> trial = scored([look], np.array([True, False]))
@@ -127,6 +127,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
     products, squares, noise = np.zeros(len(present)), np.zeros(len(present)), list[Array]()
     paid, worst = np.zeros(len(present)), 0.0
     for look in looks:
+        # Everything but noise is known for the tosses as they were.
         left = look.released - look.base - np.tensordot(present.astype(np.float64), look.shifts, axes=1)
         flat = look.shifts.reshape(len(present), -1)
         by = np.square(flat).sum(axis=1) / look.scale**2
@@ -137,13 +138,13 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
         if math.isfinite(look.charged):
             paid += np.where(by > 0, look.charged**2, 0.0)
             worst = max(worst, math.sqrt(by.max()) / look.charged)
-    require(bool((squares > 0).all()), "every canary must move something that is looked at")
+    require(bool((squares > 0).all()), "every canary must move a release that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
     return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
 def evened(packed: Array, shape: tuple[int, ...]) -> Array:
-    """A packed symmetric array with entries off the diagonal times sqrt(2), where noise is less by that: lengths are as before.
+    """A packed symmetric array, with entries off the diagonal times sqrt(2), where noise is smaller by that. Norms stay the same.
 
     >>> evened(np.array([1.0, 2.0, 3.0]), (2, 2)).round(3).tolist()
     [1.0, 2.828, 3.0]

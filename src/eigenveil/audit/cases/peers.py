@@ -1,4 +1,4 @@
-"""Cases of peers without a hub: `GossipPCA`, whose guarantee is against whoever sees all messages, with peers on their side."""
+"""Cases of peers without a hub: `GossipPCA`, with a guarantee against anyone who sees all messages and colludes with peers."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -27,20 +27,20 @@ BUDGET: Final = Budget(4.0, 1e-3)
 _DIM: Final = 6
 # Peers 1 and 3 share noise with two others only, and when peer 0 colludes, with one.
 _FEWEST, _NOISE_GRAPH = NAMES[1], ((0, 1), (1, 2), (2, 3), (3, 0), (0, 2))
-# A component by itself: so many people have it that every round multiplies by it.
+# One direction, shared by so many people that every round multiplies by it.
 _PEOPLE: Final = 400
-# Along each axis, at each peer: enough for eigenvalues of the released sum to show as they are.
+# People along each axis at each peer: enough to keep the eigenvalues of the released sum above zero.
 _LIFT: Final = 10
 _HEAVY: Final = 1000.0
 
 
 def few_rows(names: Sequence[str] = NAMES) -> dict[str, Array]:
-    """A few rows at each peer, along all axes: in the messages, canaries are seen beside anything."""
+    """A few rows at each peer, along all axes. Messages show canaries whatever else there is."""
     return {name: 0.5 * np.eye(_DIM) for name in names}
 
 
 def along(peer: str, *, instead: Array | None) -> list[Canary]:
-    """A canary along each axis, every other one a thousand times the bound; or somebody with the row `instead`."""
+    """A canary along each axis, every other one a thousand times the bound; when absent, a person with the row `instead`."""
     lengths = np.where(np.arange(_DIM) % 2 == 1, _HEAVY, 1.0)
     return [Canary(peer, row, instead) for row in lengths[:, None] * np.eye(_DIM)]
 
@@ -55,7 +55,7 @@ def _fitted(
     before: Callable[[GossipSimulation], None] | None = None,
     **options: Any,
 ) -> tuple[WatchedGossip, Tap]:
-    """A fit at this budget, and its messages. Rows are no longer than one, around zero, unless it is said otherwise."""
+    """A fit at this budget, and its messages. By default rows have norm at most one, around zero."""
     common: dict[str, Any] = {"graph": "complete", "row_bound": 1.0, "center": None, "neighbours": "zero-out"}
     tap = Tap()
     pca = WatchedGossip(
@@ -83,16 +83,17 @@ def watched(
     dies: Mapping[str, int] | None = None,
     **options: Any,
 ) -> Trial:
-    """All messages of one fit, scored by who knows everything but the tosses, and with a `colluder` all its keys."""
+    """All messages of one fit, scored by an adversary who knows all but the tosses, and the keys of a `colluder` if given."""
     present = tossed(len(canaries), rng)
     pca, tap = _fitted(budget, state, tables_of(base, canaries, present), dies=dies, **options)
+    # The case tests nothing if the round that it is about did not begin again.
     again = any(round_.restarted for round_ in pca.transcript_)
-    require(again == bool(dies), "a round is begun again where a peer is gone, and nowhere else")
+    require(again == bool(dies), "a round must begin again exactly where a peer is lost")
     return scored(seen(pca.gossip, tap, base, canaries, colluder=colluder), present)
 
 
 def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """All of the released Gram matrix, under the noise of all peers together, which is a little more than a curator's."""
+    """The whole released Gram matrix, under the noise of all peers together, which is a little more than a curator's."""
     base = dict.fromkeys(NAMES, lifted(_DIM, length=1.0, people=_LIFT))
     canaries = along(_LAST, instead=np.zeros(_DIM))
     present = tossed(_DIM, rng)
@@ -103,11 +104,11 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     charged = pca.ledgers_[_LAST].charges[0].mu
     steps = pairing.in_steps(1.0, charged, (_DIM, _DIM), symmetric=True)
     exact = sum(rows.T @ rows for rows in base.values())
-    cut = np.eye(_DIM)
+    clipped = np.eye(_DIM)
     look = Look(
         gram_of(pca.subspace_),
         np.asarray(exact),
-        np.einsum("mi,mj->mij", cut, cut),
+        np.einsum("mi,mj->mij", clipped, clipped),
         math.sqrt(len(NAMES)) * steps.own * steps.step,
         symmetric=True,
         charged=charged,
@@ -116,7 +117,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """The messages of a fit, and then scores of everybody for as much again: both tell of the same people."""
+    """The messages of a fit, and then everybody's scores for as much again. Both are about the same people."""
     base, canaries = few_rows(_THREE), along(_THREE[-1], instead=np.zeros(_DIM))
     present = tossed(_DIM, rng)
     tables = tables_of(base, canaries, present)
@@ -128,9 +129,10 @@ def _scores(budget: Budget, rng: Generator, state: int | None) -> Trial:
         math.isclose(given.guarantee.epsilon or 0.0, claim.epsilon, rel_tol=1e-9),
         f"the scores guarantee {given.guarantee.epsilon}",
     )
-    # Canaries are the last rows of their peer, each in its place whether it is there or blank.
+    # Canaries are the last rows of their peer, each in its place whether present or blank.
     released = given.scores[_THREE[-1]][-_DIM:]
     shifts = np.zeros((_DIM, *released.shape))
+    # A canary's scores are its row times the components, in its own row of the table.
     shifts[np.arange(_DIM), np.arange(_DIM)] = pca.components_.T
     charged = given.guarantee.charges[-1].mu
     looks.append(Look(released, np.zeros_like(released), shifts, 1 / charged, charged=charged))
@@ -146,9 +148,9 @@ def _with_scores(budget: Budget) -> Claim:
     return Claim("GossipPCA's guarantee after publish_scores", epsilon_of(mu, budget.delta), budget.delta, mu)
 
 
-_AXES: Final = "a row along each axis, every other one a thousand times the bound, there or"
+_AXES: Final = "a row along each axis, every other one a thousand times the bound, present or"
 _MESSAGES: Final = "all messages between peers"
-_AND_KEYS: Final = f"{_MESSAGES}, seen by whoever has all keys of one peer"
+_AND_KEYS: Final = f"{_MESSAGES}, seen by an adversary with all keys of one peer"
 
 
 def _case(
@@ -160,7 +162,7 @@ def _case(
     quick: int,
     claim: Callable[[Budget], Claim] = _guarantee,
 ) -> Case:
-    """A case scored by likelihood ratios: half is the threshold, and the noise is seen."""
+    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too."""
     return Case(
         name, "shipped", about, canary, ("curve", "noise"), BUDGET, claim, trial, quick, 10 * quick, threshold=0.5
     )
@@ -170,7 +172,7 @@ CASES: Final = (
     _case(
         "peers/pairwise",
         f"GossipPCA(method='covariance', noise='pairwise'), {_AND_KEYS}",
-        f"{_AXES} blank, at the peer that shares noise with the fewest others, one of whom colludes",
+        f"{_AXES} blank, at the peer that shares noise with the fewest others, one of which colludes",
         partial(
             watched,
             base=few_rows(),
@@ -183,7 +185,7 @@ CASES: Final = (
     ),
     _case(
         "peers/listener",
-        f"GossipPCA(method='covariance', noise='pairwise'), {_MESSAGES}, seen by somebody who has no peer's keys",
+        f"GossipPCA(method='covariance', noise='pairwise'), {_MESSAGES}, seen by an outsider without keys",
         f"{_AXES} blank",
         partial(
             watched,
@@ -196,7 +198,7 @@ CASES: Final = (
     ),
     _case(
         "peers/default",
-        f"GossipPCA as it is by default, with a private mean, products by a block and the trace, {_AND_KEYS}",
+        f"GossipPCA with default settings (private mean, products with a block, trace), {_AND_KEYS}",
         f"{_AXES} not",
         partial(
             watched,
@@ -262,8 +264,8 @@ CASES: Final = (
     ),
     _case(
         "peers/segments",
-        f"GossipPCA(1, method='segments', rounds=3), {_AND_KEYS}, but for the start, of which others know nothing",
-        "a row along the one direction there is, there or blank",
+        f"GossipPCA(1, method='segments', rounds=3), {_AND_KEYS}, except the start, which others do not know",
+        "a row along the only direction, present or blank",
         partial(
             watched,
             base=dict.fromkeys(_THREE, lifted(2, length=1.0, people=_PEOPLE)[:_PEOPLE]),
@@ -278,7 +280,7 @@ CASES: Final = (
     ),
     _case(
         "peers/restarted",
-        "GossipPCA(method='covariance', restarts=1), in which a peer is gone and the round begins again: "
+        "GossipPCA(method='covariance', restarts=1), where a peer fails and the round begins again: "
         f"{_AND_KEYS}, before and after",
         f"{_AXES} blank",
         partial(

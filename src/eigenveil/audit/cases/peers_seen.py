@@ -1,7 +1,7 @@
-"""What somebody who sees all messages between peers, with one of the peers on their side, makes of a canary's presence.
+"""What an adversary who sees all messages between peers, and colludes with one of them, learns about a canary's presence.
 
-Whatever a peer lets out of a round is a sum over its rows under noise of a known size, and what it is a sum of follows from the
-rounds before. So the watcher repeats the fit from the messages, and works out what each canary would have moved in each round.
+In each round a peer publishes a sum over its rows, under noise of a known size, and the rounds before determine what it is a sum
+of. So the adversary repeats the fit from the messages, and computes what each canary would have moved in each round.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -33,7 +33,7 @@ _ADDED: Final = Exact(because="noise was added before the sum was")
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Canary:
-    """Somebody with this `row`, (d,), at `peer`. When not present, nobody is there, or somebody whose row is `instead`."""
+    """A person with this `row`, (d,), at `peer`. When absent, nobody takes the place, or a person whose row is `instead`."""
 
     peer: str
     row: Array
@@ -42,9 +42,9 @@ class Canary:
 
 @final
 class WatchedGossip(GossipPCA):
-    """`GossipPCA`, of which nothing differs but that the peers of the last fit are kept, as `gossip`. Changes in place.
+    """`GossipPCA` that keeps the peers of the last fit as `gossip`, and differs in nothing else. Changes in place.
 
-    Specimens have something done to the peers `before` they meet.
+    Specimens change the peers `before` they begin.
     """
 
     before: Callable[[GossipSimulation], None] | None = None
@@ -58,7 +58,7 @@ class WatchedGossip(GossipPCA):
 
 
 def tables_of(base: Mapping[str, Array], canaries: Sequence[Canary], present: NDArray[np.bool_]) -> dict[str, Array]:
-    """Each peer's table: its `base`, (n, d), and below it the canaries that are there, in their order.
+    """Each peer's table: its `base`, (n, d), and below it the canaries that are present, in their order.
 
     >>> tables_of({"a": np.zeros((1, 2))}, [Canary("a", np.ones(2))], np.array([True]))["a"].tolist()
     [[0.0, 0.0], [1.0, 1.0]]
@@ -79,15 +79,15 @@ def seen(
     *,
     colluder: str | None = None,
 ) -> list[Look]:
-    """What all messages of a fit on `tables_of(...)` shows to who knows everything but which canaries were there, round by round.
+    """What all messages of a fit on `tables_of(...)` show to an adversary who knows all but the tosses, round by round.
 
-    With a `colluder`, all noise that it shares with others is known too. What others add hangs together, so what they sent is
-    brought to a form in which it does not: each look has noise of one size on all of its numbers.
+    With a `colluder`, all noise that it shares with others is known too. The noise of the others is correlated, so what they sent
+    is transformed to independent noise: each look has noise of one size on all of its numbers.
 
-    A hidden start of "segments" is passed over: nobody knows what it is a sum of, and it has 2% of the budget.
+    A hidden start of "segments" is skipped: nobody else knows what it is a sum of, and it has 2% of the budget.
     """
     study = gossip.studies[gossip.parties.names[0]]
-    # Where no canary is present, those are who stand in for them.
+    # The tables with every canary absent, which have the people that take their places.
     nobody = np.zeros(len(canaries), dtype=bool)
     rows = {name: DenseRows(table) for name, table in tables_of(base, canaries, nobody).items()}
     states: dict[int, Any] = {0: study.start()}
@@ -97,88 +97,90 @@ def seen(
         parts = _parts(among, passed)
         summed, asked, _ = study.as_sum(study.ask(states[round_.number]))
         if not _hidden(summed, asked):
-            looks.append(_View(gossip, among, round_, place, summed, asked, colluder).look(parts, rows, canaries))
+            looks.append(_RoundView(gossip, among, round_, place, summed, asked, colluder).look(parts, rows, canaries))
         if set(parts) == set(among.graph.names):
             total = np.sum([parts[name] for name in among.graph.names], axis=0)
             whole = unpack(total, summed.shape(asked), symmetric=summed.symmetric)
             before = study.counted(states[round_.number], among.graph.names)
             states[round_.number + 1] = study.advance(before, whole, _ADDED)
-    require(study.result(states[max(states)]) is not None, "the fit could not be repeated from its messages")
+    require(study.result(states[max(states)]) is not None, "the messages of the fit are not enough to repeat it")
     return looks
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Round:
-    """A round of this `number`, as it was begun when these had `gone`, from round `base` on."""
+class _SeenRound:
+    """The round of this `number`, begun among the peers without `gone`, who began again at round `base`."""
 
     number: int
     base: int
     gone: frozenset[str]
 
 
-def _rounds(tap: Tap) -> dict[_Round, dict[tuple[str, int], Array]]:
-    """The numbers that were passed on in each round, by sender and step."""
-    found: dict[_Round, dict[tuple[str, int], Array]] = {}
-    for message in tap.message:
+def _rounds(tap: Tap) -> dict[_SeenRound, dict[tuple[str, int], Array]]:
+    """The numbers sent in each round, by sender and step."""
+    found: dict[_SeenRound, dict[tuple[str, int], Array]] = {}
+    for message in tap.messages:
         body = message.body
         if isinstance(body, Pass):
-            round_ = _Round(body.round, body.base, frozenset(body.without))
+            round_ = _SeenRound(body.round, body.base, frozenset(body.without))
             found.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
     return found
 
 
 def _parts(among: Among, passed: Mapping[tuple[str, int], Array]) -> dict[str, Array]:
-    """What each peer let out, (n,), as far as it was sent. In a tree parts come added up, and are told apart by subtraction."""
+    """What each peer published, (n,), as far as it was sent. In a tree parts come added up, and subtraction separates them."""
     names, tree = among.graph.names, among.mixing.tree
     if among.mixing.consensus != "tree":
         # Before the first step of mixing, peers send their parts as they are.
         return {name: passed[name, 0] for name in names if (name, 0) in passed}
     assert tree is not None
+    # The root sends no part up; its total, sent down in step 1, is the sum of all.
     up = {name: passed[name, 0] for name in names if name != tree.root} | {tree.root: passed[tree.root, 1]}
     return {name: up[name] - np.sum([up[below] for below in tree.below[name]], axis=0) for name in names}
 
 
 def _hidden(summed: SumTask[Any, Any], asked: Question) -> bool:
-    """Whether this round is a start from scores that nobody but their holders knows."""
+    """Whether this round starts from scores that only their own peers know."""
     return isinstance(summed, Segments) and asked.arrays[1].shape[1] == 0
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class _View:
-    """One round of a fit, which has the `place`th charge: among whom it was, what it asked, and who colludes."""
+class _RoundView:
+    """One round of a fit, with the `place`th charge: which peers took part, what it asked, and who colludes."""
 
     gossip: GossipSimulation
     among: Among
-    round: _Round
+    round: _SeenRound
     place: int
     summed: SumTask[Any, Any]
     asked: Question
     colluder: str | None
 
     def look(self, parts: Mapping[str, Array], rows: Mapping[str, DenseRows], canaries: Sequence[Canary]) -> Look:
-        """What the honest sent, h rows of n numbers, whitened: for noise of covariance own^2 S, times the inverse root of S."""
+        """What the honest peers sent, h rows of n numbers, whitened: noise of covariance own^2 S, times the inverse root of S."""
         honest = tuple(name for name in parts if name != self.colluder)
         mu = self._charged(honest)
         left = np.array([self._even(parts[name] - self._known(name, mu)) for name in honest])
         base = np.array([self._part(rows[name]) for name in honest])
         own, covariance = self._noise(honest, mu)
+        # After this the numbers have independent noise of one size, which is what `scored` assumes.
         white = np.linalg.inv(np.linalg.cholesky(covariance))
         shifts = np.array([np.outer(white[:, honest.index(one.peer)], self._moved(one)) for one in canaries])
         return Look(white @ left, white @ base, shifts, own, charged=mu)
 
     def _part(self, rows: DenseRows) -> Array:
-        """What these rows add to a part, (n,), before any noise, as `_even` has it."""
+        """What these rows add to a part, (n,), before noise, in the units of `_even`."""
         private = self.summed.private(self.asked, rows)
         return self._even(pack(private.value, symmetric=private.symmetric))
 
     def _even(self, packed: Array) -> Array:
-        """A packed array with the same noise on all of its entries: off the diagonal of a symmetric one there is less."""
+        """A packed array scaled to the same noise on all entries: a symmetric one has less off the diagonal."""
         return evened(packed, self.summed.shape(self.asked)) if self.summed.symmetric else packed
 
     def _moved(self, canary: Canary) -> Array:
-        """What the canary moves the part of its peer by, (n,)."""
+        """How far the canary moves the part of its peer, (n,)."""
         by = self._part(DenseRows(canary.row[None]))
         return by if canary.instead is None else by - self._part(DenseRows(canary.instead[None]))
 
@@ -189,7 +191,7 @@ class _View:
             return 0.0
         if name not in pairing.graph.neighbours(colluder):
             return 0.0
-        # Whoever colludes looks into its own keys.
+        # The colluder uses its own keys.
         keys = self.gossip.peers[colluder]._outgoing.keys
         assert keys is not None
         label, steps = self.summed.label(self.asked), self._steps(mu)
@@ -199,21 +201,22 @@ class _View:
         return sign * values_of(steps.draw_between(shared), steps.step)
 
     def _noise(self, honest: tuple[str, ...], mu: float) -> tuple[float, Array]:
-        """The deviation of a peer's own noise, and the covariance, (h, h), of what the honest add, in units of its square."""
+        """The deviation of a peer's own noise, and the covariance, (h, h), of all honest noise in units of its square."""
         pairing = self.among.pairing
         if pairing is None:
             size = int(np.prod(self.summed.shape(self.asked)))
             step = step_of(self._sensitivity, size, multiplier=1 / mu)
             return distance_in_steps(self._sensitivity, size, step) * step / mu, np.eye(len(honest))
         graph = pairing.graph.without(name for name in pairing.graph.names if name == self.colluder)
+        # K of docs/pairwise-noise.md, over the peers whose pair noise the adversary does not know.
         covariance = np.eye(len(graph.names)) + pairing.ratio**2 * graph.laplacian()
-        # Noise that is shared with a peer whose part was not sent hides all the same.
+        # Noise shared with a peer whose part was never sent hides as well.
         places = [graph.names.index(name) for name in honest]
         steps = self._steps(mu)
         return steps.own * steps.step, covariance[np.ix_(places, places)]
 
     def _steps(self, mu: float) -> PairedSteps:
-        """The noise of this round, as whole steps: public."""
+        """The scale of the noise of this round, in whole steps. Public."""
         assert self.among.pairing is not None
         shape, symmetric = self.summed.shape(self.asked), self.summed.symmetric
         return self.among.pairing.in_steps(self._sensitivity, mu, shape, symmetric=symmetric)
@@ -223,7 +226,7 @@ class _View:
         return self.summed.sensitivity(self.asked)
 
     def _charged(self, honest: tuple[str, ...]) -> float:
-        """The mu that each was charged for this round."""
+        """The mu that each peer was charged for this round."""
         found = {self.gossip.ledgers[name].charges[self.place].mu for name in honest}
         require(len(found) == 1, "peers were charged differently for one round")
         return found.pop()

@@ -22,18 +22,18 @@ __all__ = ["CASES"]
 # About mu = 1.2: noise a fifth too small moves the rate of right guesses from 73% to 78%.
 _BUDGET: Final = Budget(4.0, 1e-3)
 _ITEMS: Final = 8
-# Users of each item who have no other: enough for eigenvalues of a released matrix to show as they are.
+# Users of each item who have no other: enough to keep the eigenvalues of a released matrix above zero.
 _USERS: Final = 60
-# At item level, where histories count as if they had at least so many items.
+# At item level: histories count as if they had at least this many items.
 _LEAST: Final = 4
-# A catalogue of which the first few items are used, and somebody has everything.
+# A catalogue of which the first few items are used, and some canaries have everything.
 _CATALOGUE: Final = 1000
-# A smaller one, and so many users who have all of it: then every product but the first is with what they have in common.
+# A smaller catalogue, and the users who have all of it: every product but the first is then with what they have in common.
 _WHOLE, _ALIKE = 100, 500
-# Items to a direction, of which a few are popular: rows of the basis are capped then.
+# Items and popular items for one direction: rows of the basis are capped here.
 _CAPPED, _POPULAR = 20, 4
-# Items of the catalogue that is looked at once, each with a canary. One look tells little where delta is much more than the level
-# of the test over the canaries, so delta is small.
+# Items of the catalogue that is audited in one run, each with a canary. A single run tells little where delta is far above the
+# test's level divided by the number of canaries, so delta is small.
 _MANY, _ONE_LOOK = 400, Budget(1.0, 1e-8)
 _LAST: Final = "site 1"
 
@@ -57,13 +57,13 @@ def _fitted(budget: Budget, state: int | None, given: Any, rank: int, **options:
 
 
 def _histories(base: Array, canaries: Array, present: Bools, without: Array | None = None) -> Any:
-    """Users x items: all of `base`, and of `canaries` those who are `present`; in the others' places the rows of `without`."""
+    """Users x items: all of `base`, and the `canaries` that are `present`; in the places of the others the rows of `without`."""
     kept = canaries[present] if without is None else np.where(present[:, None], canaries, without)
     return sp.csr_array(np.vstack([base, kept]))
 
 
 def _counted(rows: Array, domain: Histories) -> Array:
-    """Histories as they count, (m, d): divided by the root of how many items they have, as a fit does it."""
+    """Histories as a fit counts them, (m, d): divided by the square root of their number of items."""
     counted: Array = domain.sparse(Block(sp.csr_array(rows))).rows.toarray()
     return counted
 
@@ -89,17 +89,18 @@ def _look(
     sensitivity: float,
     symmetric: bool = False,
 ) -> Look:
-    """What was released at this `place` in this `round_`, under noise as it was charged for numbers of this sensitivity."""
+    """What was released at this `place` in this `round_`, under the noise charged for this sensitivity."""
     mu = recommender.ledgers_[place].charges[round_].mu
     return Look(released, base, shifts, sensitivity / mu, symmetric, charged=mu)
 
 
 def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """All pairs of the items in use and how popular each is. Canaries have one of them, or all, and all that are not in use."""
+    """All pairs of the items in use, and how popular each is. Canaries have one of them, or all, and all items not in use."""
     base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(_ITEMS)
     canaries = np.vstack([np.eye(_ITEMS), np.ones(_ITEMS)])
     present = tossed(len(canaries), rng)
     rest = np.zeros((len(base) + present.sum(), _CATALOGUE - _ITEMS))
+    # Only canaries have items that are not in use: these must not count.
     rest[len(base) :] = 1.0
     given = sp.csr_array(sp.hstack([_histories(base, canaries, present), sp.csr_array(rest)]))
     fitted, _ = _fitted(
@@ -131,7 +132,7 @@ def _user(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """All pairs of items. Each canary is one of the items of a user who has just as many as histories count for at least."""
+    """All pairs of items. Each canary is one item of a user who has exactly the least number that histories count for."""
     base, domain = np.repeat(np.eye(_ITEMS), _USERS, axis=0), Histories(_ITEMS, _LEAST)
     ends = (np.arange(_ITEMS)[:, None] + np.arange(_LEAST)) % _ITEMS
     canaries = np.zeros((_ITEMS, _ITEMS))
@@ -158,7 +159,7 @@ def _products(
     near: Neighbours,
     **options: Any,
 ) -> Trial:
-    """Each product that the last of two sites sends. All canaries are there, or blank, and next to nobody else."""
+    """Each product that the last of two sites sends. It has all canaries, present or blank, and only one other user."""
     dim, present = base.shape[1], tossed(len(canaries), rng)
     other, last = sp.csr_array(base), _histories(base[:1], canaries, present, np.zeros_like(canaries))
     fitted, tap = _fitted(budget, state, [other, last], rank, method="power", trust="site", **options)
@@ -166,8 +167,9 @@ def _products(
     counted, first = _counted(canaries, domain), _counted(base[:1], domain)
     looks = []
     for part in tap.parts(to="hub", by=_LAST):
-        # Before it in the question are the items that were kept and what they weigh, of which there is nothing here.
+        # The question may also have the items kept and their weights, which are empty here.
         basis = part.question.arrays[-1]
+        # As the site computes it, from the public basis: the noise is in proportion to it.
         sensitivity = domain.gram_times_sensitivity(near, basis=basis, basis_norm=CONTRACTION)
         shifts = np.einsum("mi,mp->mip", counted, counted @ basis)
         known = first.T @ (first @ basis)
@@ -176,7 +178,7 @@ def _products(
 
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """All pairs of many items: a canary for each of them, whose score is what the diagonal has beyond all others."""
+    """All pairs of many items: a canary for each, whose score is its entry of the diagonal less the other users."""
     present = tossed(_MANY, rng)
     axes = sp.eye_array(_MANY, format="csr")
     given = sp.csr_array(sp.vstack([*[axes] * _MANY, axes[present]]))
@@ -191,7 +193,7 @@ def _guarantee(budget: Budget) -> Claim:
 def _case(
     name: str, about: str, canary: str, trial: Callable[[Budget, Generator, int | None], Trial], *, quick: int
 ) -> Case:
-    """A case scored by likelihood ratios: half is the threshold, and the noise is seen."""
+    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too."""
     tests: tuple[Test, ...] = ("curve", "noise")
     return Case(name, "shipped", about, canary, tests, _BUDGET, _guarantee, trial, quick, 10 * quick, threshold=0.5)
 
@@ -201,14 +203,14 @@ CASES: Final = (
         "recommend/user",
         "PrivateRecommender(method='covariance', items=[...], item_degrees='private') of a thousand items, all directions of "
         "a few of them, their weights and the item degrees, seen by anybody",
-        "a user of each item in use, and one of all, who have everything that is not in use, there or not",
+        "a user of each item in use, and one of all, who also have every item not in use, present or not",
         _user,
         quick=160,
     ),
     _case(
         "recommend/user-products",
         "PrivateRecommender(method='power', trust='site'), what a site sends, seen by the hub",
-        "a user of each item, of half of the items the only one, there or blank",
+        "a user of each item, who is the only one for half of the items, present or blank",
         partial(
             _products,
             base=np.repeat(np.eye(_ITEMS)[: _ITEMS // 2], _USERS, axis=0),
@@ -221,7 +223,7 @@ CASES: Final = (
     _case(
         "recommend/long-history",
         "PrivateRecommender(method='power', trust='site') of a hundred items, what a site sends, seen by the hub",
-        "a user who has all of a hundred items, as many others have, there or blank",
+        "a user who has all of a hundred items, as many others have, present or blank",
         partial(
             _products,
             base=np.ones((_ALIKE, _WHOLE)),
@@ -234,14 +236,14 @@ CASES: Final = (
     _case(
         "recommend/item",
         "PrivateRecommender(unit='item', min_degree=4, method='covariance'), all directions and weights, seen by anybody",
-        "one of four items of a user, there or not, for each item",
+        "one of four items of a user, present or not, for each item",
         _item,
         quick=160,
     ),
     _case(
         "recommend/item-products",
         "PrivateRecommender(unit='item', method='power', trust='site'), what a site sends, seen by the hub",
-        "the one item of a user, there or not, for each of the popular items",
+        "the one item of a user, present or not, for each of the popular items",
         partial(
             _products,
             base=np.repeat(np.eye(_CAPPED)[:_POPULAR], _USERS, axis=0),
@@ -256,8 +258,8 @@ CASES: Final = (
         name="recommend/one-run",
         kind="shipped",
         about="PrivateRecommender(method='covariance') of four hundred items, all directions and their weights, seen by "
-        "anybody who looks once",
-        canary="a user of each item who has no other, there or not",
+        "anybody, in one run",
+        canary="a user of each item who has no other, present or not",
         tests=("one-run",),
         budget=_ONE_LOOK,
         claim=_guarantee,

@@ -1,7 +1,7 @@
 """Cases of sites around a hub or in a tree: `FederatedPCA` with noise at the hub, at the sites, and in both places.
 
 What sites send is seen in their messages, by the hub or by an inner node of the tree. What the hub releases is seen by anybody,
-and by other sites, who know what they have sent themselves.
+and by other sites, which know what they have sent themselves.
 """
 
 import math
@@ -30,22 +30,22 @@ _DIM: Final = 8
 _BUDGET: Final = Budget(4.0, 1e-3)
 _SITES: Final = ("site 0", "site 1", "site 2")
 _FOUR: Final = (*_SITES, "site 3")
-# How much weaker or stronger the second guarantee of trust="both" is, in epsilon.
+# The factor between the two epsilons of trust="both".
 _OTHER: Final = 2.0
-# How many people are along the axes of each near-tied pair at a site, in units that no noise bridges: only the two of a pair can
-# be swapped.
+# How many people are along the axes of each near-tied pair at a site, in units larger than any noise: only the two axes of a
+# pair can be swapped.
 _PAIRS: Final = (4, 3, 2, 1)
 
 
 def _pca(epsilon: Any, delta: float, state: int | None, options: dict[str, Any]) -> FederatedPCA:
-    """All directions, around zero, of rows no longer than one: then one person moves each release by one at most."""
+    """All directions, around zero, of rows of norm at most one: one person moves each release by at most one."""
     common = {"row_bound": 1.0, "center": None, "retries": 0, "random_state": state}
     return FederatedPCA(_DIM, epsilon=epsilon, delta=delta, **(common | options))
 
 
 @lru_cache(maxsize=64)
 def _task(names: tuple[str, ...], options: tuple[tuple[str, Any], ...]) -> Task[Any, Any, Any]:
-    """The fit as one task, to compute what sites would answer without noise; that depends on neither budget nor seed."""
+    """The fit as one task, to compute what sites would answer without noise, which depends on neither budget nor seed."""
     both = dict(options).get("trust") == "both"
     tables = dict.fromkeys(names, np.eye(_DIM))
     return _pca((1.0, 1.0) if both else 1.0, 1e-3, 0, dict(options)).prepare(tables).study
@@ -63,7 +63,7 @@ def _seen_from_sites(
     lost: bool = False,
     **options: Any,
 ) -> Trial:
-    """Each part that is sent to whoever looks, `by`: the canary moves it by a row that is cut to the bound."""
+    """Each part that is sent to the party `by`, which looks at it. The canary moves it by a row that is clipped to the bound."""
     crowd = Crowd.of(names, dim=_DIM, mu=budget.mu, rng=rng, at=at, several=several)
     options["person_sites"] = several
     both = options["trust"] == "both"
@@ -71,8 +71,8 @@ def _seen_from_sites(
     tap = Tap()
     (_fit_resumed if lost else _fit)(pca, crowd.tables(), tap)
     if both:
-        promised = f"({plain(budget.epsilon)}, {plain(budget.delta)})"
-        require(promised in pca.guarantee_.against, f"the fit does not guarantee {promised} against the hub")
+        claimed = f"({plain(budget.epsilon)}, {plain(budget.delta)})"
+        require(claimed in pca.guarantee_.against, f"the fit does not guarantee {claimed} against the hub")
     else:
         require_guarantee(pca.guarantee_, budget)
     task = _task(names, tuple(sorted(options.items())))
@@ -82,8 +82,9 @@ def _seen_from_sites(
         charges, asked = _charges(pca, name), list[Question]()
         for part in tap.parts(to=by, by=name):
             if not any(part.question.same(other) for other in asked):
+                # Charges are one for each question, however often it was answered.
                 asked.append(part.question)
-            # A second answer to one question is no better covered than the first.
+            # A second answer to one question has the same noise as the first.
             scale = 1 / charges[len(asked) - 1].mu
             looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale))
     return scored(looks, crowd.present)
@@ -95,7 +96,7 @@ def _fit(pca: FederatedPCA, tables: dict[str, Array], tap: Tap) -> None:
 
 
 def _fit_resumed(pca: FederatedPCA, tables: dict[str, Array], tap: Tap) -> None:
-    """The last site does not answer, the quorum is lost, and the fit is resumed when it is back."""
+    """The last site does not answer, the quorum is lost, and the fit resumes when the site is back."""
     pca.faults = tap.faults(dies={list(tables)[-1]: 0})
     try:
         pca.fit(tables)
@@ -107,8 +108,8 @@ def _fit_resumed(pca: FederatedPCA, tables: dict[str, Array], tap: Tap) -> None:
 
 
 def _charges(pca: FederatedPCA, site: str) -> list[Charge]:
-    """What a site was charged for each part that it sent: of local steps only the last is sent."""
-    return [line for line in pca.ledgers_[site].charges if "local step" not in line.label or _is_last(line.label)]
+    """A site's charge for each part that it sent. Of local steps only the last is sent."""
+    return [one for one in pca.ledgers_[site].charges if "local step" not in one.label or _is_last(one.label)]
 
 
 def _is_last(label: str) -> bool:
@@ -117,7 +118,7 @@ def _is_last(label: str) -> bool:
 
 
 def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options: Any) -> Trial:
-    """Every number that the hub releases, as other sites see it, who know what noise they have added themselves."""
+    """Every number that the hub releases, as other sites see it, which know what noise they have added themselves."""
     home = _SITES[-1]
     crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=(home,)), Tap()
     both = options["trust"] == "both"
@@ -128,13 +129,14 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
     for (question, released), charge in zip(run.rounds, run.parties.ledgers["hub"].charges, strict=True):
         known = crowd.known(run.parties.study, question)
         own = [shown(part.arrays) for part in parts if part.question is question and part.sender != home]
+        # Other sites know their own noise, so it does not protect a person from them.
         theirs = sum((one - known.base for one in own), np.zeros_like(released))
         looks.append(crowd.look(known, released - theirs, sites=_SITES, scale=1 / charge.mu))
     return scored(looks, crowd.present)
 
 
 def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """All components and variances and the number of people: what a noisy Gram matrix and a noisy count were made into."""
+    """All components and variances and the number of people, which come from a noisy Gram matrix and a noisy count."""
     crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=_SITES[-1:]), Tap()
     options = {"trust": "hub", "method": "covariance"}
     pca = _pca(budget.epsilon, budget.delta, state, options)
@@ -152,7 +154,7 @@ def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Directions alone, of a Gram matrix whose eigenvalues are near-tied in pairs: the canary puts the second of a pair first."""
+    """Only directions, of a Gram matrix whose eigenvalues are near-tied in pairs: the canary puts the second of a pair first."""
     present = tossed(len(_PAIRS), rng)
     people = enough_people(_DIM, deviation=1 / budget.mu) * np.repeat(_PAIRS, 2)
     base = np.repeat(np.eye(_DIM), people, axis=0)
@@ -161,6 +163,7 @@ def _swapped(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pca = _pca(budget.epsilon, budget.delta, state, {"trust": "hub", "method": "covariance"})
     pca.fit({_SITES[0]: base, _SITES[1]: base, _SITES[2]: last})
     require_guarantee(pca.guarantee_, budget)
+    # Of each pair the first component: the canary decides along which axis it lies.
     first = np.square(pca.components_[0::2])
     pairs = np.arange(len(_PAIRS))
     return Trial(first[pairs, 2 * pairs + 1] - first[pairs, 2 * pairs], present)
@@ -170,8 +173,8 @@ def _guarantee(budget: Budget) -> Claim:
     return Claim.of(budget, "FederatedPCA's guarantee")
 
 
-_AXES: Final = "a row along each axis at each site, every other one a thousand times the bound, there or not"
-_LAST: Final = "a row along each axis at the last site, every other one a thousand times the bound, there or not"
+_AXES: Final = "a row along each axis at each site, every other one a thousand times the bound, present or not"
+_LAST: Final = "a row along each axis at the last site, every other one a thousand times the bound, present or not"
 
 
 def _case(
@@ -183,7 +186,7 @@ def _case(
     quick: int = 60,
     full: int = 1000,
 ) -> Case:
-    """A case scored by likelihood ratios: half is the threshold, and the noise is seen."""
+    """A case scored by likelihood ratios: the threshold is half, and the noise is tested too."""
     return Case(
         name, "shipped", about, canary, ("curve", "noise"), _BUDGET, _guarantee, trial, quick, full, threshold=0.5
     )
@@ -208,7 +211,7 @@ CASES: Final = (
         "hub-noise/swap",
         "shipped",
         "FederatedPCA(trust='hub', method='covariance'), components without their variances, seen by anybody",
-        "a row at the last site for each pair of near-tied eigenvalues, which puts the second of a pair first, there or not",
+        "a row at the last site for each pair of near-tied eigenvalues, which puts the second of a pair first, present or not",
         ("curve",),
         _BUDGET,
         _guarantee,
@@ -236,7 +239,7 @@ CASES: Final = (
     _at_sites("fedpower", "each site's products, count and trace", method="fedpower", rounds=2),
     _at_sites(
         "fedpower-4-steps",
-        "of each site the product of its last local step, count and trace",
+        "each site's product of the last local step, count and trace",
         method="fedpower",
         rounds=1,
         local_steps=4,
@@ -275,11 +278,11 @@ CASES: Final = (
         "site-noise/person-at-two-sites",
         "FederatedPCA(trust='site', person_sites=2, method='power', rounds=2), what each site sends, seen by the hub",
         partial(_seen_from_sites, several=2, trust="site", method="power", rounds=2),
-        canary="a row along each axis at each two sites, every other one a thousand times the bound, there or not",
+        canary="a row along each axis at every pair of sites, every other one a thousand times the bound, present or not",
     ),
     _case(
         "site-noise/resumed",
-        "FederatedPCA(trust='site', method='covariance'), in which the last site is gone, the quorum lost and the fit resumed: "
+        "FederatedPCA(trust='site', method='covariance'), where the last site fails, the quorum is lost and the fit resumes: "
         "what the other sites send before and after, seen by the hub",
         partial(_seen_from_sites, lost=True, at=_SITES[:2], trust="site", method="covariance"),
         quick=160,

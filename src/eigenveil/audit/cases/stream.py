@@ -1,7 +1,7 @@
-"""Cases of a stream: everything that `StreamingPCA` shows, at every time, to somebody who was there all along.
+"""Cases of a stream: everything that `StreamingPCA` shows, at every time, to an adversary who watches all along.
 
-With as many components as columns each view is a Gram matrix of all that was released so far, and the difference of two
-views is the release of the stretch of blocks between them. A canary has its row in one of the slots, or a blank one there.
+With as many components as columns, each view is a Gram matrix of all that was released so far. The difference of two views is
+the release of the stretch of blocks between them. A canary has its row in one of the slots, or a blank row there.
 """
 
 import math
@@ -42,8 +42,8 @@ _AXES: Final = np.eye(_DIM)
 class _Course:
     """How a stream goes: which stretches of blocks, (first, end), it releases, and in which blocks people have rows.
 
-    `deviations` are those of the noise on each stretch, times mu. `people` has the blocks of one kind of canary after the other;
-    there is one of each kind along every axis.
+    The noise on each stretch has its entry of `deviations`, times mu. The blocks of each kind of canary are in `people`; one
+    canary of each kind lies along every axis.
     """
 
     publish: Literal["sync", "block", "continual"]
@@ -52,20 +52,20 @@ class _Course:
     people: tuple[tuple[int, ...], ...]
 
     def __post_init__(self) -> None:
-        require(len(self.stretches) == len(self.deviations), "each stretch has noise of its own")
+        require(len(self.stretches) == len(self.deviations), "each stretch needs its own deviation")
 
     @property
     def blocks(self) -> int:
-        """How many there are."""
+        """The number of blocks."""
         return max(end for _, end in self.stretches)
 
     @property
     def person_blocks(self) -> int:
-        """In how many blocks one person has rows."""
+        """The number of blocks in which one person has rows."""
         return max(len(blocks) for blocks in self.people)
 
     def rows_in(self, stretch: tuple[int, int]) -> Array:
-        """How many rows each kind of canary has in a stretch."""
+        """The number of rows of each kind of canary in a stretch."""
         first, end = stretch
         return np.array([float(sum(first <= block < end for block in blocks)) for blocks in self.people])
 
@@ -79,26 +79,27 @@ def _begun(budget: Budget, state: int | None, **settings: Any) -> StreamingPCA:
 
 
 def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Course) -> Trial:
-    """All releases of a stream: of each canary, those that it has rows in, by how many of them and how much noise."""
+    """All releases of a stream. A canary is scored by those it has rows in, weighted by how many rows and how much noise."""
     kinds = len(course.people)
     present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
     deviations = np.array(course.deviations) / mu_of(budget)
-    # All noise together, because views are added up from several releases.
+    # The noise of all releases together, because a view is their sum.
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
     size = len(base) + kinds * _DIM
     settings: dict[str, Any] = {"horizon": course.blocks * size} if course.publish == "continual" else {}
 
     def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
-        """The Gram matrix of each stretch: what came to the view at its end since its beginning."""
+        """The Gram matrix of each stretch: the view at its end less the view at its beginning."""
         pca = _begun(
             budget,
             seed,
-            center=False,
+            center=None,
             block_size=size,
             publish=course.publish,
             person_blocks=course.person_blocks,
             **settings,
         )
+        # A view is the sum of all releases so far, so differences of views are the releases.
         views = {0: np.zeros((_DIM, _DIM))}
         for block in range(course.blocks):
             here = np.array([block in blocks for blocks in course.people])
@@ -126,7 +127,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
 
 
 def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """The mean and the scatter around it; where the ball stood in the end is in neither, so no score is exact."""
+    """The mean and the scatter around it. Neither shows where rows were clipped around in the end, so no score is exact."""
     present = tossed(_DIM, rng)
     arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / mu_of(budget)))
     base = np.vstack([arms, -arms])
@@ -143,11 +144,12 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ...], tuple[float, ...]]:
-    """The stretches that a binary tree over `blocks` of them releases, and their noise, times mu.
+    """The stretches that a binary tree over `blocks` blocks releases, and their noise, times mu.
 
-    A person has rows in so many blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l, and pays for
-    ceil(person_blocks / q) of these.
+    A person has rows in `person_blocks` blocks, of which q = min(person_blocks, 2^l) fit into a stretch of level l. The charge
+    is for ceil(person_blocks / q) of these.
     """
+    # The lowest set bit of a block's number is the length of the stretch that ends there.
     lengths = [number & -number for number in range(1, blocks + 1)]
     most = [min(person_blocks, 2**level) for level in range(blocks.bit_length())]
     price = sum(-(-person_blocks // rows) for rows in most)
@@ -167,7 +169,7 @@ def _case(
     return Case(f"stream/{name}", "shipped", about, canary, tests, BUDGET, _claim, trial, 120, 1500, threshold)
 
 
-_LONG = "a thousand times too long, there or blank"
+_LONG = "a thousand times the bound, present or blank"
 _INCREMENTS = ((0, 2), (2, 4))
 
 CASES = (
@@ -186,13 +188,13 @@ CASES = (
     _case(
         "continual",
         "StreamingPCA(publish='continual'): all components and values after each of four blocks",
-        f"a row along each axis, {_LONG}, in the first block, which every level of the tree has a stretch of",
+        f"a row along each axis, {_LONG}, in the first block, which is in a stretch of every level of the tree",
         partial(_followed, course=_Course("continual", *_tree(4, person_blocks=1), ((0,),))),
     ),
     _case(
         "mean",
         "StreamingPCA, centered: the mean, all components and values after one synchronisation",
-        "a row along each axis, there or blank",
+        "a row along each axis, present or blank",
         _centered,
         tests=("curve",),
         threshold=None,

@@ -1,1 +1,1 @@
-"""Fits that are known to be wrong: the audit must catch each of them, or it proves nothing about the others."""
+"""Fits that are known to be wrong. An audit that does not refute each of them is blind: its other verdicts mean nothing."""

@@ -1,4 +1,4 @@
-"""The specimen of low bits: noise in floating point, as it was before it was drawn in whole steps. It lives on here alone."""
+"""The specimen of low bits: noise in floating point, as most libraries add it. The package itself adds noise in whole steps."""
 
 from typing import Final, cast, final
 
@@ -20,20 +20,21 @@ __all__ = ["CASES", "FloatingGaussian"]
 
 @final
 class FloatingGaussian:
-    """Adds normals in floating point: as much noise as `exact` does, and for the same charge. Changes in place: it draws.
+    """Adds normals in floating point: as much noise as `exact`, for the same charge. Changes in place: it draws.
 
-    On a symmetric value that is (N + N^T) / 2 with N of independent entries. Every number that comes out is fl(v + fl(s z)).
+    A symmetric value gets (N + N^T) / 2 with N of independent entries. Every released number is fl(v + fl(s z)).
     """
 
     def __init__(self, exact: Gaussian) -> None:
         self._exact = exact
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """As of the exact one, but for what rounding to steps adds to that."""
+        """As of the exact mechanism, without what rounding to steps adds."""
         return self._exact.scale(sensitivity, share=share)
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
-        """The value and its noise, added as floats: the charge is right, and the guarantee is not kept."""
+        """The value and its noise, added as floats. The charge is right, but the guarantee does not hold."""
+        # The same charge as the exact mechanism's: only the arithmetic differs.
         self._exact.ledger.spend(np.sqrt(share) / self._exact.multiplier, label=label, slot=slot)
         drawn = self._exact.noise.normal(np.shape(private.value))
         scale = self.scale(private.sensitivity, share=share)
@@ -42,7 +43,7 @@ class FloatingGaussian:
 
 
 def _floating(parties: Parties, name: str, rows: DenseRows, identity: Identity | None) -> Party:
-    """The site itself, but for its mechanism."""
+    """The site's own party with another mechanism."""
     member = parties.member(name, rows, identity=identity)
     assert isinstance(member, Member) and isinstance(member._mechanism, Gaussian)
     member._mechanism = cast(Mechanism, FloatingGaussian(member._mechanism))
@@ -58,11 +59,11 @@ CASES: Final = (
         name="wrong/floating-noise",
         kind="specimen",
         about="FederatedPCA(trust='site') with noise in floating point, the last places of each site's matrix and count, seen by "
-        "the hub, by whoever knows all other rows",
-        canary="somebody with a row of real numbers, thrice as long as the bound, there or not",
+        "the hub, by an attacker who knows all other rows",
+        canary="a row of real numbers, three times the bound, present or not",
         tests=("curve",),
         budget=BUDGET,
-        claim=lambda budget: Claim.of(budget, "FederatedPCA's guarantee, had noise been made of real numbers"),
+        claim=lambda budget: Claim.of(budget, "FederatedPCA's guarantee, if noise were real numbers"),
         trial=_trial,
         quick=60,
         full=600,

@@ -1,4 +1,4 @@
-"""Specimens of one holder: what we ship, with one thing wrong. An audit that does not refute them is blind."""
+"""Specimens of one curator: shipped fits with one mistake each. An audit that does not refute them is blind."""
 
 import math
 from collections.abc import Callable
@@ -31,7 +31,7 @@ _TOO_LITTLE: Final = 0.8
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Misjudged(Region):
-    """A region in which rows become what they do in `inner`, and move sums by `part` of what is true of `stated`."""
+    """A region that clips rows as `inner` does, and states `part` of the sensitivities of `stated`."""
 
     dim: int
     radius: float
@@ -83,7 +83,7 @@ class _Misjudged(Region):
 
 @final
 class _OtherBounds:
-    """Bounds around which regions are `changed`, and that are in everything else those they stand in for."""
+    """Bounds whose regions are `changed`, and which otherwise equal the bounds they replace."""
 
     def __init__(self, bounds: RowBounds, changed: Callable[[Domain], Region]) -> None:
         self._bounds, self._changed = bounds, changed
@@ -96,12 +96,12 @@ class _OtherBounds:
 
 
 def _quiet(domain: Domain) -> Region:
-    """What one person moves, a fifth too small: noise is made in proportion to it."""
+    """A sensitivity that is a fifth too small; noise is proportional to it."""
     return _Misjudged(domain.dim, domain.radius, domain, domain, _TOO_LITTLE)
 
 
-def _uncut(domain: Domain) -> Region:
-    """Rows as in exact fits, which are cut nowhere."""
+def _unclipped(domain: Domain) -> Region:
+    """Rows as in exact fits, which are not clipped."""
     return _Misjudged(domain.dim, domain.radius, domain, replace(domain, radius=math.inf))
 
 
@@ -115,22 +115,23 @@ class _QuietPCA(PrivatePCA):
 
 
 @final
-class _UncutPCA(PrivatePCA):
-    """A `PrivatePCA` that forgot to cut rows to `row_bound`."""
+class _UnclippedPCA(PrivatePCA):
+    """A `PrivatePCA` that does not clip rows to `row_bound`."""
 
     def _request(self, asked: PrivatePCA, rows: Rows, *, private: bool) -> PrivateSpec:
         request = super()._request(asked, rows, private=private)
-        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _uncut)))
+        return replace(request, bounds=cast(RowBounds, _OtherBounds(request.bounds, _unclipped)))
 
 
 def _forgetful(budget: Budget) -> Ledger:
-    """A ledger that does not write down the first charge that it accepts."""
+    """A ledger that does not record the first charge that it accepts."""
     ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
     write = ledger._write
     seen = []
 
     def forget(charge: Charge) -> None:
         seen.append(charge)
+        # The first charge is accepted and forgotten, so that the second fit seems to be the first.
         if len(seen) > 1:
             write(charge)
 
@@ -143,12 +144,12 @@ def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
 
 
 def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """Somebody who gives the length of the longest row as row_bound: how much noise there is then tells of that row."""
+    """An analyst who passes the largest row norm as row_bound: the amount of noise then reveals that row."""
     present = tossed(1, rng)
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / mu_of(budget)))
     table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
     pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
-    # Nothing of the table is looked at but what a fit is free to say: below which variance there is only noise.
+    # The attacker sees only what a fit may always state: the variance below which there is only noise.
     return Trial(np.array([pca.noise_floor_]), present)
 
 
@@ -157,7 +158,7 @@ CASES = (
         name="wrong/quiet-noise",
         kind="specimen",
         about="PrivatePCA with noise a fifth too small: all components and variances, seen by anybody",
-        canary="a row along each axis, there or blank",
+        canary="a row along each axis, present or blank",
         tests=("curve", "noise"),
         budget=BUDGET,
         claim=guarantee_of,
@@ -169,8 +170,8 @@ CASES = (
     Case(
         name="wrong/forgetful-ledger",
         kind="specimen",
-        about="two fits of PrivatePCA paid from a Ledger that forgets one charge: all components and variances, twice",
-        canary="a row along each axis, there or blank in both fits",
+        about="two fits of PrivatePCA charged to a Ledger that forgets one charge: all components and variances, twice",
+        canary="a row along each axis, present or blank in both fits",
         tests=("curve",),
         budget=BUDGET,
         claim=lambda budget: Claim.of(budget, "the ledger"),
@@ -182,20 +183,20 @@ CASES = (
     Case(
         name="wrong/unclipped-row",
         kind="specimen",
-        about="PrivatePCA that does not cut rows to row_bound: all components and variances, seen by anybody",
-        canary="a row along each axis ten times too long, there or blank",
+        about="PrivatePCA that does not clip rows to row_bound: all components and variances, seen by anybody",
+        canary="a row along each axis ten times the bound, present or blank",
         tests=("curve",),
         budget=BUDGET,
         claim=guarantee_of,
-        trial=partial(blanked, given=10 * _AXES, bounded=_AXES, estimator=_UncutPCA),
+        trial=partial(blanked, given=10 * _AXES, bounded=_AXES, estimator=_UnclippedPCA),
         quick=80,
         full=800,
     ),
     Case(
         name="wrong/bound-from-data",
         kind="specimen",
-        about="PrivatePCA with the longest row's length as row_bound: the noise floor alone, seen by anybody",
-        canary="a row a tenth longer than all others, there or blank",
+        about="PrivatePCA with the largest row norm as row_bound: the noise floor alone, seen by anybody",
+        canary="a row of norm a tenth above all others, present or blank",
         tests=("curve",),
         budget=BUDGET,
         claim=guarantee_of,

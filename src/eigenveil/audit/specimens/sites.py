@@ -1,6 +1,6 @@
 """Specimens around a hub, known to be wrong: FedPower with local steps as published, and masks with a missing share of noise.
 
-Each is the least change to what is shipped; an audit that does not refute them is blind.
+Each is the smallest change to a shipped fit. An audit that does not refute it is blind.
 """
 
 from functools import lru_cache, partial
@@ -22,8 +22,8 @@ from eigenveil.tasks import Question, Task
 
 __all__ = ["CASES", "published_fedpower"]
 
-# FedPower's own neighbours: Gram matrices that differ by one in one entry, here on the diagonal of so many times the identity.
-# With this many columns and directions one local step, as published, keeps the guarantee for such an entry; four do not.
+# FedPower's own neighbours: Gram matrices that differ by one in one entry, here on the diagonal of a multiple of the identity.
+# With this many columns and directions, one local step as published keeps the guarantee for such an entry; four do not.
 _DIM, _RANK, _LEVEL, _ENTRIES = 32, 10, 400.0, 10
 _KNOWN: Final = Exact(because="the auditor knows all but the tosses")
 # One round, in which the number of people is public.
@@ -31,7 +31,7 @@ _MASKED: Final[dict[str, Any]] = {"method": "covariance", "neighbours": "zero-ou
 
 
 def _published(budget: Budget, state: int | None, *, steps: int) -> FederatedPCA:
-    """FedPower with noise as it prints it, at the sites, in one round."""
+    """FedPower with the noise of the paper, at the sites, in one round."""
     return FederatedPCA(
         _RANK,
         epsilon=budget.epsilon,
@@ -48,7 +48,7 @@ def _published(budget: Budget, state: int | None, *, steps: int) -> FederatedPCA
 
 
 def _matrix(there: NDArray[np.bool_]) -> Symmetric:
-    """The Gram matrix of a site in whose first entries there is one more, or is not."""
+    """The Gram matrix of a site whose first diagonal entries are larger by one, or not."""
     return Symmetric(np.diag(_LEVEL + np.pad(there.astype(np.float64), (0, _DIM - _ENTRIES))), people=1)
 
 
@@ -67,7 +67,7 @@ def _answer(steps: int, question: Question, there: NDArray[np.bool_]) -> Array:
 def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, steps: int) -> Trial:
     """What a site sends after its local `steps`, against what it would send with and without one more in an entry.
 
-    The score is how far the answer lies on the way from one to the other.
+    The score is how far the answer lies on the line from one to the other.
     """
     present, tap = tossed(_ENTRIES, rng), Tap()
     pca = _published(budget, state, steps=steps)
@@ -79,24 +79,25 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
         flipped = present.copy()
         flipped[entry] = not flipped[entry]
         far = here - _answer(steps, part.question, flipped)
+        # The answer's place on the line between the two, with the noise across it left out.
         way = np.vdot(far, part.arrays[0] - here) / np.vdot(far, far)
         scores[entry] = 1 + way if present[entry] else -way
     return Trial(scores, present)
 
 
 def _theorem(budget: Budget) -> Claim:
-    return Claim.of(budget, "FedPower's Theorem 4, of one entry of a Gram matrix")
+    return Claim.of(budget, "FedPower's Theorem 4, for one entry of a Gram matrix")
 
 
 class _Silent:
-    """Stands in for a `Noise`: every word is zero, and so is every whole number drawn with it."""
+    """Replaces a `Noise`: every word is zero, and so is every whole number drawn from it."""
 
     def words(self, count: int) -> NDArray[np.uint64]:
         return np.zeros(count, dtype=np.uint64)
 
 
 def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: int) -> Trial:
-    """As `masked/covariance`, but the last site, which is honest, adds no noise."""
+    """`masked/covariance`, except that the last site, which is honest, adds no noise."""
     silent = {f"site {sites - 1}": cast("Noise", _Silent())}
     return seen_by_hub_and_colluder(budget, rng, state, sites=sites, sources=silent, **_MASKED)
 
@@ -106,7 +107,7 @@ CASES: Final = (
         "wrong/fedpower-4-steps",
         "specimen",
         "FedPower with 4 local steps, noise as published, what a site sends, seen by the hub",
-        "one in an entry on the diagonal of a site's Gram matrix, there or not: FedPower's own neighbours",
+        "one in an entry on the diagonal of a site's Gram matrix, present or not: FedPower's own neighbours",
         ("curve",),
         Budget(1.0, 1e-5),
         _theorem,
@@ -119,7 +120,7 @@ CASES: Final = (
         "wrong/missing-share",
         "specimen",
         "masked sums over 3 sites, one of which adds no noise, seen by the hub and another of the sites",
-        "a row along each axis at the honest site that adds its noise, there or blank",
+        "a row along each axis at the honest site that adds its noise, present or blank",
         ("curve", "noise"),
         BUDGET,
         claim_under_masks,
@@ -132,7 +133,7 @@ CASES: Final = (
         "wrong/missing-only-share",
         "specimen",
         "masked sums over 2 sites, the honest one of which adds no noise, seen by the hub and the other site",
-        "a row along each axis at the honest site, there or blank",
+        "a row along each axis at the honest site, present or blank",
         ("rates",),
         Budget(1.0, 1e-3),
         claim_under_masks,

@@ -1,4 +1,4 @@
-"""`eigenveil bounds`: a bound for a fit, found privately, with what it trades against what and the command that comes next."""
+"""`eigenveil bounds`: finds a bound for a fit privately, shows the trade-off, and prints the command to run next."""
 
 import json
 from collections.abc import Mapping
@@ -39,32 +39,32 @@ def bounds(
 ) -> None:
     """Find a bound on rows privately, for a fit that needs one.
 
-    A fit needs a bound that was not read off its rows. Where you know
-    none, a small part of the budget finds one:
+    A fit needs a bound that was not read off its rows. If you know none, a
+    small part of the budget finds one:
 
       eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6
 
-    The answer comes with what other bounds would cut and cost, and with
-    the `eigenveil fit` command that uses it. Both spend on the same
-    people: with --total it says how much is left for the fit. With
-    --output bounds.json the fit reads it from there (--bounds).
+    The answer shows how many people other bounds would clip and what they
+    would cost, and the `eigenveil fit` command that uses it. Both spend the
+    same people's budget: with --total it says how much is left for the fit.
+    With --output bounds.json the fit reads the bound from there (--bounds).
 
     A range for each column instead of one bound for whole rows:
 
-      eigenveil bounds people.csv --columns --epsilon 0.3 --delta 1e-6
+      eigenveil bounds people.csv --per-column --epsilon 0.3 --delta 1e-6
 
-    Where noise hides the answer it says so, names no bound, and ends with
-    exit code 1. What it cost is spent all the same.
+    If noise hides the answer, it says so, names no bound, and exits with
+    code 1. The budget is spent even then.
     """
     require_input(data)
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[data])
     searched = settings["center"] == "private"
-    require(not columns or components is None, "--components is for a bound on rows: leave out --columns")
-    require(not columns or searched, "--center is for a bound on rows: leave out --columns")
+    require(not columns or components is None, "--components is for a bound on rows: leave out --per-column")
+    require(not columns or searched, "--center is for a bound on rows: leave out --per-column")
     require_param(
         columns or searched or settings["origin"] is None,
-        "{origin} is where the mean is looked for, and {center=None} looks for none; leave out one of them",
+        "{origin} is where the search for the mean starts, and only {center=private} searches: leave out one of them",
     )
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli._report import warning_panel
@@ -97,7 +97,7 @@ def bounds(
 def _found(
     data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, columns: bool, kept: bool
 ) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None]":
-    """What was found, and the names of the columns where the file has any; `kept` says that the answer will be in a file."""
+    """The bounds, and the column names if the file has any. `kept`: the answer will be in a file or in JSON."""
     from dataclasses import replace
 
     from eigenveil.estimators.bounds.columns import find_column_bounds
@@ -107,13 +107,14 @@ def _found(
     table = read_rows(data, person=given.pop("person"), **reading)
     dim = table.rows.shape[1]
     require(
+        # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.
         not columns or kept or dim <= bounding.WIDEST,
-        f"ranges of {dim} columns do not fit on a command line: give --output bounds.json too, for `eigenveil fit --bounds "
-        "bounds.json`; nothing was released",
+        f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
+        "--bounds bounds.json` afterwards. Nothing was released",
     )
     with watched(table.rows) as rows:
         if not columns:
             return find_bounds(rows, **given), table.columns
         del given["center"]
-        # Rows read from a file carry no names, so the answer learns them here.
+        # Rows read from a file have no names, so they are added here.
         return replace(find_column_bounds(rows, **given), columns=table.columns), table.columns

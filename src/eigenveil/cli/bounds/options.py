@@ -1,4 +1,5 @@
-"""What `eigenveil bounds` and `eigenveil spectrum` share: options of their own, what is left for a fit, and what comes next."""
+"""What `eigenveil bounds` and `eigenveil spectrum` share: options, the budget left for a fit, and the next
+commands."""
 
 import json
 import math
@@ -17,17 +18,17 @@ if TYPE_CHECKING:
 
 __all__ = ["Step", "columns_were_counted", "command_of", "left_for_fit", "reading_words", "show_steps", "write_json"]
 
-# What fits on a command line.
+# The most columns whose numbers fit on a command line.
 WIDEST: Final = 16
 
 Columns: TypeAlias = Annotated[
-    bool, typer.Option("--columns", help="A range for each column instead, at sqrt(columns) times the noise.")
+    bool, typer.Option("--per-column", help="Find a range for each column instead, with sqrt(columns) times the noise.")
 ]
 Total: TypeAlias = Annotated[
     float | None,
     typer.Option(
         metavar="EPSILON",
-        help="The epsilon that this and the fit may spend together, to say what is left for the fit.",
+        help="The epsilon that this command and the fit may spend together. Shows what is left for the fit.",
         rich_help_panel="Privacy",
         show_default="1, if --epsilon is less",
     ),
@@ -39,30 +40,31 @@ Rank: TypeAlias = Annotated[
         "-k",
         min=1,
         metavar="K",
-        help="How many components the fit will have, to say what each bound would bring.",
+        help="How many components the fit will have. Shows what each bound would capture.",
         show_default=False,
     ),
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The answer as JSON.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print the answer as JSON.")]
 BoundsOutput: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         "--output",
-        "--out",
         "-o",
-        help="Write the answer to a .json file too, which `eigenveil fit --bounds` reads.",
+        metavar="FILE",
+        help="Also write the answer to a .json file, for `eigenveil fit --bounds`.",
         show_default=False,
     ),
 ]
 SpectrumOutput: TypeAlias = Annotated[
-    Path, typer.Option("--output", "--out", "-o", help="Where the spectrum goes, a .json file for `eigenveil plan`.")
+    Path,
+    typer.Option("--output", "-o", metavar="FILE", help="Write the spectrum to this .json file, for `eigenveil plan`."),
 ]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Step:
-    """What can be done next: why, the command that does it, and what is to be known of it."""
+    """A next step: why, the command, and notes."""
 
     why: str
     command: str
@@ -70,7 +72,7 @@ class Step:
 
 
 def show_steps(console: "Console", steps: Iterable[Step]) -> None:
-    """Each command by itself on its line, whatever its length, so that it can be copied."""
+    """Print each command on one line, however long, so that it can be copied."""
     for step in steps:
         console.print(step.why, style="bold", soft_wrap=True)
         console.print(f"  {step.command}", soft_wrap=True)
@@ -79,9 +81,10 @@ def show_steps(console: "Console", steps: Iterable[Step]) -> None:
 
 
 def left_for_fit(total: float | None, epsilon: float | None, delta: float | None) -> tuple[float, float] | None:
-    """The total epsilon, and what a fit may spend of it after this, at the same delta: Gaussian releases add up in squares.
+    """The total epsilon, and what a fit may still spend of it at the same delta. The mu of Gaussian releases add up
+    in squares.
 
-    Rounded down to four digits. None where no total was given and there is none to suggest.
+    Rounded down to four digits. None where no total was given and none can be suggested.
 
     >>> left_for_fit(None, 0.1, 1e-6)
     (1.0, 0.9926)
@@ -91,14 +94,14 @@ def left_for_fit(total: float | None, epsilon: float | None, delta: float | None
 
     spent = budget_of(epsilon, delta)
     if spent is None:
-        require_param(total is None, "--total means nothing with {epsilon=None}; leave it out")
+        require_param(total is None, "--total has no meaning with {epsilon=None}: leave it out")
         return None
     if total is None and spent.epsilon >= 1:
         return None
     whole = 1.0 if total is None else total
     require(
         math.isfinite(whole) and whole > spent.epsilon,
-        f"--total must be more than --epsilon, as it is for both, got {whole:g} and {spent.epsilon:g}",
+        f"--total must be more than --epsilon, because it includes it, got {whole:g} and {spent.epsilon:g}",
     )
     left = epsilon_of(math.sqrt(mu_for(whole, spent.delta) ** 2 - spent.mu**2), spent.delta)
     digits = 3 - math.floor(math.log10(left))
@@ -106,10 +109,10 @@ def left_for_fit(total: float | None, epsilon: float | None, delta: float | None
 
 
 def why_next(left: tuple[float, float] | None) -> str:
-    """What a next step has to spend."""
+    """The introduction of a next step, with the budget it has."""
     if left is None:
         return "Next:"
-    return f"Next, with the epsilon = {left[1]:g} that this leaves of {left[0]:g} for both:"
+    return f"Next, with epsilon = {left[1]:g}, which this leaves of {left[0]:g} for both:"
 
 
 def command_of(*words: Any) -> str:
@@ -133,14 +136,14 @@ def reading_words(reading: Mapping[str, Any]) -> list[str]:
 
 
 def columns_were_counted(data: Path, features: int | None) -> bool:
-    """Whether the number of columns comes from the rows of the file."""
+    """Whether the number of columns was read from the rows themselves."""
     from eigenveil.data.archive import SVMLIGHT
 
     return data.suffix.lower() in SVMLIGHT and features is None
 
 
 def write_json(path: Path, plain: Mapping[str, Any]) -> None:
-    """Write plain values whole or not at all, for everybody to read: they are released."""
+    """Write plain values completely or not at all. They were released, so everybody may read them."""
     from eigenveil.data.archive import whole_file
 
     with whole_file(path) as temporary:

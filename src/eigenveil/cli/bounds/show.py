@@ -1,4 +1,4 @@
-"""What `eigenveil bounds` shows of what it found: the answer, the trade, what it cost, and the commands that come next."""
+"""What `eigenveil bounds` shows: the answer, the trade-off, the cost, and the commands to run next."""
 
 import math
 from collections.abc import Iterator, Mapping
@@ -24,29 +24,29 @@ from eigenveil.privacy import Budget, Guarantee
 __all__ = ["Asked", "BoundsAnswer"]
 
 _TRADE: Final = (
-    "A fit scales rows that are longer than the bound down to it (they are cut), and adds as much noise as hides one row of that "
-    "length. So a larger bound cuts fewer people, and the noise of a fit grows with its square. Fill is what there is to find in "
-    "units of that noise: the mean squared length of rows cut to the bound, over its square. A bound that cuts a few people "
-    "in a hundred is usually a good one; one that cuts half of them keeps directions and loses how far people lie along them."
+    "A fit clips rows: a row whose norm exceeds the bound is scaled down to it. Its noise hides one row of that "
+    "norm. So a larger bound clips fewer people, but the noise grows with its square. Fill is the mean squared norm of the "
+    "clipped rows over the square of the bound: what there is to find, in units of the noise. A bound that clips a few people "
+    "in a hundred is usually good. One that clips half of them keeps directions but loses how far people lie along them."
 )
 _SHARED: Final = (
-    "Both are about the same people, so their costs add up: what was spent here is spent, also if no fit follows, and asking "
-    "again is a further cost."
+    "Both use the same people's budget, so their costs add up. What was spent here stays spent even if no fit "
+    "follows, and running this again costs more."
 )
 _SQRT: Final = (
-    "Each person is in every column, so ranges of d columns cost sqrt(d) times the noise of one bound on whole rows, which "
-    "`eigenveil bounds` finds without --columns."
+    "Each person is in every column, so ranges for d columns have sqrt(d) times the noise of one bound on whole "
+    "rows. Without --per-column, `eigenveil bounds` finds that bound."
 )
-_HALVES: Final = "It puts columns in units of half their range, so that all of them weigh the same."
+_HALVES: Final = "It measures each column in units of half its range, so that all columns weigh the same."
 _MOST_COLUMNS: Final = 40
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Asked:
-    """What was asked: values of parameters by name, how the table was read, and of a total epsilon what is left for the fit.
+    """The request: parameters by name, how the table was read, and what is `left` of a total epsilon for the fit.
 
-    `columns` are the names in the table, and `target` is the file that the answer is written to, None where there is none.
+    `columns` are the names in the table. `target` is the file that the answer is written to, or None.
     """
 
     data: Path
@@ -59,19 +59,19 @@ class Asked:
 
     @property
     def budget(self) -> Budget | None:
-        """What is left for the fit."""
+        """The budget that is left for the fit."""
         delta = self.settings["delta"]
         return None if self.left is None or delta is None else Budget(self.left[1], delta)
 
     def fit(self, **bounds: Any) -> Step:
-        """The fit that comes next: with these bounds, or from the file that holds them and more."""
+        """The fit to run next, with these bounds on the command line or from the file that contains them."""
         private = self.settings["epsilon"] is not None
         same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale")}
         own = reading_words(self.reading)
         if self.target is not None:
-            # Units are in the file, too.
+            # The file contains the scale too.
             bounds, own = {"scale": None}, [*own, "--bounds", str(self.target)]
-        # Words in capitals stand for what only the reader knows.
+        # Capitals stand for what only the user knows.
         spend = None if not private else "EPSILON" if self.left is None else self.left[1]
         values = {"n_components": self.rank or "K", "epsilon": spend, **same, **bounds}
         command = command_of("fit", self.data, *as_options(PrivateParams(**values)), *own)
@@ -81,7 +81,7 @@ class Asked:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BoundsAnswer:
-    """What is shown: whether a bound is `named`, plain values for JSON, the view for a terminal, and what comes next."""
+    """The answer: whether a bound is `named`, plain values for JSON, the view for a terminal, and the next steps."""
 
     named: bool
     plain: dict[str, Any]
@@ -90,7 +90,7 @@ class BoundsAnswer:
 
     @classmethod
     def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "BoundsAnswer":
-        """Of a bound on rows, or of ranges of columns."""
+        """The answer for a bound on rows, or for ranges of columns."""
         if isinstance(found, FoundBounds):
             kind, dim, named = "rows", found.dim, found.row_bound is not None
             values, body, steps = _rows_values(found), list(_rows_view(found, asked)), tuple(_rows_steps(found, asked))
@@ -126,6 +126,7 @@ def _rows_values(found: FoundBounds) -> dict[str, Any]:
         "mean_bound": found.mean_bound,
         "center": None if found.center is None else found.center.tolist(),
         "center_error": found.center_error,
+        "searched": found.searched,
         "scale": None if found.scale is None else found.scale.tolist(),
         "quantile": found.quantile,
         "people": found.people,
@@ -138,19 +139,19 @@ def _rows_values(found: FoundBounds) -> dict[str, Any]:
 def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
     chosen = found.chosen
     if chosen is None:
-        yield Text(f"Nothing can be said: {found.why}.", style="bold red")
+        yield Text(f"No bound was found: {found.why}.", style="bold red")
         return
     around = "around the mean" if found.searched else "around zero" if found.center is None else "around the center"
     yield Text.assemble(
         ("row bound: ", "bold"),
         (f"{chosen.bound:.4g}", "bold green"),
-        f" {around}. About {_share(chosen.cut)} of people have rows that are longer",
+        f" {around}. It clips about {_share(chosen.clipped)} of people",
         f", give or take {_share(chosen.error)}." if chosen.error else ".",
     )
     if found.why:
         yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
     off = f", give or take {found.people_error:.0f}" if found.people_error else ""
-    known = f"; noise has moved the mean by {found.center_error:.2g} or so" if found.center_error else ""
+    known = f"; noise moved the mean by about {found.center_error:.2g}" if found.center_error else ""
     yield Text(f"people: {found.people:.0f}{off}{known}", style="dim")
     yield Text("")
     yield _trade(found, asked)
@@ -160,7 +161,7 @@ def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
 def _trade(found: FoundBounds, asked: Asked) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
     captured: tuple[float | None, ...] = (None,) * len(found.candidates)
-    names = ["bound", "people cut", "noise", "fill"]
+    names = ["bound", "people clipped", "noise", "fill"]
     if asked.rank is not None and asked.budget is not None:
         captured = found.captured(min(asked.rank, found.dim), asked.budget)
         names.append("captured, a guess")
@@ -169,7 +170,7 @@ def _trade(found: FoundBounds, asked: Asked) -> Table:
     for one, share in zip(found.candidates, captured, strict=True):
         chosen = one.bound == found.row_bound
         off = f" ± {_share(one.error)}" if one.error else ""
-        row = [f"{one.bound:.4g}", f"{_share(one.cut)}{off}", f"{one.noise:.2f}x", f"{one.fill:.2f}"]
+        row = [f"{one.bound:.4g}", f"{_share(one.clipped)}{off}", f"{one.noise:.2f}x", f"{one.fill:.2f}"]
         more = [] if share is None else [f"{share:.2f}"]
         table.add_row(*row, *more, "<- the answer" if chosen else "", style="bold green" if chosen else None)
     return table
@@ -185,9 +186,10 @@ def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
     bound = float(f"{found.row_bound:.6g}")
     place: dict[str, Any] = {"row_bound": bound}
     if not found.searched:
-        place |= {"center": None}
+        place |= {"center": asked.settings["center"]}
     elif found.dim <= WIDEST and found.center is not None:
-        # A hundredth of the bound away is as good, and shorter. Not to be searched for again, the mean costs a fit less.
+        # Rounding the mean to a hundredth of the bound loses nothing and makes the command shorter. A fit that is
+        # told where the mean is need not search for it, which costs less.
         units = 1.0 if found.scale is None else float(found.scale.min())
         place |= {"origin": _rounded(found.center, unit=found.row_bound * units), "mean_bound": bound}
     else:
@@ -197,13 +199,13 @@ def _rows_steps(found: FoundBounds, asked: Asked) -> Iterator[Step]:
         return
     words = ["-n", f"{found.people:.0f}", "-d", found.dim, "-k", asked.rank or "K"]
     words += ["--epsilon", text_of(asked.budget.epsilon), "--delta", text_of(asked.budget.delta)]
-    # The fit above is told where the mean is looked for, or has none.
-    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "known"])]
-    yield Step("What it will bring, before it is spent:", command_of("plan", *words))
+    # The fit above is told where the mean is, or has none, so the plan must not count a search.
+    words += ["--fill", f"{found.chosen.fill:.2g}", *(["--no-search"] if found.searched else ["--center", "none"])]
+    yield Step("To see what that fit will find, before you spend the budget:", command_of("plan", *words))
 
 
 def _rounded(numbers: Any, *, unit: float) -> list[float]:
-    """Numbers rounded to a hundredth of `unit`, so that they are short on a command line."""
+    """Numbers rounded to a hundredth of `unit`, to keep the command line short."""
     step = 10.0 ** math.floor(math.log10(unit / 100))
     return [float(f"{round(float(number) / step) * step:.12g}") for number in numbers]
 
@@ -216,7 +218,7 @@ def _columns_values(found: FoundColumnBounds) -> dict[str, Any]:
         "origin": found.origin.tolist() if named else None,
         "scale": found.scale.tolist() if named else None,
         "quantile": found.quantile,
-        "cut": found.cut,
+        "clipped": found.clipped,
         "error": found.error,
         "people": found.people,
         "people_error": found.people_error,
@@ -226,12 +228,13 @@ def _columns_values(found: FoundColumnBounds) -> dict[str, Any]:
 
 def _columns_view(found: FoundColumnBounds) -> Iterator[RenderableType]:
     if found.low is None or found.high is None:
-        yield Text(f"Nothing can be said: {found.why}.", style="bold red")
+        yield Text(f"No bounds were found: {found.why}.", style="bold red")
         yield Text(_SQRT, style="dim")
         return
     off = f", give or take {_share(found.error)}" if found.error else ""
     yield Text.assemble(
-        ("column bounds: ", "bold"), f"about {_share(found.cut)} of people are cut on each side of each column{off}."
+        ("column bounds: ", "bold"),
+        f"about {_share(found.clipped)} of people are clipped on each side of each column{off}.",
     )
     if found.why:
         yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
@@ -252,9 +255,9 @@ def _columns_steps(found: FoundColumnBounds, asked: Asked) -> Iterator[Step]:
     if found.low is None or found.high is None:
         return
     if len(found.low) > WIDEST and asked.target is None:
-        # What --json shows can be saved, and a fit then takes it with --bounds.
+        # Too wide for a command line. The output of --json can be saved for `fit --bounds`.
         return
-    # In units of half its range each column lies within one of the middle, and a row within sqrt(d).
+    # In units of half its range each column lies within 1 of its middle, and a row within sqrt(d).
     reach = reach_of_ranges(len(found.low))
     step = asked.fit(
         scale=[float(f"{value:.4g}") for value in found.scale],

@@ -1,4 +1,4 @@
-"""`eigenveil spectrum`: the eigenvalues of a table, released once, for `eigenveil plan` to read."""
+"""`eigenveil spectrum`: releases the eigenvalues of a table once, for `eigenveil plan`."""
 
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -41,17 +41,17 @@ def spectrum(
 ) -> None:
     """Release the spectrum of a table once, for `eigenveil plan`.
 
-    A plan is as good as what is known of the spectrum. A small part of the
-    budget tells it, with the bounds that the fit will have:
+    A plan is only as good as what it knows of the spectrum. A small part of
+    the budget releases it. Use the same bounds as the fit will:
 
       eigenveil spectrum people.csv --row-bound 12 --epsilon 0.1 \\
         --delta 1e-6 -o spectrum.json
       eigenveil plan -n 8000 -k 5 --epsilon 1 --delta 1e-6 \\
         --spectrum spectrum.json
 
-    With --bounds bounds.json it takes what `eigenveil bounds` wrote.
-    Where noise hides all of it, it says so, writes nothing, and ends with
-    exit code 1. What it cost is spent all the same.
+    With --bounds bounds.json it uses what `eigenveil bounds` wrote.
+    If noise hides all of it, it says so, writes nothing, and exits with
+    code 1. The budget is spent even then.
     """
     require_input(data)
     require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
@@ -110,11 +110,11 @@ def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
     from eigenveil.cli._report import Bar, BarChart
 
     if found.spectrum is None:
-        yield Text(f"Nothing can be said: {found.why}.", style="bold red")
+        yield Text(f"No spectrum: {found.why}.", style="bold red")
         return
     values, error = found.spectrum.values, found.spectrum.error
     yield Text(
-        f"spectrum of {found.spectrum.dim} columns: variance along each direction, over the square of the bound, "
+        f"spectrum of {found.spectrum.dim} columns: variance along each direction over the square of the bound, "
         f"{found.row_bound:.4g}",
         style="bold",
     )
@@ -127,7 +127,7 @@ def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
     if len(values) > _SHOWN:
         yield Text(f"and {len(values) - _SHOWN} more")
     off = f", give or take {found.people_error:.0f}" if found.people_error else ""
-    yield Text(f"rows fill {found.spectrum.fill:.2f} of their ball; people: {found.people:.0f}{off}")
+    yield Text(f"mean squared norm: {found.spectrum.fill:.2f} of row_bound^2 (fill); people: {found.people:.0f}{off}")
     if found.why:
         yield Text(f"{found.why[0].upper()}{found.why[1:]}.", style="yellow")
 
@@ -135,12 +135,14 @@ def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
 def _next(
     found: "ReleasedSpectrum", left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
 ) -> bounding.Step:
-    """The plan, for the fit that has the bounds of this spectrum."""
+    """The `plan` command for a fit with the same bounds."""
     budget = "EPSILON" if left is None else text_of(left[1])
     delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
     words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]
     if settings["center"] != "private":
-        words += ["--center", "known"]
+        # Numbers cost a plan as little as none, and need not be typed again.
+        words += ["--center", "none"]
     elif settings["mean_bound"] is not None or settings["column_bounds"] is not None:
+        # With these bounds the fit takes one step to the mean, so the plan must not count a search.
         words += ["--no-search"]
     return bounding.Step(bounding.why_next(left), bounding.command_of("plan", *words))

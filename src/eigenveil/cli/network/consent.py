@@ -1,4 +1,7 @@
-"""Before a site or peer takes part: its ledger, the name of its dataset there, and a person, or a policy, that says yes."""
+"""Before a site or peer takes part: its ledger, the name of its dataset there, and consent by a person or a policy.
+
+`join.py` calls these steps in order. Nothing is sent before the last of them.
+"""
 
 import getpass
 import hashlib
@@ -26,6 +29,7 @@ __all__ = [
     "dataset_named",
     "known_study",
     "opened_ledger",
+    "question_of",
     "require_rehearsal",
     "require_room",
     "study_in",
@@ -33,16 +37,18 @@ __all__ = [
 
 # The exit code when the person says no.
 DECLINED: Final = 1
+_NO_PRIVACY: Final = "no privacy"
 
 
 @contextmanager
 def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
-    """The ledger at `path`. In a dry run it is only looked at, and one that is not there is not made."""
+    """The ledger at `path`. A dry run only reads it, and makes none if there is none."""
     from eigenveil.network.ledger.durable import DurableLedger
 
     if not dry_run:
         with DurableLedger.open(path) as ledger:
             yield ledger
+    # Read-only, so that a dry run is possible while the site runs, and leaves no trace.
     elif path.exists():
         with DurableLedger.reading(path) as ledger:
             yield ledger
@@ -52,48 +58,48 @@ def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
 
 
 def known_study(ledger: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
-    """The study of this digest, if this `role` has joined it; a `ValueError` if it has finished, or was closed."""
+    """The study with this digest, if this `role` has joined it; a `ValueError` if it was finished or closed."""
     known = study_in(ledger, digest)
     if known is not None:
         title = known.account.title
-        require(known.state != "finished", f"this {role} has finished the study {title!r}: its model was written then")
+        require(known.state != "finished", f"this {role} has finished the study {title!r}, and has written its model")
         require(known.state == "open", f"the study {title!r} was closed for good in the ledger of this {role}")
     return known
 
 
 def study_in(ledger: "DurableLedger", digest: str) -> "StudyReplay | None":
-    """The study of this digest as the ledger has it now, if it was ever joined."""
+    """The study with this digest as the ledger has it now, if it was ever joined."""
     return next((state for state in ledger.studies() if state.account.study == digest), None)
 
 
 def dataset_named(
     path: Path, ledger: "DurableLedger | None", given: str | None, known: "StudyReplay | None", *, role: str
 ) -> str:
-    """The name that was given, or that the study was joined with, or the only one in the ledger at `path`, None if there is none.
+    """The dataset's name: the given one, the one the study was joined with, or the only one in the ledger at `path`.
 
-    It is never made from the name of a file: a copy under another name would then have a budget of its own.
+    It is never made from a file name: a copy of the file would then have a second budget for the same people.
     """
     if given is not None:
         joined = given if known is None else known.account.dataset
         require(
             joined == given,
-            f"--dataset {given!r}: this {role} joined the study with {joined!r}, and that cannot be changed",
+            f"--dataset {given!r}: this {role} joined the study with {joined!r}, which cannot be changed",
         )
         return given
     if known is not None:
         return known.account.dataset
     names = [] if ledger is None else [state.name for state in ledger.datasets()]
-    there = f"{path} knows {', '.join(map(repr, names))}" if names else f"{path} knows none yet"
+    there = f"{path} has {', '.join(map(repr, names))}" if names else f"{path} has none yet"
     require(
         len(names) == 1,
-        f"--dataset is needed: what this {role} calls the people in the table, and {there}. Budgets attach to the name for life: "
-        "the same people, the same name",
+        f"--dataset is missing: this {role}'s name for the people in the table; {there}. Budgets attach to the name for "
+        "life, so give the same people the same name",
     )
     return names[0]
 
 
 def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """Refuse, before anybody is asked, what the ledger would refuse afterwards: more than the dataset has left for life."""
+    """Refuse, before asking for consent, a study that costs more than the dataset has left for life."""
     from eigenveil.network.ledger.budget import Standing, require_life
 
     others = [
@@ -105,41 +111,53 @@ def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budg
 
 
 def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
-    """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without if it was."""
+    """Refuse a study with a test seed unless a `rehearsal` was asked for, and one without a seed if it was."""
     require(
         rehearsal or study.seed is None,
-        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, and it protects nobody. For test data "
-        "only, --rehearsal takes part",
+        f"{study.name!r} is a rehearsal with a test seed: its noise can be subtracted, so it protects nobody. To take part "
+        "with test data, give --rehearsal",
     )
-    require(not rehearsal or study.seed is not None, f"{study.name!r} is no rehearsal; leave --rehearsal out")
+    require(not rehearsal or study.seed is not None, f"{study.name!r} is not a rehearsal; leave --rehearsal out")
 
 
 def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None) -> str:
-    """The line for the ledger that says who consented, a person or the policy at `rules`; without consent this is the end."""
+    """The note for the ledger that says who consented, a person or the policy at `rules`. Without consent it exits."""
     if rules is not None:
         voice.say(f"Consent: --yes, under {rules}.")
         return _by_policy(rules)
-    word = "yes" if study.private else "no privacy"
-    if _ask(word):
-        return _by_person(word)
+    typed = _ask(question_of(study))
+    if typed in _answers(study):
+        return _by_person(typed)
     ledger.note(study.digest, "consent was asked for and not given")
     voice.say("Nothing was sent and nothing was charged.")
     raise typer.Exit(DECLINED)
 
 
-def _ask(word: str) -> bool:
-    """Whether the person at the terminal types `word`. There must be one: a pipe is nobody."""
+def question_of(study: "StudyFile") -> str:
+    """What the person is asked. Exact results take more than one key to agree to."""
+    return "Take part? [y/N]" if study.private else f'Type "{_NO_PRIVACY}" to take part'
+
+
+def _answers(study: "StudyFile") -> tuple[str, ...]:
+    return ("y", "yes") if study.private else (_NO_PRIVACY,)
+
+
+def _ask(question: str) -> str:
+    """What the person at the terminal types, in lower case. A pipe cannot consent."""
     require(
         _at_terminal(),
-        "consent needs a person at a terminal, and nobody is there to ask; --yes with a --policy consents by rules",
+        "consent needs a person at a terminal, and there is none. Run this in a terminal, or consent by rules with --yes and "
+        "--policy",
     )
+    # An impatient "y" typed while the screen was built must not count as consent.
     _forget_typed()
+    suffix = " " if question.endswith("]") else ": "
     try:
-        typed: str = typer.prompt(f"Type {word} to take part", default="", show_default=False)
+        typed: str = typer.prompt(question, default="", show_default=False, prompt_suffix=suffix)
     except typer.Abort:
         leaves("nothing was sent and nothing was charged")
         raise KeyboardInterrupt from None
-    return typed.strip().lower() == word
+    return typed.strip().lower()
 
 
 def _at_terminal() -> bool:
@@ -147,25 +165,25 @@ def _at_terminal() -> bool:
 
 
 def _forget_typed() -> None:
-    """What was typed before the question was there is no answer to it."""
+    """Discard what was typed before the question appeared: it is no answer to it."""
     try:
         import termios
     except ImportError:
-        # Windows has no such thing.
+        # Windows has no termios.
         return
     termios.tcflush(sys.stdin, termios.TCIFLUSH)
 
 
 def _by_person(word: str) -> str:
-    """The line for the ledger when a person consented."""
+    """The note for the ledger when a person consented."""
     try:
         who = getpass.getuser()
     except (OSError, KeyError):
-        # An account without a name.
+        # The account has no name.
         who = "somebody"
     return f"consent: {who} typed {word!r}"
 
 
 def _by_policy(path: Path) -> str:
-    """The line for the ledger when a policy did, with a digest of it as it was."""
+    """The note for the ledger when a policy consented, with a digest of the policy as it was."""
     return f"consent: --yes under the policy {path.name}, sha256 {hashlib.sha256(path.read_bytes()).hexdigest()}"

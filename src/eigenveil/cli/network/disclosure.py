@@ -1,4 +1,8 @@
-"""Everything that somebody must know before they agree to take part: what is revealed, to whom, and what it costs."""
+"""The consent screen: what a study would learn from this site or peer, and what that costs each person.
+
+`eigenveil site` and `peer` show it before anything is connected or spent. tests/cli/network/consent_screens.txt
+has the screen of each situation, word for word.
+"""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -6,16 +10,22 @@ from typing import TYPE_CHECKING, Final
 
 from eigenveil.cli.network import words
 from eigenveil.cli.network.view import Voice
+from eigenveil.network.study.words import Fact, facts_of, listed_columns, who_learns
 
 if TYPE_CHECKING:
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.agents.site_data import SiteData
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.study.file import StudyFile
 
 __all__ = ["disclose"]
 
-_COLUMNS_SHOWN: Final = 20
+# Facts that the screen tells in its own, more exact words.
+_TOLD_ABOVE: Final = frozenset({"Study", "Warning", "Columns", "Who learns what", "Cost", "Restarts"})
+_REHEARSAL: Final = (
+    "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IN THIS TABLE IS PROTECTED."
+)
 
 
 def disclose(
@@ -24,49 +34,66 @@ def disclose(
     holding: "SiteData",
     accounts: "DurableLedger",
     *,
-    revealed: Iterable[str],
+    leaving: Iterable[Fact],
+    data: Path,
     ledger: Path,
     joined: str | None,
 ) -> None:
-    """Say all of it; nothing is connected or spent yet.
+    """Show the screen for the table in `data`, as far as the question.
 
-    `revealed` are sentences on what leaves, and `joined` says how things stand where the study was joined before.
+    `leaving` says what leaves and to whom. `joined` says how the study goes on where it was joined before.
     """
     study, account = agent.study, agent.account
+    voice.say(f'Study "{study.name}" asks for your data', style="bold")
+    voice.gap()
     if study.seed is not None:
         from eigenveil.cli._report import warning_panel
 
-        loud = "A REHEARSAL: whoever has the study file can subtract all noise. NOBODY IN THIS TABLE IS PROTECTED."
-        voice.show(warning_panel(loud), [f"WARNING: {loud}"])
-    voice.say(f"What the study is (digest {study.digest})", style="bold")
-    _say_all(voice, study.words())
-    if len(study.columns) > _COLUMNS_SHOWN:
-        voice.say(f"All {len(study.columns)} columns are listed in the study file, under [task] columns.")
+        voice.show(warning_panel(_REHEARSAL), [f"WARNING: {_REHEARSAL}"])
+    learned = Fact("", who_learns(study, whose="this"))
+    voice.say(learned.words, style=_style(learned))
     voice.gap()
-    voice.say(f"What this {agent.place.certificate.role} reveals", style="bold")
-    if voice.terminal:
-        # How many there are is private, and for whoever sits here; a log may go further.
-        voice.say(f"The table here has {holding.people:,} people.")
-    _say_all(voice, revealed)
-    voice.say("Who takes part, and the pin of each:")
-    _show_parties(voice, agent)
-    voice.gap()
-    voice.say(f"What it costs, by the ledger {ledger.absolute()}", style="bold")
     state = next((one for one in accounts.datasets() if one.name == account.dataset), None)
     life = None if agent.policy is None else agent.policy.life
-    for sentence, style in words.cost_words(account, state, life=life, joined=joined is not None):
-        voice.say(sentence, style=style)
-    if agent.policy is None:
-        voice.say("There is no policy: nothing is refused for you, so read all of this.", style="yellow")
+    voice.item("Columns used", _columns(study, holding, data))
+    if voice.terminal:
+        # How many rows and people there are is private: for the person at this terminal, never for a log.
+        voice.item("Rows", _rows(study, holding))
+    _show(voice, [words.cost_fact(account, state, life=life, joined=joined is not None)])
+    if account.private and life is None:
+        none = "none is set, so nothing limits what all studies together may cost."
+        voice.item("Budget for life", none, style="yellow")
+    _show(voice, leaving)
+    _show(voice, (fact for fact in facts_of(study) if fact.label not in _TOLD_ABOVE))
+    voice.item("Ledger", f'{ledger.absolute()}, dataset "{account.dataset}"')
+    voice.item("Study file", f"id {study.id}, digest {study.digest}")
+    voice.item("Parties", f"{len(study.places)}, each with its pin:")
+    _show_parties(voice, agent)
     voice.gap()
+    if agent.policy is None:
+        voice.say("You have no policy: nothing is refused for you, so read all of this.", style="yellow")
     if joined is not None:
         voice.say(joined, style="green")
 
 
-def _say_all(voice: Voice, sentences: Iterable[str]) -> None:
-    """What begins in capitals is bad news."""
-    for sentence in sentences:
-        voice.say(sentence, style="bold red" if sentence[:8].isupper() else None)
+def _style(fact: Fact) -> str | None:
+    return "bold red" if fact.alarming else None
+
+
+def _show(voice: Voice, facts: Iterable[Fact]) -> None:
+    for fact in facts:
+        voice.item(fact.label, fact.words, style=_style(fact))
+
+
+def _columns(study: "StudyFile", holding: "SiteData", data: Path) -> str:
+    # Names of columns are in the public study file; the other columns of the table are counted and not named.
+    among = "" if holding.columns is None else f" ({len(study.columns)} of the {holding.columns} in {data.name})"
+    return f"{listed_columns(study)}{among}"
+
+
+def _rows(study: "StudyFile", holding: "SiteData") -> str:
+    person = "" if study.params.person is None else f' (column "{study.params.person}")'
+    return f"{holding.rows.shape[0]:,}, from {holding.people:,} people{person}"
 
 
 def _show_parties(voice: Voice, agent: "SiteAgent | PeerAgent") -> None:
@@ -74,8 +101,8 @@ def _show_parties(voice: Voice, agent: "SiteAgent | PeerAgent") -> None:
         if not voice.terminal:
             voice.say(f"{who}: {pin}")
             continue
-        # Two halves, which fit on any screen and can be followed with a finger.
-        voice.say(who, style=style)
+        # Two halves fit on any screen, and a finger can follow them.
+        voice.say(f"  {who}", style=style)
         groups = pin.split()
         for half in (groups[:8], groups[8:]):
             voice.say(f"    {' '.join(half)}", style=style)

@@ -1,4 +1,4 @@
-"""`eigenveil hub`: gather a study across organisations, from the first question to the model."""
+"""`eigenveil hub`: run the hub of a study across organisations, from the first question to the model."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -28,21 +28,20 @@ def hub(
     report: option.Report = None,
     force: option.Force = False,
 ) -> None:
-    """Run the hub of a study: ask the sites, gather, and write the model.
+    """Run the hub of a study: ask the sites, add up, and write the model.
 
     For the coordinator, with hub.key beside the study file:
 
       eigenveil hub heart.toml
 
-    Sites call in; the hub calls nobody. Everything that happens is in the
-    transcript before the next question leaves. A hub that was stopped, or
-    lost too many sites, goes on from there when the same command is given
-    again, and no site is asked to reveal anything twice. One whose study
-    has finished only hands the answer to those who lack it.
+    Sites call the hub; it calls nobody. Everything that happens is in the
+    transcript before the next question leaves. After a stop, or when too
+    many sites are lost, the same command goes on from there, and no site
+    is asked to reveal anything twice. After the study has finished, it
+    only sends the result to sites that do not have it yet.
 
-    It ends with exit code 3 if too few sites joined or answered, with 130
-    after Ctrl-C and with 143 after SIGTERM; all of these can be gone on
-    with.
+    Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
+    143 after SIGTERM. After each of them the same command goes on.
     """
     require_grpc()
     from eigenveil.network.agents.hub import HubAgent
@@ -58,6 +57,7 @@ def hub(
     target = Path(f"{study.stem}.safetensors") if model is None else model
     told = target.with_suffix(".report.json") if report is None else report
     kept = study.with_suffix(".transcript") if transcript is None else transcript
+    # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
     again = option.of_this_study(target, found.digest)
     option.require_outputs(
         [("--output", target, [".safetensors"]), ("--report", told, [".json"])],
@@ -82,7 +82,7 @@ def hub(
                 temporary.write_text(agent.report(), encoding="utf-8")
                 temporary.chmod(0o644)
             wrote(target)
-            voice.happen(f"the model is written to {target}; now everybody fetches the answer", style="green")
+            voice.happen(f"the model is written to {target}; now the sites fetch the result", style="green")
             view.lingers(_patience(agent))
 
         try:
@@ -113,25 +113,25 @@ def _opening(voice: Voice, agent: "HubAgent", transcript: Path) -> None:
     if study.seed is not None:
         voice.say("THIS IS A REHEARSAL with a test seed: it protects nobody.", style="bold red")
     if agent.durable.party.result is not None:
-        voice.say("The study has finished. Nobody is asked anything; those who lack the answer can fetch it.")
+        voice.say("The study has finished. Nobody is asked anything; sites without the result can fetch it.")
 
 
 def _left(agent: "HubAgent", model: Path) -> str:
-    """What there is when the hub is interrupted."""
+    """How to go on after the hub was interrupted."""
     if agent.durable.party.result is not None and agent.unthanked:
-        there = f"the model is in {model}" if model.exists() else "the answer is in the transcript"
+        there = f"the model is in {model}" if model.exists() else "the result is in the transcript"
         lacking = shown_names(agent.unthanked)
-        return f"{there}; {lacking} may not have fetched the answer yet, and the same command hands it out"
+        return f"{there}; {lacking} may not have the result yet, and the same command sends it"
     return "nothing is lost: the same command goes on from the transcript, and asks nobody for what is in it"
 
 
 def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
-    """One line that names who is missing, where going on later is possible; otherwise the error as it is."""
-    again = "run the same command again and it goes on from the transcript"
+    """End with a line that names who is missing, if the hub can go on later; otherwise raise the error again."""
+    again = "run the same command again to go on from the transcript"
     if isinstance(error, QuorumLost):
         refused(
-            f"error: no answer from {shown_names(error.missing)} in round {error.round + 1} ({error.stage}): "
-            f"{error.answered} answered and {error.quorum} must; {again}",
+            f"error: no answer from {shown_names(error.missing)} in round {error.round + 1} ({error.stage}). "
+            f"{error.answered} answered, and {error.quorum} are needed; {again}",
             TOO_FEW,
         )
     if error is agent.durable.stopped:
@@ -157,11 +157,11 @@ def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
 
 
 def _say_who_lacks(voice: Voice, agent: "HubAgent", *, over: bool) -> None:
-    """Who has not fetched the answer. Of a study that was `over` before, only those who came now are known."""
+    """Say who has not fetched the result. For a study that was `over` before, only those who came now are known."""
     lacking = agent.unthanked
     if over:
         came = [name for name in agent.below if name not in lacking]
-        voice.say(f"came for the answer: {shown_names(came)}")
+        voice.say(f"fetched the result: {shown_names(came)}")
     elif lacking:
-        late = f"has not fetched the answer yet: {shown_names(lacking)}; the same command hands it out once more"
+        late = f"without the result yet: {shown_names(lacking)}; the same command sends it again"
         voice.say(late, style="yellow")

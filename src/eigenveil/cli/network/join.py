@@ -1,7 +1,7 @@
-"""Taking part in a study beside one's own data: the same steps for a site, which a hub asks, and for a peer among peers.
+"""Taking part in a study with one's own table: the steps that `eigenveil site` and `eigenveil peer` share.
 
-What would be revealed is said before anything is written down; a person or a policy agrees before anything is sent; and results
-are on disk before the study is closed in the ledger.
+The consent screen comes before anything is written. A person or a policy agrees before anything is sent. Results are on
+disk before the study is closed in the ledger.
 """
 
 from abc import ABC, abstractmethod
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.network.ledger.durable import DurableLedger, StudyReplay
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
 
 __all__ = ["Given", "Joining", "Kind", "take_part"]
 
@@ -53,14 +54,16 @@ class Given:
 
     def __post_init__(self) -> None:
         agreed = not self.yes or self.policy is not None
-        require(agreed, "--yes needs a --policy: consent without a person must come from rules")
+        require(agreed, "--yes needs --policy: without a person, consent must come from rules")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Joining:
-    """How things stand when a run ends early: what the ledger has of the study, the model if it was written, and whether all had
-    `begun`."""
+    """How things stand when a run ends early.
+
+    `state` is the study in the ledger, `model` the file if it was written, and `begun` whether all parties had begun.
+    """
 
     state: "StudyReplay | None"
     model: Path | None
@@ -73,23 +76,23 @@ class Kind(ABC, Generic[Agent]):
     @property
     @abstractmethod
     def role(self) -> Literal["site", "peer"]:
-        """What it is in the study."""
+        """Its role in the study."""
 
     @abstractmethod
     def agent(self, study: "StudyFile", **settings: Any) -> Agent:
-        """The agent, of which nothing is sent or spent yet."""
+        """The agent, before it has sent or spent anything."""
 
     @abstractmethod
     def calls(self, agent: Agent) -> Collection[str]:
-        """Whom it calls; others call it."""
+        """The parties that it calls; others call it."""
 
     @abstractmethod
-    def revealed(self, agent: Agent) -> Iterator[str]:
-        """Sentences on what leaves, and to whom."""
+    def leaving(self, agent: Agent) -> Iterator["Fact"]:
+        """What leaves, and to whom."""
 
     @abstractmethod
     def joined(self, state: "StudyReplay") -> str:
-        """How a study goes on that was joined before; a `ValueError` if it does not."""
+        """How a study goes on that was joined before; a `ValueError` if it cannot."""
 
     @abstractmethod
     def run(
@@ -99,11 +102,11 @@ class Kind(ABC, Generic[Agent]):
 
     @abstractmethod
     def left(self, agent: Agent, standing: Joining) -> str:
-        """What there is to go on with after a signal."""
+        """How to go on after a signal."""
 
     @abstractmethod
     def lost(self, agent: Agent, error: ProtocolError, standing: Joining) -> str | None:
-        """What is said where others are missing, None where the error is another one."""
+        """What to say if other parties are missing; None if the error is another one."""
 
 
 def take_part(given: Given, kind: Kind[Agent]) -> None:
@@ -115,11 +118,12 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     study, role = StudyFile.read(given.study), kind.role
     keys = option.keys_beside(given.study, study, given.keys, role=role)
     place = place_of(study, keys, role=role)
+    # Cheap refusals come first: nothing is opened or read yet.
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
     results = _results(given, study, place.name)
     if not given.ledger.exists():
-        # Before there is a ledger of no use to anybody.
+        # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
     holding = SiteData.read(given.data, study)
     view = PartyView(voice := Voice())
@@ -133,17 +137,20 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         )
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
+        # A person should not be asked about a study that the ledger would refuse anyway.
         consent.require_room(ledger, agent.account, life=life)
-        disclose(voice, agent, holding, ledger, revealed=kind.revealed(agent), ledger=given.ledger, joined=joined)
-        # Reads all rows, and so finds what is missing in them, in a dry run as well.
+        places = {"data": given.data, "ledger": given.ledger}
+        disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
+        # This reads all rows, so missing values are found here, in a dry run too.
         mark = holding.fingerprint()
         if given.dry_run:
-            voice.say("This was a dry run: nothing was written, and nobody was called.")
+            voice.say("This was a dry run: nothing was written and nobody was called.")
             return
         note = None
         warnings = ledger.declare(dataset, mark)
         for warning in warnings:
             voice.say(f"WARNING: {warning}", style="bold yellow")
+        # A study that was joined before goes on without a question, unless the table has changed since.
         if known is None or warnings:
             note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
         learned = _carried(
@@ -154,7 +161,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
 
 
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
-    """Where results go, once it is certain that they can."""
+    """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores)
     again = option.of_this_study(results.model, study.digest)
     option.require_outputs(
@@ -164,12 +171,13 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
 
 
 def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study: "StudyFile") -> Agent:
-    """The agent, unless its policy refuses: then all reasons, in its ledger as well."""
+    """The agent; if its policy refuses, all reasons on the screen and in its ledger."""
     from eigenveil.network.policy import PolicyRefusal
 
     try:
         return made()
     except PolicyRefusal as error:
+        # A refusal is worth a note for the privacy officer, unless this is a dry run.
         if noted_in is not None:
             noted_in.note(study.digest, str(error))
         _refuse(error, "peer" if study.carrier == "gossip" else "site")
@@ -177,7 +185,7 @@ def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study:
 
 def _refuse(error: "PolicyRefusal", role: str) -> NoReturn:
     *others, last = [f"- {reason}" for reason in error.reasons]
-    for line in (f"error: the policy of this {role} refuses the study, and nothing was sent:", *others):
+    for line in (f"error: the policy of this {role} refuses the study. Nothing was sent:", *others):
         say_red(line)
     refused(last, _REFUSED)
 
@@ -192,7 +200,7 @@ def _carried(
     deliver: Callable[["Model"], None],
     note: str | None,
 ) -> "Model":
-    """The model, or the end of the command with a line on what is left."""
+    """The model; if the run ends early, a line says how to go on and the command exits."""
 
     def standing() -> Joining:
         digest = agent.study.digest

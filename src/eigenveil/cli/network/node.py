@@ -1,4 +1,4 @@
-"""`eigenveil node`: an inner node of a tree, between the hub and its sites. It holds no rows and keeps nothing."""
+"""`eigenveil node`: an inner node of a tree, between the hub and its sites. It has no rows and keeps nothing."""
 
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
@@ -17,17 +17,17 @@ def node(
     listen: option.Listen = None,
     connect: option.Connect = None,
 ) -> None:
-    """Run a node of a tree: gather from those below, pass on to those above.
+    """Run a node of a tree: add up what comes from below, and pass it on.
 
     With the keys of the node beside the study file:
 
       eigenveil node heart.toml
 
-    Those below call in, and the node calls who stands above it. It keeps
-    nothing on disk: one that was stopped is started again with the same
-    command, asks those below once more, and they repeat what they said.
+    The parties below call the node, and the node calls the one above. It
+    keeps nothing on disk. After a stop, start it with the same command: it
+    asks those below once more, and they repeat what they said.
 
-    It ends with exit code 3 if those below it do not join in time.
+    The exit code is 3 if those below it do not join in time.
     """
     require_grpc()
     from eigenveil.network.agents.node import NodeAgent
@@ -55,4 +55,4 @@ def node(
             )
     except ProtocolError as error:
         refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
-    voice.say("the answer has been passed on", style="green")
+    voice.say("the result has been passed on", style="green")

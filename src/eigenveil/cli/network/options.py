@@ -1,4 +1,4 @@
-"""The options of `eigenveil hub`, `site`, `peer` and `node`, with the words of --help, and what stands for those not given."""
+"""The options of `eigenveil hub`, `site`, `peer` and `node`, with their help, and the defaults that are looked up."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -24,15 +24,15 @@ Listen: TypeAlias = Annotated[
     typer.Option(
         metavar="HOST:PORT",
         help="Where to listen.",
-        show_default="the port that the study says, on all interfaces; on loopback where the study says loopback",
+        show_default="the port in the study file, on all interfaces, or on loopback if the study says loopback",
     ),
 ]
 Connect: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="HOST:PORT",
-        help="Where to reach who gathers.",
-        show_default="where the study says",
+        help="Where to reach the hub, or the node above.",
+        show_default="the address in the study file",
         rich_help_panel=None,
     ),
 ]
@@ -45,14 +45,14 @@ Keys: TypeAlias = Annotated[
     typer.Option(
         metavar="FILE",
         help="The keys of this party, NAME.key.",
-        show_default="the only .key file beside the study file that has a place in it",
+        show_default="the only .key file beside the study file that belongs to the study",
     ),
 ]
 Transcript: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where all that happens is kept, so that a hub that was stopped goes on. Never overwritten.",
+        help="Where everything that happens is written, so that a stopped hub can go on. Never overwritten.",
         show_default="STUDY.transcript beside the study file",
     ),
 ]
@@ -75,7 +75,7 @@ Data: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="The table held here: .csv, .parquet, .npy or .npz. Columns that the study does not name are not read.",
+        help="Your table: .csv, .parquet, .npy or .npz. Columns that the study does not name are not read.",
         show_default=False,
     ),
 ]
@@ -84,23 +84,21 @@ PolicyFile: TypeAlias = Annotated[
     typer.Option(
         "--policy",
         metavar="FILE",
-        help="The rules that hold here: eigenveil policy new writes them.",
+        help="Your rules; `eigenveil policy new` writes them.",
         show_default="none",
     ),
 ]
-Ledger: TypeAlias = Annotated[
-    Path, typer.Option(metavar="FILE", help="The ledger held here: what has been spent, for life.")
-]
+Ledger: TypeAlias = Annotated[Path, typer.Option(metavar="FILE", help="Your ledger: what has been spent, for life.")]
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="What the people in the table are called here. Budgets attach to this name for life.",
+        help="Your name for the people in the table. Budgets attach to this name for life.",
         show_default="the only name in the ledger",
     ),
 ]
 Yes: TypeAlias = Annotated[
-    bool, typer.Option("--yes", help="Do not ask: the --policy consents to what it does not refuse.")
+    bool, typer.Option("--yes", help="Do not ask: --policy consents to what it does not refuse.")
 ]
 HeldModel: TypeAlias = Annotated[
     Path | None,
@@ -116,7 +114,7 @@ Scores: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where the scores of the rows held here go: .csv, .parquet or .npy. They are raw data and stay here.",
+        help="Where the scores of your rows go: .csv, .parquet or .npy. They are raw data and stay here.",
         show_default="STUDY-NAME-scores.csv in this folder",
     ),
 ]
@@ -124,13 +122,13 @@ Rehearsal: TypeAlias = Annotated[
     bool, typer.Option("--rehearsal", help="Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
 ]
 DryRun: TypeAlias = Annotated[
-    bool, typer.Option("--dry-run", help="Say what would be revealed, and stop. Nothing is written or sent.")
+    bool, typer.Option("--dry-run", help="Show what would be revealed, and stop. Nothing is written or sent.")
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a ledger.")]
 
 
 def require_listen(given: str | None) -> None:
-    """Refuse an address that cannot be one, before anything else is done."""
+    """Refuse an impossible address before anything else is done."""
     from eigenveil.runtimes.grpc.credentials import host_and_port
 
     try:
@@ -140,7 +138,7 @@ def require_listen(given: str | None) -> None:
 
 
 def listening_address(given: str | None, address: str) -> str:
-    """Where to listen for those who are told to come to `address`.
+    """Where to listen, for callers that are given `address`.
 
     >>> listening_address(None, "hub.example.org:7443"), listening_address(None, "127.0.0.1:7443")
     ('[::]:7443', '127.0.0.1:7443')
@@ -156,7 +154,7 @@ def listening_address(given: str | None, address: str) -> str:
 
 
 def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: str) -> "PrivateKeys":
-    """The keys that were given, or those beside the study file that have a place in it as a `role`; there must be one such."""
+    """The keys that were given, or the only ones beside the study file that belong to it as a `role`."""
     from eigenveil.network.identity.certificates import Certificate, Keys, in_file
 
     if given is not None:
@@ -171,7 +169,7 @@ def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: st
             unsigned.append(path)
             continue
         try:
-            # Only the public half is looked at until it is known whose keys are wanted.
+            # Read only public halves until it is clear which keys are wanted.
             pin = in_file(beside, Certificate.read).pin
         except ValueError:
             continue
@@ -183,17 +181,17 @@ def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: st
     instead = "; ".join(f"{one.name!r} is a {one.role}: run `eigenveil {one.role}`" for one in others)
     require(
         len(fitting) > 0,
-        f"there is no .key file beside {study} with a place in it as a {role}{waiting}; {instead or 'give it with --keys'}",
+        f"no .key file beside {study} belongs to a {role} of it{waiting}; {instead or 'give it with --keys'}",
     )
     require(
         len(fitting) == 1,
-        f"several .key files beside {study} have a place in it: {', '.join(path.name for path in fitting)}; give one with --keys",
+        f"several .key files beside {study} belong to it: {', '.join(path.name for path in fitting)}; give one with --keys",
     )
     return Keys.load(fitting[0])
 
 
 def of_this_study(model: Path, digest: str) -> bool:
-    """Whether there is a model of the study of this digest at `model`: a command that was stopped had written it."""
+    """Whether the file `model` is a model of the study with this digest, from an earlier run of the same command."""
     from eigenveil.errors import ModelFileError
     from eigenveil.model import Model
 
@@ -206,7 +204,7 @@ def of_this_study(model: Path, digest: str) -> bool:
 
 
 def require_outputs(outputs: Sequence[tuple[str, Path, Sequence[str]]], *, force: bool, inputs: Sequence[Path]) -> None:
-    """Refuse outputs, each an option, a path and its endings, that cannot be written, or that are one and the same file."""
+    """Refuse outputs that cannot be written, or are the same file. Each is an option, a path and its endings."""
     for option, path, endings in outputs:
         try:
             require_output(path, endings=endings, force=force, inputs=inputs)

@@ -1,4 +1,4 @@
-"""`eigenveil peer`: take part in a study without a hub, beside one's own data, after a person or a policy has agreed."""
+"""`eigenveil peer`: take part in a study without a hub, with one's own table, after a person or a policy has agreed."""
 
 import shlex
 from collections.abc import Callable, Collection, Coroutine, Iterator
@@ -21,10 +21,11 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
 
 __all__ = ["peer"]
 
-_NOTHING: Final = "nothing was let out and nothing was charged"
+_NOTHING: Final = "nothing was sent and nothing was charged"
 
 
 @errors_as_lines
@@ -43,35 +44,35 @@ def peer(
     dry_run: option.DryRun = False,
     force: option.Force = False,
 ) -> None:
-    """Take part in a study without a hub, beside the data of this peer.
+    """Take part in a study without a hub, with the table of this peer.
 
     With the keys of the peer beside the study file:
 
       eigenveil peer heart.toml --data patients.parquet \\
         --policy policy.toml --dataset patients
 
-    First it says what it is about to reveal, to whom and at what cost,
-    and asks. --dry-run stops there. Then it waits until all peers are
-    there, and adds up with its neighbours. Every sum and its charge are
-    in the ledger before the sum leaves.
+    First it shows what it would reveal, to whom and at what cost, and
+    asks. --dry-run stops there. Then it waits until all peers are
+    connected, and adds up with its neighbours. Every sum and its charge
+    are in the ledger before the sum leaves.
 
-    A peer that is stopped before it lets anything out begins again with
-    the same command. AFTER THAT IT CANNOT COME BACK: its neighbours go on
-    without it, if the study has room for that, and what was charged stays
+    A peer that is stopped before it sends anything begins again with the
+    same command. AFTER THAT IT CANNOT COME BACK: its neighbours go on
+    without it, if the study allows for that, and what was charged stays
     charged.
 
-    It ends with the model, its guarantee in a text file beside it, and
-    the scores of this peer's own rows, WHICH ARE RAW DATA: they are
-    readable by you alone (mode 0600) and go to nobody.
+    It writes the model, its guarantee in a text file beside it, and the
+    scores of this peer's own rows. SCORES ARE RAW DATA: only you can read
+    them (mode 0600), and they go to nobody.
 
     Unattended, rules consent in place of a person:
 
       eigenveil peer heart.toml --data patients.parquet \\
         --policy policy.toml --yes
 
-    Exit codes: 1 if the person says no or the budget for life does not
-    suffice, 2 if the policy refuses, 3 if others did not join or are
-    gone, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 1 if the person says no or the budget for life is too
+    small, 2 if the policy refuses, 3 if others did not join or are gone,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
     given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
@@ -82,7 +83,7 @@ def peer(
 @final
 @dataclass(frozen=True, slots=True)
 class _Peer(Kind["PeerAgent"]):
-    """It listens, where `listen` says if that is given, and calls those neighbours that stand before it in the study file."""
+    """A peer listens, at `listen` if given, and calls the neighbours that come before it in the study file."""
 
     listen: str | None
     ledger: Path
@@ -97,26 +98,21 @@ class _Peer(Kind["PeerAgent"]):
         return PeerAgent(study, **settings)
 
     def calls(self, agent: "PeerAgent") -> Collection[str]:
+        # The same rule as in `PeerAgent`: of two neighbours the later one in the study file calls.
         order = [place.name for place in agent.study.peers]
         return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
 
-    def revealed(self, agent: "PeerAgent") -> Iterator[str]:
-        yield from words.peer_revealed_words(agent.study, agent.parties)
-        near = [f"{name} at {agent.study.place(name).address}" for name in agent.near]
-        many = "Its neighbours are" if len(near) > 1 else "Its only neighbour is"
-        yield (
-            f"{many} {words.listed(near)}. They read what leaves and pass it on added to what is theirs: assume that everybody "
-            "who takes part sees it."
-        )
-        yield f"It listens at {self._where(agent)} for those of them that call."
+    def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:
+        near = [agent.study.place(name) for name in agent.near]
+        return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:
-        if state.entries > 0:
+        if state.steps > 0:
             raise ValueError(
-                f"this peer was stopped in the middle of the study {state.account.title!r}, and its neighbours have left it "
-                f"behind: it cannot come back; {self._charged(state)}"
+                f"this peer was stopped in the middle of the study {state.account.title!r} and cannot come back, because its "
+                f"neighbours have gone on without it; {self._charged(state)}"
             )
-        return f"This peer joined the study at {state.joined}, was charged nothing since, and begins again."
+        return f"This peer joined the study at {state.joined}, has not been charged, and begins again."
 
     def run(
         self, agent: "PeerAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
@@ -136,8 +132,9 @@ class _Peer(Kind["PeerAgent"]):
                 if state is None or state.state != "open"
                 else f"; in the ledger the study is open: {self._charged(state)}"
             )
-            return f"the model is in {standing.model}; neighbours may have lacked this peer's last numbers{still}"
-        if state is not None and state.entries > 0:
+            return f"the model is in {standing.model}; neighbours may lack this peer's last numbers{still}"
+        # With a step in the ledger something has left, and the neighbours will not wait for more.
+        if state is not None and state.steps > 0:
             return f"this peer cannot come back: {_neighbours(agent)}; {self._charged(state)}"
         if standing.begun and not agent.study.private:
             return f"what was sent stays sent; {_neighbours(agent)}"
@@ -145,9 +142,9 @@ class _Peer(Kind["PeerAgent"]):
 
     def lost(self, agent: "PeerAgent", error: ProtocolError, standing: Joining) -> str | None:
         state = standing.state
-        # What it names are keys of the study file here.
+        # The error names parameters. Here they are keys of the study file.
         why = error.said(in_study(PeerStudy)) if isinstance(error, PeersLost) else str(error)
-        if state is not None and state.entries > 0:
+        if state is not None and state.steps > 0:
             return f"{why}; {self._charged(state)}" if isinstance(error, PeersLost) else None
         if not standing.begun:
             return f"{why}; {words.WHEN_THERE}"
@@ -157,7 +154,7 @@ class _Peer(Kind["PeerAgent"]):
 
     def _charged(self, state: "StudyReplay") -> str:
         close = f"eigenveil ledger close {shlex.quote(str(self.ledger))} {state.account.study[:16]}"
-        return f"what was charged stays charged, and `{close}` frees what was reserved beyond that"
+        return f"what was charged stays charged, and `{close}` frees the rest of the reserve"
 
     def _where(self, agent: "PeerAgent") -> str:
         assert agent.place.address is not None
@@ -167,5 +164,7 @@ class _Peer(Kind["PeerAgent"]):
 def _neighbours(agent: "PeerAgent") -> str:
     params = agent.study.params
     if agent.study.private and isinstance(params, PeerStudy) and not params.restarts:
-        return "its neighbours must stop too, as [privacy] restarts leaves no room to begin a round again without it"
+        return (
+            "its neighbours must stop too, because [privacy] restarts does not allow a round to begin again without it"
+        )
     return "its neighbours go on without it"

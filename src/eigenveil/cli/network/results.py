@@ -1,4 +1,4 @@
-"""What a site or peer ends with: the model, its guarantee in words, and the scores of its own rows, which are private."""
+"""What a site or peer writes at the end: the model, its guarantee in words, and the private scores of its own rows."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ __all__ = ["Results", "say_spent"]
 @final
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where they go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read."""
+    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read."""
 
     model: Path
     guarantee: Path
@@ -31,7 +31,7 @@ class Results:
 
     @classmethod
     def named(cls, study: Path, party: str, model: Path | None, scores: Path | None) -> "Results":
-        """As was given, or called by the study file and the party, in this folder: no two parties or studies share a name."""
+        """The given paths; others are named after the study file and the party, so that no two studies share a name."""
         from eigenveil.network.identity.authority import file_stem
 
         stem = f"{study.stem}-{file_stem(party)}"
@@ -40,7 +40,7 @@ class Results:
         return cls(target, guarantee, Path(f"{stem}-scores.csv") if scores is None else scores)
 
     def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
-        """Each with its option and the endings it may have."""
+        """Each output with its option and the endings it may have."""
         return (
             ("--output", self.model, [".safetensors"]),
             ("the guarantee", self.guarantee, [".txt"]),
@@ -48,46 +48,45 @@ class Results:
         )
 
     def write(self, model: "Model", rows: "Rows") -> None:
-        """All of it, the model first: whoever finds it knows that the others are of the same study, if they are there."""
+        """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten."""
         model.save(self.model)
         wrote(self.model)
         with whole_file(self.guarantee) as temporary:
             temporary.write_text(model.guarantee.words() + "\n", encoding="utf-8")
             temporary.chmod(0o644)
+        # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
             WRITERS[self.scores.suffix.lower()](temporary, names, scores_of(model, rows, None), rows.shape[0])
 
     def show(self, voice: Voice, model: "Model", *, role: str) -> None:
-        """The guarantee in words, and where everything is."""
+        """Show the guarantee in words, and where everything is."""
         from eigenveil.cli._report import guarantee_panel, scores_warning
 
         voice.gap()
         voice.show(guarantee_panel(model.guarantee), model.guarantee.words().splitlines())
         voice.say(f"model: {self.model}", whole=True)
-        voice.say(f"look at it again with: eigenveil inspect {self.model}", style="dim", whole=True)
+        voice.say(f"look at it with: eigenveil inspect {self.model}", style="dim", whole=True)
         voice.say(f"guarantee: {self.guarantee}", whole=True)
-        private = f"scores of this {role}'s own rows, PRIVATE, readable by you alone"
+        private = f"scores of this {role}'s own rows, PRIVATE, for you alone"
         voice.say(f"{private}: {self.scores}", style="bold", whole=True)
         voice.show(scores_warning(), [scores_warning().plain])
 
 
 def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """What the study was charged, and what is left of the dataset's budget for life."""
+    """Say what the study was charged, and what is left of the dataset's budget for life."""
     study = next(state for state in ledger.studies() if state.account.study == account.study)
     dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
     if account.epsilon is None:
         voice.say(
-            f"charged: no guarantee was made, and dataset {account.dataset!r} has none for life any more", style="red"
+            f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none for life", style="red"
         )
         return
     delta = account.delta if life is None else life.delta
     assert delta is not None
-    voice.say(
-        f"charged: mu = {study.spent:.4g} of the {account.mu:.4g} that were reserved; what is not spent is free again"
-    )
+    voice.say(f"charged: mu = {study.spent:.4g} of the {account.mu:.4g} reserved; the rest is free again")
     spent = rounded(dataset.epsilon(delta))
     voice.say(
         f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; {left_words(dataset, life)}"
     )
-    voice.say(f"head of the ledger, to be noted elsewhere: {ledger.head}", whole=True)
+    voice.say(f"head of the ledger; note it elsewhere: {ledger.head}", whole=True)

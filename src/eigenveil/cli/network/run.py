@@ -1,7 +1,7 @@
-"""Running a party as a command: signals that tear no step in half, and what is said when it ends early.
+"""Running a party as a command: what signals do, and what is said when it ends early. All four commands use it.
 
-The first SIGINT or SIGTERM ends the waiting; a step that is being worked out is finished and put on disk first. The second one
-ends the process at once, which loses nothing either: what has left is in the ledger, and what is not in the ledger has not left.
+The first SIGINT or SIGTERM ends the waiting; a step in progress is finished and put on disk first. The second one ends
+the process at once. That loses nothing either: what has left is in the ledger, and nothing else has left.
 """
 
 import os
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["TOO_FEW", "carried", "refused", "require_grpc", "say_red"]
 
-# The exit code when too few answered, as in a simulation.
+# The exit code when too few sites answered, as in `eigenveil simulate`.
 TOO_FEW: Final = 3
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
 _LOOK_AFTER: Final = 3.0
@@ -33,9 +33,9 @@ Result = TypeVar("Result")
 
 
 def require_grpc() -> None:
-    """Refuse, before anything else, to run a party where gRPC is not installed."""
+    """Refuse, before anything else, to run a party without gRPC."""
     try:
-        # Its own settings for gRPC stand before gRPC itself is loaded.
+        # Our module sets gRPC's environment variables, which must happen before gRPC itself is loaded.
         import_module("eigenveil.runtimes.grpc")
     except ImportError as error:
         missing = (error.name or "").partition(".")[0] == "grpc"
@@ -50,9 +50,9 @@ def carried(
     left: Callable[[], str],
     look: Callable[[], None] = lambda: None,
 ) -> Result:
-    """What `work` comes to, unless a signal ends it: then `left` says what there is to go on with.
+    """The result of `work`, unless a signal ends it: then `left` says how to go on.
 
-    Meanwhile `look` is called every few seconds. Ctrl-C ends in exit code 130, SIGTERM in 143, as shells count.
+    Meanwhile `look` is called every few seconds. Ctrl-C gives exit code 130 and SIGTERM 143, as shells do.
     """
     import asyncio
 
@@ -63,13 +63,13 @@ def carried(
         assert task is not None
 
         def unforeseen(_: object, context: dict[str, Any]) -> None:
-            # What nobody waits for any more, after a signal say; asyncio would print a traceback.
+            # An error in a task that nobody awaits, after a signal say. asyncio would print a traceback.
             error = context.get("exception")
             if isinstance(error, Exception) and not stop.asked:
-                voice.happen(f"something went wrong beside the study: {message_of(error)}", style="yellow")
+                voice.happen(f"an error outside the study itself: {message_of(error)}", style="yellow")
 
         def ending() -> None:
-            voice.happen("ending after the step at hand; a second signal ends at once", style="yellow")
+            voice.happen("ending after the current step; a second signal ends at once", style="yellow")
             task.cancel()
 
         async def looking() -> None:
@@ -79,6 +79,7 @@ def carried(
 
         loop.set_exception_handler(unforeseen)
         stop.on_first = lambda: loop.call_soon_threadsafe(ending)
+        # A signal may have come before the loop was there to hear it.
         if stop.asked:
             ending()
         beside = loop.create_task(looking())
@@ -86,7 +87,7 @@ def carried(
             return await work()
         finally:
             beside.cancel()
-            # From here on there is nothing to end.
+            # The work is done: a signal from here on has nothing to end.
             stop.on_first = lambda: None
 
     try:
@@ -109,7 +110,7 @@ def refused(words: str, code: int) -> NoReturn:
 
 
 def say_red(words: str) -> None:
-    """One red line on stderr, as long as it is."""
+    """One red line on stderr, not wrapped."""
     from rich.text import Text
 
     from eigenveil.cli._report import plain
@@ -130,22 +131,23 @@ class _Stop:
         return self.number is not None
 
     def note(self, number: int, _frame: object) -> None:
-        """The handler: wake the loop at the first signal, and end at the second, whatever is being worked out."""
+        """Handle a signal: wake the loop at the first, and end at the second, whatever is being computed."""
         if self.number is None:
             self.number = number
             self.on_first()
             return
+        # The live view hides the cursor, and `os._exit` runs no clean-up.
         if sys.stdout.isatty():
             os.write(sys.stdout.fileno(), _SHOW_CURSOR)
-        # The thread of the party may be in the middle of a product of matrices, and any other way out waits for it.
+        # The party's thread may be in the middle of a matrix product, and any other exit would wait for it.
         os._exit(128 + number)
 
 
 @contextmanager
 def _heard(stop: _Stop) -> Iterator[None]:
-    """Signals go to `stop` while inside, unless whoever started us had them ignored.
+    """Send signals to `stop` while inside, except those that our parent process made us ignore.
 
-    They are heard by Python and not by the loop, which stands still while it waits for the thread of the party to end.
+    Python handles them, not the loop, which stands still while it waits for the party's thread to end.
     """
     main = threading.current_thread() is threading.main_thread()
     ours = [number for number in _SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]

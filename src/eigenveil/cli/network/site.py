@@ -1,4 +1,4 @@
-"""`eigenveil site`: take part in a study beside one's own data, after a person or a policy has agreed to what leaves."""
+"""`eigenveil site`: take part in a study with one's own table, after a person or a policy has agreed to what leaves."""
 
 from collections.abc import Callable, Collection, Coroutine, Iterator
 from dataclasses import dataclass
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eigenveil.network.agents.site import SiteAgent
     from eigenveil.network.ledger.durable import StudyReplay
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import Fact
 
 __all__ = ["site"]
 
@@ -38,30 +39,30 @@ def site(
     dry_run: option.DryRun = False,
     force: option.Force = False,
 ) -> None:
-    """Take part in a study, beside the data of this site.
+    """Take part in a study with the table of this site.
 
     With the keys of the site beside the study file:
 
       eigenveil site heart.toml --data patients.parquet \\
         --policy policy.toml --dataset patients
 
-    First it says what it is about to reveal, to whom and at what cost,
-    and asks. --dry-run stops there. Then it calls the hub and answers
-    what the study asks, nothing else. Every answer and its charge are in
-    the ledger before the answer leaves; one that was stopped goes on with
-    the same command and is charged nothing twice.
+    First it shows what it would reveal, to whom and at what cost, and
+    asks. --dry-run stops there. Then it calls the hub and answers what
+    the study asks, nothing else. Every answer and its charge are in the
+    ledger before the answer leaves. After a stop the same command goes
+    on, and nothing is charged twice.
 
-    It ends with the model, its guarantee in a text file beside it, and
-    the scores of this site's own rows, WHICH ARE RAW DATA: they are
-    readable by you alone (mode 0600) and go to nobody.
+    It writes the model, its guarantee in a text file beside it, and the
+    scores of this site's own rows. SCORES ARE RAW DATA: only you can read
+    them (mode 0600), and they go to nobody.
 
     Unattended, rules consent in place of a person:
 
       eigenveil site heart.toml --data patients.parquet \\
         --policy policy.toml --yes
 
-    Exit codes: 1 if the person says no or the budget for life does not
-    suffice, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 1 if the person says no or the budget for life is too
+    small, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
     from eigenveil.network.study.places import address
@@ -73,7 +74,7 @@ def site(
 @final
 @dataclass(frozen=True, slots=True)
 class _Site(Kind["SiteAgent"]):
-    """It calls who stands above it, at `connect` where that is given, and comes back whenever it was stopped."""
+    """A site calls the hub or node above it, at `connect` if given, and can come back whenever it was stopped."""
 
     connect: str | None
 
@@ -89,13 +90,12 @@ class _Site(Kind["SiteAgent"]):
     def calls(self, agent: "SiteAgent") -> Collection[str]:
         return {agent.above}
 
-    def revealed(self, agent: "SiteAgent") -> Iterator[str]:
-        yield from words.revealed_words(agent.study, agent.parties)
+    def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
         above = agent.study.place(agent.above)
-        yield f"They go to {above.name}, at {self.connect or above.address}."
+        return words.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
 
     def joined(self, state: "StudyReplay") -> str:
-        return f"This site joined the study at {state.joined}, and goes on with it."
+        return f"This site joined the study at {state.joined} and goes on with it."
 
     def run(
         self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice
@@ -103,7 +103,7 @@ class _Site(Kind["SiteAgent"]):
         return agent.run(deliver, address=self.connect, note=note)
 
     def left(self, agent: "SiteAgent", standing: Joining) -> str:
-        return "nothing is lost: the same command goes on where it stopped; what was charged stays charged"
+        return "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
 
     def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:
         return None

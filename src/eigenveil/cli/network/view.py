@@ -1,6 +1,6 @@
-"""What a party says while it runs: lines with the time, and on a terminal a view of how things stand below them.
+"""What a party shows while it runs: lines with the time, and on a terminal a live view below them.
 
-Off a terminal, under systemd say, each line is plain text that begins with the time in UTC, written out at once.
+Off a terminal, under systemd say, each line is plain text that begins with the time in UTC, and is flushed at once.
 """
 
 import os
@@ -30,33 +30,47 @@ _NAMED: Final = 10
 
 
 class Connected(Protocol):
-    """An agent: site, peer, node or hub."""
+    """An agent of a site, peer, node or hub."""
 
     @property
     def transport(self) -> "Transport | None":
-        """Its connections, from when it runs on."""
+        """Its connections, once it runs."""
 
 
 @final
 class Voice:
-    """Speaks to whoever runs the command, from any thread. `terminal` says whether somebody is looking. Changes in place.
+    """Writes to the person who runs the command, from any thread. `terminal` says whether it is one. Changes in place.
 
-    No private number may be said that is not meant for a terminal alone.
+    Private numbers may be shown on a terminal only: a log may go further.
     """
 
     def __init__(self) -> None:
         self._console, self._lock, self._heard = output(), threading.Lock(), True
-        # Asked of the system: what the environment says of colours must not round a log into a terminal.
+        # Ask the system, not rich: an environment variable for colours must not make a terminal of a log.
         self.terminal = sys.stdout.isatty()
 
     def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
-        """One sentence; one that holds a path or a hash is left `whole`, so that it can be copied."""
+        """One sentence. One with a path or a hash stays `whole`, not wrapped, so that it can be copied."""
         from eigenveil.cli._report import plain
 
         if self.terminal:
             self._console.print(plain(words), style=style, soft_wrap=whole)
         else:
             self._line(plain(words))
+
+    def item(self, label: str, words: str, *, style: str | None = None) -> None:
+        """One item of a list; on a terminal its further lines are indented."""
+        from rich.table import Table
+        from rich.text import Text
+
+        from eigenveil.cli._report import plain
+
+        if self.terminal:
+            row = Table.grid(padding=(0, 1))
+            row.add_row("-", Text.assemble((f"{plain(label)}: ", "bold"), (plain(words), style or "")))
+            self._console.print(row)
+        else:
+            self._line(plain(f"- {label}: {words}"))
 
     def happen(self, words: str, *, style: str | None = None) -> None:
         """Something that happened just now, with the time."""
@@ -71,7 +85,7 @@ class Voice:
             self._line(plain(words))
 
     def show(self, picture: "RenderableType", lines: Sequence[str]) -> None:
-        """A `picture` on a terminal, the same in `lines` elsewhere."""
+        """A `picture` on a terminal, and the same as `lines` elsewhere."""
         if self.terminal:
             self._console.print(picture)
             return
@@ -79,20 +93,22 @@ class Voice:
             self.say(line)
 
     def gap(self) -> None:
-        """An empty line, where that makes reading easier."""
+        """An empty line, on a terminal."""
         if self.terminal:
             self._console.print()
 
     @contextmanager
     def under(self, view: Any) -> Iterator[None]:
-        """`view` below everything that is said inside, on a terminal."""
+        """Keep `view` below everything that is said inside, on a terminal."""
         from rich.live import Live
 
+        # Transient: at the end only the lines stay, which are complete by themselves.
         drawn = Live(view, console=self._console, refresh_per_second=_PER_SECOND, transient=True)
         with drawn if self.terminal else nullcontext():
             yield
 
     def _line(self, words: str) -> None:
+        # Lines come from several threads, and must not be mixed.
         with self._lock:
             if not self._heard:
                 return
@@ -100,13 +116,13 @@ class Voice:
                 sys.stdout.write(f"{datetime.now(UTC):%Y-%m-%dT%H:%M:%SZ} {words}\n")
                 sys.stdout.flush()
             except BrokenPipeError:
-                # Whoever read this is gone, and a study is not to end for that.
+                # The reader of our output is gone, and a study must not end because of that.
                 self._heard = False
                 os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 
 def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str | None]:
-    """A happening as a line, and its style. Whoever this party `calls` is called again; all others come by themselves."""
+    """An event as a line, and its style. This party `calls` some others again; the rest come back by themselves."""
     who, words = event.who, event.words
     match event.what:
         case "joined":
@@ -118,13 +134,13 @@ def words_of(event: "Event", *, calls: Collection[str] = ()) -> tuple[str, str |
         case "said":
             return f"said to {who}: {words}" if who else f"said: {words}", None
         case "refused":
-            return f"refused messages from {who}: {words}", "red"
+            return f"refused a message from {who}: {words}", "red"
         case "round":
             return f"round {who}: {words}", None
         case "resumed":
-            return f"going on where it was stopped: {words}", "green"
+            return f"going on where it stopped: {words}", "green"
         case "began":
-            return "it begins", "green"
+            return "the study begins", "green"
         case "waiting" if words.startswith("for "):
             return f"waiting {words}", None
         case "waiting":
@@ -138,7 +154,7 @@ def _not_connected(name: str, why: str, calls: Collection[str]) -> str:
 
 
 def shown_names(names: Sequence[str]) -> str:
-    """Names with commas between; of many the first few.
+    """Names with commas between them; of many, the first few.
 
     >>> shown_names([]), shown_names(["north", "south"])
     ('nobody', 'north, south')
@@ -147,7 +163,7 @@ def shown_names(names: Sequence[str]) -> str:
 
 
 def round_words(done: "Round") -> str:
-    """A round in one line: its stage, who answered, bytes up and down, and how far the answer moved."""
+    """A round in one line: its stage, who answered, bytes up and down, and how far the result moved."""
     from eigenveil.cli._report import in_bytes
 
     missing = f", without {shown_names(done.missing)}" if done.missing else ""
@@ -158,7 +174,7 @@ def round_words(done: "Round") -> str:
 
 
 def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
-    """Bytes from and to each that has been connected."""
+    """Bytes from and to each party that has been connected."""
     transport = agent.transport
     if transport is None:
         return []
@@ -167,26 +183,28 @@ def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
 
 
 @final
-class _Door:
-    """What the switchboard of an agent knows and tells nobody: why somebody cannot be reached, and who was turned away. Changes
-    in place, so that each is said once."""
+class _Connections:
+    """What the transport of an agent knows without an event: who cannot be reached and why, and which callers it refused.
+
+    Changes in place, so that each is said once.
+    """
 
     def __init__(self) -> None:
         self._why: dict[str, str] = {}
         self._stranger: str | None = None
 
     def note(self, name: str, why: str) -> bool:
-        """Whether it is news that this name is not connected for that reason."""
+        """Whether it is news that this party is not connected for that reason."""
         news = self._why.get(name) != why
         self._why[name] = why
         return news
 
     def joined(self, name: str) -> None:
-        """It is connected: when it leaves, for whatever reason, that is news."""
+        """The party is connected, so it is news when it leaves, for any reason."""
         self._why.pop(name, None)
 
     def news(self, agent: Connected | None, *, calls: Collection[str], but: Collection[str] = ()) -> Iterator[str]:
-        """Lines that have not been said. Of those in `but` others will tell."""
+        """Lines that have not been said, without those about parties in `but`, whose events will come."""
         transport = None if agent is None else agent.transport
         if transport is None:
             return
@@ -195,44 +213,45 @@ class _Door:
                 yield _not_connected(name, why, calls)
         last = transport.refused[-1] if transport.refused else None
         if last is not None and last != self._stranger:
-            yield f"turned away: {last}"
+            yield f"refused {last}"
         self._stranger = last
 
 
 @final
 class PartyView:
-    """What a site, peer or node does: a line for each happening, and how it stands. Changes in place, from any thread.
+    """What a site, peer or node does: a line for each event, and the current state. Changes in place, from any thread.
 
-    `began` says that a peer has begun with all the others; before that it lets nothing out.
+    `began` says that a peer has begun with all the others; before that it sends nothing of its own.
     """
 
     def __init__(self, voice: Voice) -> None:
-        self._voice, self._door = voice, _Door()
+        self._voice, self._connections = voice, _Connections()
         self._agent: Connected | None = None
         self._calls: Collection[str] = ()
         self._now = "beginning"
         self.began = False
 
     def of(self, agent: Connected, *, calls: Collection[str]) -> None:
-        """It is this one, which `calls` these; others call it."""
+        """Show this agent, which `calls` these parties; others call it."""
         self._agent, self._calls = agent, calls
 
     def on_event(self, event: "Event") -> None:
-        """Say it."""
+        """Say what happened."""
         words, style = words_of(event, calls=self._calls)
         self._now = words
         match event.what:
             case "began":
                 self.began = True
             case "joined":
-                self._door.joined(event.who)
-            case "left" if not self._door.note(event.who, event.words):
+                self._connections.joined(event.who)
+            # The transport may have told the same through `look` already.
+            case "left" if not self._connections.note(event.who, event.words):
                 return
         self._voice.happen(words, style=style)
 
     def look(self) -> None:
-        """Say why somebody cannot be reached, once for each reason, and who was turned away. A dialler tells nobody."""
-        for words in self._door.news(self._agent, calls=self._calls):
+        """Say who cannot be reached, once for each reason, and which callers were refused. These cause no events."""
+        for words in self._connections.news(self._agent, calls=self._calls):
             self._voice.happen(words, style="yellow")
 
     def __rich__(self) -> "RenderableType":
@@ -246,8 +265,10 @@ class PartyView:
 
 @final
 class HubView:
-    """Who is there, rounds, traffic and time left. Changes in place, from any thread; it is drawn from yet another one, which
-    reads whole values only."""
+    """Who is connected, rounds, traffic and time left. Changes in place, from any thread.
+
+    Another thread draws it. That one reads only values that are replaced as a whole, so it needs no lock.
+    """
 
     def __init__(self, voice: Voice, clock: Callable[[], float] = time.monotonic) -> None:
         self._voice, self._clock = voice, clock
@@ -256,24 +277,24 @@ class HubView:
         self._now, self._refused = "beginning", ""
         self._wait: int | None = None
         self._until: float | None = None
-        self._door = _Door()
+        self._connections = _Connections()
 
     def of(self, agent: "HubAgent") -> None:
-        """It is this hub."""
+        """Show this hub."""
         self._agent = agent
 
     def on_event(self, event: "Event") -> None:
-        """Take note, and say it."""
+        """Take note, and say what happened."""
         words, style = words_of(event)
         agent = self._agent
         match event.what:
             case "joined":
                 self._here |= {event.who}
-                self._door.joined(event.who)
+                self._connections.joined(event.who)
                 words += self._missing()
             case "left":
                 self._here -= {event.who}
-                self._door.note(event.who, event.words)
+                self._connections.note(event.who, event.words)
                 over = agent is not None and agent.durable.party.result is not None
                 words = f"{event.who} has left" if over else words + self._missing()
             case "waiting" if agent is not None:
@@ -291,14 +312,14 @@ class HubView:
         self._voice.happen(words, style=style)
 
     def look(self) -> None:
-        """Say who was turned away at the door, and who came and could not be talked to."""
-        # Of those who are here, or were until just now, it is told when they leave.
-        for words in self._door.news(self._agent, calls=(), but=self._here):
+        """Say which callers were refused, and which parties connected but could not be talked to."""
+        # For those who are here, or were until just now, an event comes when they leave.
+        for words in self._connections.news(self._agent, calls=(), but=self._here):
             self._voice.happen(words, style="yellow")
 
     def lingers(self, seconds: float) -> None:
-        """The study is over, and only the answer is still to be fetched."""
-        self._now, self._until = "for everybody to fetch the answer", self._clock() + seconds
+        """The study is over, and the sites fetch the result."""
+        self._now, self._until = "for all to fetch the result", self._clock() + seconds
 
     def _missing(self) -> str:
         if self._agent is None:
@@ -307,7 +328,7 @@ class HubView:
         return f"; missing: {shown_names(names)}" if names else "; all are here"
 
     def _left(self) -> str:
-        """How long it waits at most for what it waits for. The clock of a round begins anew with each question."""
+        """The longest it will still wait. The clock of a round starts again with each question."""
         agent, now = self._agent, self._clock()
         wait = None if agent is None else agent.durable.party.waiting
         if wait is not None and wait.number != self._wait:

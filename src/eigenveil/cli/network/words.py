@@ -1,4 +1,7 @@
-"""What a site or peer is about to reveal, to whom and at what cost, in plain words: what its person reads before they consent."""
+"""The sentences of the consent screen: what leaves a site or peer, to whom, and what it costs each person.
+
+`disclosure.py` puts them in order. They are about to be agreed to, so epsilons are rounded against the reader.
+"""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -6,6 +9,7 @@ from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 from typing import TYPE_CHECKING, Final
 
 from eigenveil.errors import require
+from eigenveil.network.study.words import Fact
 
 if TYPE_CHECKING:
     from eigenveil.estimators.federated.parties import Parties
@@ -17,39 +21,44 @@ if TYPE_CHECKING:
 
 __all__ = [
     "WHEN_THERE",
-    "cost_words",
+    "cost_fact",
+    "leaving_peer",
+    "leaving_site",
     "left_words",
     "listed",
     "party_words",
-    "peer_revealed_words",
-    "revealed_words",
     "rounded",
     "title_words",
 ]
 
-# What is said where somebody did not come in time, and nothing was asked of anybody.
+# For those who waited in vain, before anything was asked of anyone.
 WHEN_THERE: Final = "run the same command again when they are there"
+_COST: Final = "Cost to each person"
 
 
 def title_words(study: "StudyFile") -> str:
-    """What it is called, and the digest that everybody must see the same."""
-    return f"Study {study.name!r} with the digest {study.digest}."
+    """The study's name, and the digest that all parties must see alike."""
+    return f'Study "{study.name}" with the digest {study.digest}.'
 
 
-def revealed_words(study: "StudyFile", parties: "Parties") -> Iterator[str]:
-    """What leaves a site around a hub, from the terms that the site itself has worked out: in how many rounds, what, and how
-    covered."""
+def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", address: str | None) -> Iterator[Fact]:
+    """What leaves a site, in how many rounds and to whom, from the terms that the site itself has worked out."""
     from eigenveil.tasks.fit.task import Fit
 
     plan, task = parties.request.plan, parties.study
     assert isinstance(task, Fit)
+    numbers = task.extent().entries
+    each = f"The site sends at most {_numbers(numbers)} in each, plus headers"
+    yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
     sums = _sums("site", plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
-    yield _leaving("site", sums, rounds=parties.most_questions, numbers=task.extent().entries)
-    yield _covered(study)
+    yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
+    yield Fact("Connection", f"this site calls {above.name} at {address or above.address}.")
 
 
-def peer_revealed_words(study: "StudyFile", parties: "PeerParties") -> Iterator[str]:
-    """What leaves a peer, from the terms that the peer itself has worked out: in how many rounds, what, and how covered."""
+def leaving_peer(
+    study: "StudyFile", parties: "PeerParties", *, near: Sequence["Place"], listens: str
+) -> Iterator[Fact]:
+    """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
     from eigenveil.plan import SitesPlan
     from eigenveil.privacy import packed_size
     from eigenveil.tasks.fit.split import split_budget
@@ -62,77 +71,65 @@ def peer_revealed_words(study: "StudyFile", parties: "PeerParties") -> Iterator[
         mean=isinstance(request.center, str), search=request.bounds.search, count=count, trace=not summed
     )
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
-    # Where nothing is paid for all begins anew whenever somebody is gone.
+    # Without privacy nothing is charged, and a fit begins again each time a peer is lost.
     most = rounds + request.restarts if request.private else rounds * len(parties.names)
     product = packed_size((dim, dim), symmetric=True) if summed else dim * plan.width
-    sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed)
-    yield _leaving("peer", sums, rounds=most, numbers=max(product, dim + 1))
-    yield _covered_between_peers(study)
-    if request.restarts:
-        again = _counted(request.restarts, "round")
-        yield f"Up to {again} may leave once more, with new noise, when peers vanish; the cost below includes that."
-
-
-def _leaving(role: str, sums: Sequence[str], *, rounds: int, numbers: int) -> str:
-    return (
-        f"What leaves this {role}, in at most {_counted(rounds, 'round')}: {'; '.join(sums)}. At most "
-        f"{_counted(numbers, 'number')} at once, no row and no score."
+    times = parties.terms.among(()).mixing.steps
+    again = (
+        f" Of these, {request.restarts} may repeat a round with new noise when peers vanish. The cost includes them."
+        if request.restarts
+        else ""
     )
+    each = f"In each, the peer sends at most {_numbers(max(product, dim + 1))} to each neighbour, {times} times"
+    yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
+    sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed)
+    yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
+    names = listed([f"{place.name} at {place.address}" for place in near])
+    yield Fact(
+        "Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it."
+    )
+    yield Fact("Connection", f"this peer listens at {listens} for the neighbours that call it.")
+
+
+def _covered(study: "StudyFile") -> str:
+    """How sums are covered when they leave; `who_learns` says what that means for those who get them."""
+    match study.trust:
+        case "masked":
+            return "They leave as whole numbers, under masks, with this site's share of the noise."
+        case "site" | "both":
+            return "They leave with this site's own noise."
+        case "pairwise":
+            return "They leave with this peer's own noise, and with noise that it shares in pairs."
+        case "independent":
+            return "They leave with this peer's own noise."
+        case _:
+            return "They leave under masks, without noise." if study.masked else "They leave without noise."
+
+
+def _numbers(count: int) -> str:
+    from eigenveil.cli._report import in_bytes
+
+    # Every number on the wire has 8 bytes, a float or a masked integer.
+    return f"{_counted(count, 'number')} ({in_bytes(8 * count)})"
 
 
 def _sums(role: str, method: str, width: int, *, count: bool, center: object, trace: bool) -> list[str]:
     sums = ["the number of people"] if count else []
-    sums += ["the sum of their rows, for the mean"] if isinstance(center, str) else []
+    sums += ["the sum of their rows (for the mean)"] if isinstance(center, str) else []
     match method:
         case "covariance":
             sums.append("the sums of products of each two columns")
         case "merge" | "uda" | "wda":
             sums.append(f"the {width} leading directions of this {role}'s own rows")
         case "fedpower":
-            sums.append(f"products of the rows with {width} directions, after steps on these rows alone")
+            sums.append(f"products of the rows with {width} directions (after steps on these rows alone)")
         case _:
             sums.append(f"products of the rows with {width} directions")
     return sums + (["the sum of squares of all entries"] if trace else [])
 
 
-def _covered(study: "StudyFile") -> str:
-    match study.trust:
-        case "masked":
-            return (
-                "They leave as whole numbers with this site's share of the noise, under masks: nobody can read them, the hub "
-                f"only their sum over at least {_counted(study.fewest, 'site')}."
-            )
-        case "site":
-            return "They leave with noise that this site adds itself, all that the guarantee needs."
-        case "both":
-            return "They leave with noise that this site adds itself; the hub adds more before it passes anything on."
-        case "hub":
-            return "THEY LEAVE AS THEY ARE, without noise: the hub reads them and must be trusted."
-        case _ if study.masked:
-            return f"THEY LEAVE WITHOUT NOISE, under masks: the hub reads their exact sum over at least {study.fewest} sites."
-        case _:
-            return "THEY LEAVE AS THEY ARE, without noise, for the hub to read, and nothing is guaranteed to anybody."
-
-
-def _covered_between_peers(study: "StudyFile") -> str:
-    few = study.params.colluders
-    match study.trust:
-        case "pairwise":
-            told = "one peer that tells them" if few == 1 else f"{few} peers that tell them"
-            return (
-                "They leave with noise of this peer's own, and with more that it shares in pairs with others, which cancels in "
-                f"sums over all peers alone: the guarantee holds against all who see them together with {told} everything."
-            )
-        case "independent":
-            return "They leave with noise that this peer adds itself, all that the guarantee needs, whoever sees them."
-        case _:
-            return (
-                "THEY LEAVE AS THEY ARE, without noise, for neighbours to read, and nothing is guaranteed to anybody."
-            )
-
-
 def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Iterator[tuple[str, str, str | None]]:
-    """Everybody who takes part and whether the policy has their pin, the pin in groups of four, and a style."""
+    """Each party and whether the policy has its pin, the pin in groups of four, and a style."""
     from eigenveil.network.identity.certificates import pin_words
 
     for place in study.places:
@@ -151,57 +148,57 @@ def _pinned(place: "Place", policy: "Policy") -> bool:
     return policy.pins.peers.get(place.name) == place.pin
 
 
-def cost_words(
-    account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool
-) -> Iterator[tuple[str, str | None]]:
-    """What the study costs and what the dataset has cost so far, with styles. `joined`: the study is counted in `state`."""
+def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool) -> Fact:
+    """What the study costs each person, beside what the dataset has cost so far and may cost for life.
+
+    `joined`: the study is counted in `state` already.
+    """
+    name = f'dataset "{account.dataset}"'
     if account.epsilon is None or account.delta is None:
-        yield "Cost: NOTHING IS GUARANTEED, and no budget pays for that.", "bold red"
-        void = f"In the ledger, {account.dataset!r} will have no guarantee for life from then on, whatever else is done with it."
-        yield void, "bold red"
-        return
-    yield (
-        f"Cost, for each person here: at most epsilon = {account.epsilon:g} at delta = {account.delta:g} "
-        f"(mu = {account.mu:.4g}).",
-        "bold",
-    )
-    delta = account.delta if life is None else life.delta
-    together = (0.0 if state is None else state.counted, 0.0 if state is None else state.beyond)
-    if state is None:
-        yield f"Dataset {account.dataset!r} has cost nothing so far.", None
-    else:
-        parts = [
-            ("spent", state.spent),
-            ("reserved by open studies", state.reserved),
-            ("counted for life", state.counted),
-        ]
-        each = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {words}" for words, mu in parts)
-        yield f"Dataset {account.dataset!r} so far, as epsilon at delta = {delta:g}: {each}.", None
-    if not joined:
-        together = (math.hypot(together[0], account.mu), together[1] + account.beyond)
-    most = rounded(_epsilon(together[0], delta - together[1]))
+        loses = f"In the ledger, {name} loses its guarantee for life, whatever is done with it later."
+        return Fact(_COST, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
+    most = _with_this_study(account, state, life=life, joined=joined)
+    cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g} (mu {account.mu:.4g})."
     if life is None:
-        words = "nothing limits what all studies together may cost: no policy does, or it sets no bound for life"
-        yield f"With this study it is at most {most}; {words}.", "yellow"
-    else:
-        yield f"With this study it is at most {most}, of {life.epsilon:g} that the policy allows for life.", None
+        return Fact(_COST, f"{cost} {_so_far(account, state, account.delta, name)} With this study: at most {most}.")
+    allowed = f"of the {life.epsilon:g} that your policy allows for life"
+    return Fact(_COST, f"{cost} {_so_far(account, state, life.delta, name)} With this study: at most {most} {allowed}.")
+
+
+def _so_far(account: "StudyBudget", state: "DatasetState | None", delta: float, name: str) -> str:
+    if state is None:
+        return f"So far {name} has cost nothing."
+    parts = (("spent", state.spent), ("reserved by open studies", state.reserved), ("counted for life", state.counted))
+    each = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {words}" for words, mu in parts)
+    return f"So far {name}, as epsilon at delta {delta:g}: {each}."
+
+
+def _with_this_study(
+    account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool
+) -> str:
+    assert account.delta is not None
+    delta = account.delta if life is None else life.delta
+    counted, beyond = (0.0, 0.0) if state is None else (state.counted, state.beyond)
+    if not joined:
+        counted, beyond = math.hypot(counted, account.mu), beyond + account.beyond
+    return rounded(_epsilon(counted, delta - beyond))
 
 
 def left_words(state: "DatasetState", life: "Budget | None") -> str:
     """What is left of a dataset's budget for life."""
     if life is None:
-        return "there is no bound for life to say what is left"
+        return "no budget for life is set, so nothing limits further studies"
     room = life.delta - state.beyond
     if state.void or room <= 0:
         return "nothing is left for life"
     from eigenveil.privacy import Budget
 
-    # Charges add up in squares, and so does what is left of them.
+    # In Gaussian DP the squares of mu add up, so what is left is a difference of squares.
     square = Budget(life.epsilon, room).mu ** 2 - state.counted**2
     if square <= 0:
         return "nothing is left for life"
     left = rounded(_epsilon(math.sqrt(square), room), up=False)
-    return f"left for life: another study of epsilon {left} at delta = {life.delta:g}, of {life.epsilon:g} for all"
+    return f"left for life: another study of epsilon {left} at delta = {life.delta:g}, of {life.epsilon:g} in all"
 
 
 def _epsilon(mu: float, delta: float) -> float:
@@ -211,7 +208,7 @@ def _epsilon(mu: float, delta: float) -> float:
 
 
 def rounded(number: float, *, up: bool = True) -> str:
-    """Four significant digits. An epsilon that was spent is rounded up, and one that is left is rounded down.
+    """Four significant digits. Round an epsilon that was spent up, and one that is left down.
 
     >>> rounded(1.00001), rounded(0.123456, up=False), rounded(0.0)
     ('1.001', '0.1234', '0')
@@ -224,7 +221,7 @@ def rounded(number: float, *, up: bool = True) -> str:
 
 
 def listed(words: Sequence[str]) -> str:
-    """With commas between, and a word before the last.
+    """The words with commas between them, and "and" before the last.
 
     >>> listed(["north"]), listed(["north", "south", "west"])
     ('north', 'north, south and west')

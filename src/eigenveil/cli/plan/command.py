@@ -1,4 +1,5 @@
-"""`eigenveil plan`: what a budget will buy, before it is spent. From public facts: no private file is ever read."""
+"""`eigenveil plan`: shows what a budget will buy before it is spent. It uses public facts and never reads a private
+file."""
 
 import json
 from collections.abc import Callable, Iterator, Sequence
@@ -38,13 +39,13 @@ def plan(
 ) -> None:
     """What a budget will buy, before it is spent.
 
-    From public facts only: how many people and columns, and what you know
-    or guess of the spectrum. The private table is never read, so a plan
-    costs nothing and can be made as often as you like.
+    It uses public facts only: how many people and columns, and what you
+    know or guess of the spectrum. It never reads the private table, so a
+    plan spends no budget and you can make as many as you like.
 
       eigenveil plan -n 20000 -d 50 -k 5 --epsilon 1 --delta 1e-6
 
-    A guess that is easy to make is how much the first components explain:
+    An easy guess is how much variance the first components explain:
 
       eigenveil plan -n 1e5 -d 200 -k 5 --epsilon 1 --delta 1e-7 \\
         --explained 0.6
@@ -59,13 +60,14 @@ def plan(
       eigenveil plan -n 20000 -k 5 --epsilon 1 --delta 1e-6 \\
         --public-data last-decade.csv --row-bound 12 --plot plan.svg
 
-    Where nothing can work, the first line says so, with what would.
+    If nothing can work, the first line says so and the plan says what would.
     """
     asked = checked(PlanParams, PlanParams(**settings))
     known = KnownSpectrum(asked, file=spectrum, table=public_data, model=from_model, drop=tuple(drop or ()))
     known.require_files()
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
+        # Refused before the rehearsals, which take seconds.
         require_outputs([("--plot", plot, [".svg"])], force=force, inputs=known.files)
     facts = _facts(asked, known)
     with _watching() as watch:
@@ -78,7 +80,7 @@ def plan(
     console = output()
     show(console, answer)
     if plot is not None:
-        words = f"plot written to {plot}" if answer.points else "no plot was written: no method is left to draw"
+        words = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
         console.print(f"\n{words}", soft_wrap=True)
 
 
@@ -104,15 +106,15 @@ def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
         traffic=asked.traffic,
         trust=tuple(dict.fromkeys(asked.trust or ())),
         row_bound=asked.row_bound,
-        **({} if asked.memory is None else {"memory": asked.memory}),
+        **({} if asked.memory_limit is None else {"memory_limit": asked.memory_limit}),
     )
 
 
 def _survivors(asked: PlanParams) -> int | None:
-    """How many sites, where that was said as a share of them."""
+    """The number of surviving sites, also where it was given as a share."""
     if not isinstance(asked.survivors, float):
         return asked.survivors
-    # Only then: the estimators take a while to load.
+    # Imported only here: the estimators take a while to load.
     from eigenveil.estimators.federated.rules import share_of
 
     return share_of("survivors", asked.survivors, asked.sites)
@@ -130,7 +132,7 @@ def _answer(
     if recommendation.best is not None:
         for epsilon in epsilons:
             watch(f"{recommendation.best.method} at epsilon = {epsilon:g}")
-            # What was compared at the epsilon that was asked for is what the curve shows there.
+            # At the requested epsilon the curve shows the forecast that was compared, not a second one.
             same = epsilon == facts.budget.epsilon
             points += [(epsilon, recommendation.best)] if same else curve(facts, recommendation.best.method, [epsilon])
     return PlanAnswer(facts, recommendation, tuple(points), known)
@@ -138,7 +140,7 @@ def _answer(
 
 @contextmanager
 def _watching() -> "Iterator[Callable[[str], None]]":
-    """What is being rehearsed, on stderr if that is a terminal."""
+    """Shows on stderr what is being rehearsed, if that is a terminal."""
     console = output(stderr=True)
     if not console.is_terminal:
         yield lambda _: None
@@ -156,11 +158,11 @@ def _draw(answer: PlanAnswer, path: Path) -> None:
         answer.curve,
         asked=facts.budget.epsilon,
         title=f"{facts.rank} of {facts.dim} components, about {facts.people} people: {answer.plotted}",
-        # A source may be from a stranger's file, and no document may hold its control characters.
+        # The source may come from someone else's file. Its control characters must not get into the SVG.
         note=plain(f"delta = {facts.budget.delta:g}; bands: nine of ten fits. Spectrum: {facts.spectrum.source}"),
     )
     with whole_file(path) as temporary:
         temporary.write_text(text, encoding="utf-8")
-        # It holds public numbers only.
+        # Readable by all: it contains public numbers only.
         temporary.chmod(0o644)
     wrote(path)

@@ -1,4 +1,4 @@
-"""The options of `eigenveil plan` that are no parameters of a plan: files that say what is known, and what is shown."""
+"""The options of `eigenveil plan` that are not plan parameters: files with what is known, and what to show."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -19,8 +19,8 @@ SpectrumFile: TypeAlias = Annotated[
     typer.Option(
         "--spectrum",
         metavar="FILE",
-        help="A spectrum that `eigenveil spectrum` has released, .json; or public variances, the numbers in a .csv, .txt or "
-        ".json list, in the units of --row-bound.",
+        help="A spectrum released by `eigenveil spectrum`, .json. Or public variances in the units of --row-bound: "
+        "numbers in a .csv or .txt file or a .json list.",
         rich_help_panel=SPECTRUM,
         show_default=False,
     ),
@@ -29,8 +29,8 @@ PublicData: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="TABLE",
-        help="A PUBLIC table like the private one: last decade's, another country's. It is read exactly and nobody in it is "
-        "protected, so never give the private one.",
+        help="A PUBLIC table like the private one: last decade's, another country's. It is read without noise "
+        "and nobody in it is protected, so never pass the private table.",
         rich_help_panel=SPECTRUM,
         show_default=False,
     ),
@@ -40,7 +40,7 @@ Drop: TypeAlias = Annotated[
     typer.Option(
         "--drop",
         metavar="COLUMN",
-        help="Leave this column of the public table out; repeat it for several.",
+        help="Leave out this column of the public table. Repeat for several.",
         rich_help_panel=SPECTRUM,
         show_default=False,
     ),
@@ -49,7 +49,7 @@ FromModel: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="MODEL",
-        help="An earlier .safetensors model of rows like these: its variances are public already.",
+        help="An earlier .safetensors model of similar rows, whose variances are already public.",
         rich_help_panel=SPECTRUM,
         show_default=False,
     ),
@@ -58,7 +58,7 @@ Epsilons: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="NUMBERS",
-        help="For which epsilons accuracy is plotted, with commas between; the one of --epsilon is always among them.",
+        help="Epsilons to plot, separated by commas. The one of --epsilon is always included.",
         rich_help_panel=SHOWN,
     ),
 ]
@@ -66,7 +66,7 @@ Plot: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Draw accuracy against epsilon to this .svg file, too.",
+        help="Also draw accuracy against epsilon to this .svg file.",
         rich_help_panel=SHOWN,
         show_default=False,
     ),
@@ -78,14 +78,14 @@ AsJson: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--json",
-        help="Everything, for programs: every method, the curve, what was assumed. chosen is null where nothing can work.",
+        help="Print JSON: every method, the curve, the assumptions. `chosen` is null if nothing can work.",
         rich_help_panel=SHOWN,
     ),
 ]
 
 
 def epsilons_from(text: str, *, asked: float) -> tuple[float, ...]:
-    """The epsilons of the curve in order, each once, with the one that was asked for among them.
+    """The epsilons of the curve, sorted, each once, including the `asked` one.
 
     >>> epsilons_from("3,0.3", asked=1.0)
     (0.3, 1.0, 3.0)
@@ -93,14 +93,14 @@ def epsilons_from(text: str, *, asked: float) -> tuple[float, ...]:
     try:
         found = [float(part) for part in text.split(",")]
     except ValueError:
-        raise ValueError(f"--epsilons must be numbers with commas between, such as 0.1,1,10, got {text!r}") from None
+        raise ValueError(f"--epsilons must be numbers separated by commas, such as 0.1,1,10, got {text!r}") from None
     good = all(math.isfinite(number) and number > 0 for number in found)
     require(good, f"--epsilons must be positive and finite, got {text}")
     return tuple(sorted({*found, asked}))
 
 
 def methods_from(texts: Sequence[str], known: Mapping[str, str]) -> tuple[str, ...]:
-    """Those of the `known` methods, by name with their algorithms, that are called so, by their name or their algorithm.
+    """The names in `known`, a table from name to algorithm, that match one of `texts` by name or by algorithm.
 
     >>> methods_from(["power", "b/sync"], {"a/power": "power", "b/power": "power", "b/sync": "sync"})
     ('a/power', 'b/power', 'b/sync')
@@ -108,7 +108,7 @@ def methods_from(texts: Sequence[str], known: Mapping[str, str]) -> tuple[str, .
     for text in texts:
         require_param(
             text in known or text in known.values(),
-            f"{{methods}} must be one of {', '.join(sorted({*known.values()}))}, or one of a setting, such as "
+            f"{{methods}} must be one of {', '.join(sorted({*known.values()}))}, or name the setting too, such as "
             f"{next(iter(known))}, got {{@text}}",
             text=text,
         )

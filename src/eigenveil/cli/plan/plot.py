@@ -1,4 +1,5 @@
-"""Accuracy against epsilon, drawn twice: in characters for a terminal, and as an SVG file, which is text and needs no library."""
+"""Accuracy against epsilon, in characters for a terminal and as an SVG file. SVG is text, so no plotting library is
+needed."""
 
 import math
 import textwrap
@@ -20,12 +21,12 @@ __all__ = ["CurveChart", "Point", "span", "svg_curve"]
 _WIDEST: Final = 60
 _NARROWEST: Final = 12
 _NEAR: Final = 0.015
-_LETTERS: Final = {"line": "─", "low": "├", "high": "┤", "value": "●", "floor": "┊"}
+_SYMBOLS: Final = {"line": "─", "low": "├", "high": "┤", "value": "●", "floor": "┊"}
 _ASCII: Final = {"line": "-", "low": "|", "high": "|", "value": "o", "floor": ":"}
 
 
 def span(found: "Interval") -> str:
-    """A value with its interval, in two digits, or three where two would round it to all or nothing.
+    """A value with its interval, in two digits; in three where two would round it to 0 or 1.
 
     >>> from types import SimpleNamespace as at
     >>> span(at(value=0.941, low=0.91, high=0.96)), span(at(value=0.9968, low=0.995, high=0.998))
@@ -38,7 +39,7 @@ def span(found: "Interval") -> str:
 @final
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What one epsilon buys: shares of variance and sines, each with where nine of ten fits should lie."""
+    """What one epsilon buys: captured variance and sine, each with an interval for nine fits in ten."""
 
     epsilon: float
     captured: "Interval"
@@ -52,7 +53,8 @@ class Point:
 @final
 @dataclass(frozen=True, slots=True)
 class CurveChart:
-    """One line per epsilon: an axis from 0 to 1, the interval and the value on it, and what random directions would have.
+    """One line per epsilon: an axis from 0 to 1 with the interval, the value, and what random directions would
+    capture.
 
     >>> from rich.console import Console
     >>> from types import SimpleNamespace as at
@@ -61,7 +63,7 @@ class CurveChart:
     >>> Console(width=60, force_terminal=False).print(chart)
     epsilon 0                     1
           1   ┊   ├────●────┤       0.50 (0.25 to 0.75) <- asked
-            ┊ what directions drawn at random would have
+            ┊ what random directions would capture
     """
 
     points: tuple[Point, ...]
@@ -70,7 +72,7 @@ class CurveChart:
     def __rich_console__(self, _console: "Console", options: "ConsoleOptions") -> "Iterator[Text]":
         from rich.text import Text
 
-        letters = _ASCII if options.ascii_only else _LETTERS
+        symbols = _ASCII if options.ascii_only else _SYMBOLS
         labels = max([len("epsilon"), *(len(f"{point.epsilon:g}") for point in self.points)])
         notes = [self._note(point) for point in self.points]
         room = options.max_width - labels - max((len(note) for note in notes), default=0) - 2
@@ -79,23 +81,23 @@ class CurveChart:
         for point, note in zip(self.points, notes, strict=True):
             style = "bold cyan" if point.epsilon == self.asked else "cyan"
             line = Text(f"{point.epsilon:>{labels}g} ", no_wrap=True)
-            line.append(_cells(point, width, letters), style=style)
+            line.append(_cells(point, width, symbols), style=style)
             line.append(f" {note}", style="bold" if point.epsilon == self.asked else "")
             yield line
-        yield Text(f"{'':>{labels}} {letters['floor']} what directions drawn at random would have", style="dim")
+        yield Text(f"{'':>{labels}} {symbols['floor']} what random directions would capture", style="dim")
 
     def _note(self, point: Point) -> str:
         return span(point.captured) + " <- asked" * (point.epsilon == self.asked)
 
 
-def _cells(point: Point, width: int, letters: dict[str, str]) -> str:
-    """`width` cells from 0 to 1; what matters more is drawn over what matters less."""
+def _cells(point: Point, width: int, symbols: dict[str, str]) -> str:
+    """`width` cells from 0 to 1. What matters more is drawn later, over the rest."""
     cells = [" "] * width
     low, value, high = (_place(at, width) for at in (point.captured.low, point.captured.value, point.captured.high))
-    cells[low : high + 1] = letters["line"] * (high + 1 - low)
-    cells[low], cells[high] = letters["low"], letters["high"]
-    cells[_place(point.nothing, width)] = letters["floor"]
-    cells[value] = letters["value"]
+    cells[low : high + 1] = symbols["line"] * (high + 1 - low)
+    cells[low], cells[high] = symbols["low"], symbols["high"]
+    cells[_place(point.nothing, width)] = symbols["floor"]
+    cells[value] = symbols["value"]
     return "".join(cells)
 
 
@@ -103,19 +105,19 @@ def _place(share: float, width: int) -> int:
     return min(width - 1, max(0, round(share * (width - 1))))
 
 
-# The drawing is 640 wide and as high as the note below it needs, and the plane of the curve lies inside it.
-_HEIGHT, _LINE, _LETTERS_A_LINE = 396, 14, 100
-# Labels of the axis that are closer than this would cover each other.
+# The drawing is 640 wide, and its height depends on the note below the curve. The plane of the curve lies inside it.
+_HEIGHT, _LINE, _CHARACTERS_PER_LINE = 396, 14, 100
+# Axis labels closer than this would overlap.
 _APART: Final = 26.0
 _LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 620.0, 60.0, 340.0
 _COLOURS: Final = {"captured": "#1f6fb2", "sine": "#c2570c", "nothing": "#666666"}
 
 
 def svg_curve(points: Sequence[Point], *, asked: float, title: str, note: str) -> str:
-    """A whole SVG document: captured variance with its band, the sine, and what is worth nothing, over log epsilon."""
+    """A whole SVG document: captured variance and sine with their bands, and random directions, over log epsilon."""
     require(bool(points), "there must be a point to draw")
     plane = _Plane(min(point.epsilon for point in points), max(point.epsilon for point in points))
-    words = textwrap.wrap(note, _LETTERS_A_LINE)
+    words = textwrap.wrap(note, _CHARACTERS_PER_LINE)
     height = _HEIGHT + _LINE * len(words)
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {height}" width="640" height="{height}" '
@@ -161,7 +163,7 @@ def _frame(plane: _Plane, points: Sequence[Point], asked: float) -> Iterator[str
         yield f'<line x1="{_LEFT:g}" x2="{_RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
         yield f'<text x="{_LEFT - 8:g}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
     placed: list[float] = []
-    # The epsilon that was asked for has its label before any other.
+    # The requested epsilon is placed first, so that its label never gives way to another.
     for point in sorted(points, key=lambda point: point.epsilon != asked):
         x = plane.x(point.epsilon)
         if all(abs(x - other) >= _APART for other in placed):

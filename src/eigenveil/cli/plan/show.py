@@ -1,41 +1,43 @@
-"""A plan in words, tables and plain values: the answer first, then all that it rests on."""
+"""A plan on the terminal and as JSON: the answer first, then everything it depends on, then what to type."""
 
 import math
+import shlex
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.cli.plan.commands import command_of, rehearsal_of
 from eigenveil.cli.plan.plot import CurveChart, Point, span
+from eigenveil.params import GossipParams, PrivateParams, StreamingParams
+from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
     from rich.console import Console
     from rich.table import Table
 
     from eigenveil.cli.plan.spectrum import KnownSpectrum
-    from eigenveil.plan import Facts, Forecast, Interval, Recommendation
+    from eigenveil.plan import Facts, FitParams, Forecast, Interval, Recommendation
 
-__all__ = ["PlanAnswer", "as_values", "show"]
+__all__ = ["PlanAnswer", "as_values", "command_of", "rehearsal_of", "show"]
 
-# Longer names of methods fit on one line from this width on.
+# From this width on, the longest method names fit on one line.
 _ROOMY: Final = 90
-# Of what there is beyond random directions, this much would be worth a better guess.
+# If another plausible spectrum would give this share of what random directions leave, a better guess is worth making.
 _HOPE: Final = 0.2
-# Larger epsilons are used, and nobody who is told what they mean would sign.
+# Larger epsilons are in use, but nobody who was told what they mean would sign.
 _LAX: Final = 20.0
-# Two neighbouring variances closer than this, relatively, are as good as tied.
+# Two neighbouring variances closer than this, relatively, count as tied.
 _TIED: Final = 0.05
 _BEYOND: Final = (
-    "Rows that are longer than the row bound are cut to it, and what that does to the components is not in these figures: the "
-    "spectrum is taken to be that of the rows as they are cut."
+    "Rows whose norm exceeds the row bound are clipped to it. These figures do not include what that does to the "
+    "components: the spectrum is taken to be that of the clipped rows."
 )
-_SENDS: Final = "; sends: what a site sends in all"
+_SENDS: Final = "; sends: what one site sends in total"
 _ALIKE: Final = (
-    "Sites are taken to be alike and of one size. Sums do not mind other sizes, and merge gains by them; where rows differ "
-    "from site to site, merge and fedpower may lose."
+    "Sites are assumed to be alike and of equal size. Unequal sizes do not affect sums, and they help merge. Where "
+    "rows differ from site to site, merge and fedpower may do worse."
 )
 _TIES: Final = (
-    "Where the variance of the last component and of the next are nearly the same, either direction is as good: the sine can be "
+    "If the last component and the next one have nearly the same variance, either is as good. The sine can then be "
     "near 1 while nothing is lost."
 )
 
@@ -43,7 +45,8 @@ _TIES: Final = (
 @final
 @dataclass(frozen=True, slots=True)
 class PlanAnswer:
-    """What was `known` and asked, and what came of it. `points` is the curve of the best method, if any is left."""
+    """The question, what is `known` of the spectrum, and the answer. `points` is the curve of the best method, if
+    any."""
 
     facts: "Facts"
     recommendation: "Recommendation"
@@ -52,12 +55,12 @@ class PlanAnswer:
 
     @property
     def plotted(self) -> str | None:
-        """The method that the curve is of."""
+        """The method that the curve shows."""
         return None if self.recommendation.best is None else self.recommendation.best.method
 
     @property
     def curve(self) -> tuple[Point, ...]:
-        """What is drawn of the curve."""
+        """The points of the curve, ready to draw."""
         return tuple(Point(at, found.captured, found.sine, found.nothing) for at, found in self.points)
 
     def sentences(self) -> Iterator[str]:
@@ -67,27 +70,28 @@ class PlanAnswer:
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
         if best is None:
-            yield "No method is left within these limits, for the reasons below. What they would capture without the limits:"
+            yield "No method is possible within these limits; see the reasons below. Without the limits the best would capture:"
+            # Refused methods are rehearsed too, so the reader sees what the limits cost.
             first = max(self.recommendation.forecasts, key=lambda found: found.captured.value)
-            yield f"{first.method} {span(first.captured)}, and directions drawn at random {first.nothing:.2f}."
+            yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
         elif verdict == "works":
             yield (
-                f"With {asked} expect {span(best.captured)} of the variance that {_counted(facts.rank)} can have: "
-                f"{best.method}, that is {choice_of(best.params)}."
+                f"With {asked} expect {span(best.captured)} of the variance that {_counted(facts.rank)} can capture. "
+                f"Use {best.method}: {choice_of(best.params)}."
             )
-            yield f"Directions drawn at random would have {best.nothing:.2f}."
+            yield f"Random directions would capture {best.nothing:.2f}."
         elif verdict == "needless":
             yield self.recommendation.reasons[0]
         else:
             only = ", if the spectrum is as guessed" if self._doubtful() else ""
             yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
             yield (
-                f"The best, {best.method}, would have {span(best.captured)} of the variance that {_counted(facts.rank)} can "
-                f"have, and directions drawn at random {best.nothing:.2f}."
+                f"The best, {best.method}, would capture {span(best.captured)} of the variance that "
+                f"{_counted(facts.rank)} can capture. Random directions would capture {best.nothing:.2f}."
             )
 
     def _doubtful(self) -> bool:
-        """Whether something might work after all, were the spectrum another one that it could be."""
+        """Whether something might work after all, if the guessed spectrum is wrong."""
         best = max(
             (found for found in self.recommendation.forecasts if not found.refused),
             key=lambda found: found.captured.high,
@@ -95,39 +99,42 @@ class PlanAnswer:
         return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
     def assumed(self) -> Iterator[str]:
-        """What was said and is taken at its word."""
+        """What the caller said and the plan relies on."""
         facts = self.facts
         yield f"about {facts.people} people with one row each, {facts.dim} columns, {_counted(facts.rank)}"
         yield (
-            f"a budget of ({facts.budget.epsilon:g}, {facts.budget.delta:g}), all of it for this one fit; neighbours: "
-            f"{facts.neighbours.value}"
+            f"a budget of ({facts.budget.epsilon:g}, {facts.budget.delta:g}), all of it for this one fit; "
+            f"neighbouring tables: {facts.neighbours.value}"
         )
         if facts.budget.delta * facts.people > 1:
             yield (
-                f"a delta of more than one over the number of people, at which the guarantee may fail for somebody: "
-                f"{1 / facts.people:.2g} is the most that is usual"
+                f"a delta above one over the number of people, so the guarantee may fail for somebody: choose at "
+                f"most {1 / facts.people:.2g}"
             )
         if facts.budget.epsilon > _LAX:
-            yield f"an epsilon beyond {_LAX:g}, which guarantees hardly anything to anybody"
+            yield f"an epsilon above {_LAX:g}, which guarantees hardly anything"
         found = "found in steps" if facts.search else "found in one step"
-        if facts.center == "known":
-            yield "the mean is known, or rows are left where they are"
+        if facts.center != "private":
+            where = (
+                "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
+            )
+            yield f"rows {where}, which costs nothing"
         else:
             reach = "about two row bounds" if facts.search else "its bound"
             yield (
-                f"the mean is {found}, for a part of the budget, and lies within {reach} of the origin that the fit is given "
-                "(zero unless you say otherwise); from further off far less is captured"
+                f"the mean is {found}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
+                "default); a mean farther away means far less is captured"
             )
         if facts.sites > 1:
             yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
             if any(name in facts.settings for name in ("masked", "peers")):
                 fewest = facts.sites if facts.survivors is None else facts.survivors
-                yield f"at least {fewest} sites in each masked sum, and {facts.colluders} that may collude"
+                yield f"at least {fewest} sites in each masked sum, of which {facts.colluders} may collude"
         if not self.known.guessed:
             yield f"the spectrum {facts.spectrum.source}: {self._shape()}"
 
     def guesses(self) -> Iterator[str]:
-        """What nobody said and was filled in."""
+        """What the caller did not say and the plan guessed."""
         spectrum = self.facts.spectrum
         if self.known.guessed:
             said = self.known.asked.explained is not None
@@ -136,14 +143,14 @@ class PlanAnswer:
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
         elif not self.known.fill_known:
             yield (
-                f"how long rows are beside the bound: their mean squared length is {spectrum.fill:.2g} of its square; "
-                "--row-bound or --fill says it"
+                f"row norms relative to the bound: mean squared norm {spectrum.fill:.2g} of its square; set it with "
+                "--row-bound or --fill"
             )
         # A released spectrum knows its error, and a list does not.
         if self.known.file is not None and spectrum.error == 0:
             yield (
-                "that the list is of rows as the bound cuts them: of rows before that, heavy tails make the first variances far "
-                "too large, and far less is captured; --public-data cuts them as a fit does"
+                "that the list describes clipped rows: before clipping, heavy tails make the first variances far "
+                "too large, and a fit captures far less; --public-data clips rows as a fit does"
             )
             zeros = int((spectrum.values == 0).sum())
             if zeros:
@@ -155,17 +162,17 @@ class PlanAnswer:
         return f"the first {rank} of {self.facts.dim} have {share:.0%} of the variance"
 
     def unpredicted(self) -> Iterator[str]:
-        """What these figures say nothing about."""
+        """What these figures do not include."""
         yield _BEYOND
         rank, values = self.facts.rank, self.facts.spectrum.values
         tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
-        here = f" Here {rank} and {rank + 1} are that close, so trust the captured variance and not the sine."
+        here = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
         yield _TIES + (here if tied else "")
         if self.facts.sites > 1:
             yield _ALIKE
 
     def runs(self) -> Iterator[tuple[str, str]]:
-        """How to do it: labels and lines to type."""
+        """How to run it: labels and lines to type."""
         chosen = self.recommendation.chosen
         if chosen is None:
             return
@@ -176,12 +183,51 @@ class PlanAnswer:
             yield "on a public table", rehearsal
 
 
+def command_of(facts: "Facts", chosen: "Forecast") -> str:
+    """The command that runs the `chosen` fit. Capitals stand for what a plan does not know.
+
+    Sites in different organisations write a study. `rehearsal_of` runs the same fit in one process.
+    """
+    params = chosen.params
+    options = _options(params, chosen.unknown)
+    if isinstance(params, PrivateParams):
+        return _line("fit", "TABLE", *options)
+    if isinstance(params, StreamingParams):
+        return _line("stream", "TABLE", *options)
+    if params.method == "segments":
+        # A study cannot run segments: they run in one process only.
+        return rehearsal_of(facts, chosen)
+    peers = isinstance(params, GossipParams)
+    where = ["--peer-address", "NAME=HOST:7443"] if peers else ["--address", "HOST:7443"]
+    sizes = ["--size", "NAME=PEOPLE"] if facts.neighbours.count_is_public else []
+    head = ["study", "new", "study.toml", "--authority", "FOLDER", *where, "--columns-from", "PUBLIC_TABLE"]
+    return _line(*head, *options, *sizes)
+
+
+def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
+    """The command that runs a fit over sites in one process, on a public table; empty for a single curator."""
+    if isinstance(chosen.params, PrivateParams | StreamingParams):
+        return ""
+    options = _options(chosen.params, chosen.unknown)
+    return _line("simulate", "PUBLIC_TABLE", "--sites", str(facts.sites), *options)
+
+
+def _options(params: "FitParams", unknown: Sequence[str]) -> list[str]:
+    from eigenveil.plan import estimator_of
+
+    return as_options(params, always=estimator_of(params)[1], unknown=unknown)
+
+
+def _line(*words: str) -> str:
+    return shlex.join(["eigenveil", *words])
+
+
 def _counted(rank: int) -> str:
     return f"{rank} component{'s' * (rank != 1)}"
 
 
 def as_values(answer: PlanAnswer) -> dict[str, Any]:
-    """Everything in plain values: what was asked, every forecast, the curve, and what it rests on."""
+    """Everything in plain values, for JSON: the question, every forecast, the curve, and the assumptions."""
     facts, recommendation = answer.facts, answer.recommendation
     curve = [{"epsilon": at, **_forecast_values(found)} for at, found in answer.points]
     return {
@@ -203,7 +249,7 @@ def as_values(answer: PlanAnswer) -> dict[str, Any]:
             "blocks": facts.blocks,
             "rounds": facts.rounds,
             "traffic": facts.traffic,
-            "memory": facts.memory,
+            "memory_limit": facts.memory_limit,
         },
         "spectrum": facts.spectrum.to_json(),
         "chosen": None if recommendation.chosen is None else _forecast_values(recommendation.chosen),
@@ -237,13 +283,14 @@ def _forecast_values(found: "Forecast") -> dict[str, Any]:
 
 
 def _interval_values(found: "Interval") -> dict[str, float] | None:
-    """None where nothing was rehearsed, as of a method that is out of the question."""
+    """None where nothing was rehearsed, as JSON has no infinities."""
     ends = {"value": found.value, "low": found.low, "high": found.high}
+    # NaN and infinity are not JSON.
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
 
 def show(console: "Console", answer: PlanAnswer) -> None:
-    """The whole plan on a terminal, the answer first."""
+    """Print the whole plan on a terminal, the answer first."""
     from rich.text import Text
 
     from eigenveil.cli._report import labelled
@@ -257,14 +304,13 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if possible:
         _headed(
             console,
-            "every method, best first; in brackets where nine of ten fits should lie"
-            + _SENDS * (answer.facts.sites > 1),
+            "every method, best first; in brackets the range of nine fits in ten" + _SENDS * (answer.facts.sites > 1),
         )
         console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
         _headed(console, "who is protected from whom")
         console.print(labelled(_guarantees(possible)))
     if len(possible) < len(answer.recommendation.forecasts):
-        _headed(console, "out of the question")
+        _headed(console, "not possible here")
         console.print(
             labelled((found.method, found.refused) for found in answer.recommendation.forecasts if found.refused)
         )
@@ -274,15 +320,17 @@ def show(console: "Console", answer: PlanAnswer) -> None:
         _headed(console, f"what an epsilon buys: captured variance with {answer.plotted}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
     _listed(
-        console, "what would work instead" if chosen is None else "what would do better", answer.recommendation.instead
+        console,
+        "what would work instead" if chosen is None else "what would work better",
+        answer.recommendation.instead,
     )
     if chosen is None:
-        # The first reason is the verdict, which has been said, unless every method has a reason of its own.
+        # The first reason repeats the verdict, except where every method was refused for its own reason.
         reasons = answer.recommendation.reasons
         _listed(console, "why not", reasons if answer.recommendation.verdict == "refused" else reasons[1:])
-    _listed(console, "taken at its word", answer.assumed())
+    _listed(console, "assumed", answer.assumed())
     _listed(console, "guessed", answer.guesses(), style="yellow")
-    _listed(console, "not predicted", answer.unpredicted())
+    _listed(console, "not included", answer.unpredicted())
     _runs(console, answer)
 
 
@@ -308,14 +356,14 @@ def _runs(console: "Console", answer: PlanAnswer) -> None:
     runs = list(answer.runs())
     if not runs:
         return
-    _headed(console, "to do it; capitals stand for what only you know")
+    _headed(console, "to run it (capitals stand for what only you know)")
     for label, line in runs:
         console.print(f"{label}:", style="dim")
         console.print(f"  {line}", soft_wrap=True)
 
 
 def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
-    """One line per setting, in the order of the table."""
+    """One entry per setting, in the order of the table."""
     return list({str(found.setting): found.guarantee for found in forecasts}.items())
 
 
@@ -331,7 +379,7 @@ def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites:
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
-    # One holder of all rows has no rounds, and sends nothing.
+    # A single curator has no rounds and sends nothing.
     names = ["captured", "largest sine", *["rounds", "sends"] * (sites > 1), "memory"]
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)

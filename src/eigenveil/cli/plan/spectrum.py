@@ -1,6 +1,7 @@
-"""Where a plan has its spectrum from: a guess, a file of public variances, a public table, or an earlier model.
+"""Where a plan gets its spectrum: a guess, a file of public variances, a public table, or an earlier model.
 
-Everything that is read here is public by the word of whoever gives it. Nothing is paid for, so nothing private may be given.
+The caller declares everything read here public. No noise is added and no budget is charged, so nothing private may be
+passed.
 """
 
 import json
@@ -21,14 +22,15 @@ __all__ = ["KnownSpectrum"]
 
 _FILL: Final = 0.5
 _ENDINGS: Final = (".json", ".csv", ".txt")
-# A public table is held in memory whole; beyond this many numbers a sample says as much.
+# A public table is read into memory whole. Beyond this many numbers a sample says as much.
 _LARGEST_TABLE: Final = 1 << 27
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class KnownSpectrum:
-    """What was said of the spectrum, checked to be one thing: a guess among what was `asked`, or at most one file."""
+    """What the caller said about the spectrum: a guess in `asked`, or at most one file. Checks that only one was
+    given."""
 
     asked: PlanParams
     file: Path | None = None
@@ -48,12 +50,12 @@ class KnownSpectrum:
         given = [name for name, value in named.items() if value is not None]
         require(
             len(given) <= 1,
-            f"{' and '.join(given)} each say what the spectrum is; give one of them",
+            f"{' and '.join(given)} each give the spectrum: choose one of them",
         )
         units = self.file is not None or self.table is not None or self.model is not None
         require(
             not (units and fill is not None and bound is not None),
-            "--fill and --row-bound both say how long rows are beside the bound; give one of them",
+            "--fill and --row-bound both set row norms relative to the bound: choose one of them",
         )
         require(not self.drop or self.table is not None, "--drop is for --public-data")
         require(self.asked.scale is None or self.table is not None, "--scale is for --public-data")
@@ -70,13 +72,13 @@ class KnownSpectrum:
 
     @property
     def fill_known(self) -> bool:
-        """Whether it was said how long rows are beside the bound; a released spectrum says it itself."""
+        """Whether row norms relative to the bound are known. A released spectrum contains them."""
         fill, bound = self.asked.fill, self.asked.row_bound
         released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
         return released or fill is not None or (bound is not None and not self.guessed)
 
     def spectrum(self) -> "Spectrum":
-        """The spectrum."""
+        """The spectrum, read or guessed."""
         if self.file is not None:
             return self._of_columns(self._from_file(self.file), self.file)
         if self.table is not None:
@@ -102,11 +104,11 @@ class KnownSpectrum:
 
     def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
         dim = self.asked.dim
-        require(dim is None or dim == found.dim, f"--columns is {dim}, and {path} has {found.dim} of them")
+        require(dim is None or dim == found.dim, f"--features is {dim}, but {path} has {found.dim} columns")
         return found
 
     def require_files(self) -> None:
-        """Refuse at once, before anything heavy is imported, files that are not there or cannot be read."""
+        """Refuse missing or unreadable files at once, before anything heavy is imported."""
         if self.file is not None:
             good = self.file.suffix.lower() in _ENDINGS
             require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
@@ -120,6 +122,7 @@ class KnownSpectrum:
         from eigenveil.plan.spectrum import PUBLIC_SPREAD
 
         try:
+            # Spreadsheets write a byte-order mark, which would hide the first number.
             text = path.read_text(encoding="utf-8-sig")
             if path.suffix.lower() != ".json":
                 return self._of_variances(_numbers(text), path, spread=PUBLIC_SPREAD)
@@ -127,12 +130,12 @@ class KnownSpectrum:
             if isinstance(plain, list):
                 require(
                     bool(plain) and all(isinstance(one, int | float) and not isinstance(one, bool) for one in plain),
-                    "a list must hold numbers alone, each one variance",
+                    "a list must contain numbers alone, one for each variance",
                 )
                 return self._of_variances(plain, path, spread=PUBLIC_SPREAD)
             require(
                 self.asked.fill is None and self.asked.row_bound is None,
-                "it is in units of the bound it was released with, so --fill and --row-bound mean nothing",
+                "it is in units of the bound it was released with: leave out --fill and --row-bound",
             )
             return Spectrum.from_json(plain)
         except UnicodeDecodeError:
@@ -152,9 +155,9 @@ class KnownSpectrum:
             raise _in_file(path, error) from error
 
     def _from_model(self, path: Path) -> "Spectrum":
-        """The variances of the model, and what it says is left, spread evenly over the other directions.
+        """The variances of the model, with the remaining variance spread evenly over the other directions.
 
-        They are of other rows, and noise has moved them, so they are doubted as those of a public table are.
+        They come from other rows and contain noise, so they are doubted as much as those of a public table.
         """
         import numpy as np
 
@@ -166,7 +169,7 @@ class KnownSpectrum:
         require(variances.sum() > 0 and share > 0, f"{path} has no variance to plan with")
         others = model.components.shape[1] - len(variances)
         left = float(variances.sum()) * max(0.0, 1 / share - 1)
-        # What is left can be no more in any direction than in the last one found.
+        # No other direction has more variance than the last component found.
         each = min(left / others, float(variances.min())) if others else 0.0
         return self._of_variances([*variances, *[each] * others], path, spread=PUBLIC_SPREAD)
 
@@ -178,13 +181,14 @@ class KnownSpectrum:
             dim=self.asked.dim,
             row_bound=self.asked.row_bound,
             fill=self._fill,
-            source=f"of {path.name}",
+            source=f"from {path.name}",
             spread=spread,
         )
 
 
 def _numbers(text: str) -> list[float]:
-    """The numbers of a text: one to a line, below a line of names or not, or all on one line with commas or blanks between.
+    """The numbers of a text: one per line, with or without a header; or all on one line, separated by commas or
+    blanks.
 
     >>> _numbers("variance\\n3\\n2.5"), _numbers("3, 2.5")
     ([3.0, 2.5], [3.0, 2.5])
@@ -195,17 +199,18 @@ def _numbers(text: str) -> list[float]:
         try:
             found.append([float(part) for part in line.replace(",", " ").replace(";", " ").split()])
         except ValueError:
-            require(place == 0, f"line {place + 1} is not numbers; each is one variance")
-    require(any(found), "there is no number in it")
+            # Only the first line may be a header.
+            require(place == 0, f"line {place + 1} is not a number: write one variance per line")
+    require(any(found), "it contains no numbers")
     require(
         len(found) == 1 or all(len(numbers) == 1 for numbers in found),
-        "it has several numbers to a line, and which of them are variances is not said: leave one to a line, or all on one",
+        "it has several numbers per line, and which are variances is unclear: write one per line, or all on one line",
     )
     return [number for numbers in found for number in numbers]
 
 
 def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
-    """All rows in one array or sparse matrix, with their columns divided by `scale`."""
+    """All rows in one array or sparse matrix, with columns divided by `scale`."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -214,7 +219,7 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
     count, dim = rows.shape
     require(
         rows.sparse or count * dim <= _LARGEST_TABLE,
-        f"{path} is larger than a plan needs; a sample of its rows says as much",
+        f"{path} is larger than a plan needs: pass a sample of its rows",
     )
     units = np.ravel(1.0 if scale is None else scale)
     require_param(
@@ -229,7 +234,10 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
     else:
         table = np.concatenate([np.asarray(block, dtype=np.float64) / units for block in blocks])
     entries = table.data if rows.sparse else table
-    require(bool(np.isfinite(entries).all()), f"{path} has entries that are missing or not finite")
+    require(
+        bool(np.isfinite(entries).all()),
+        f"{path} has missing or infinite entries: fill them in or leave out those rows",
+    )
     return table
 
 

@@ -1,4 +1,5 @@
-"""`eigenveil recommend`: a private item space from histories, what it recommends to a user, and how good that is."""
+"""`eigenveil recommend`: learns a private item space from histories, recommends items to a user, and measures
+quality."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -27,23 +28,25 @@ __all__ = ["recommend"]
 
 recommend = Commands("recommend")
 
-_ONE_PROGRAM: Final = "one program read the files of all sites: whoever ran it could see them, which is not covered"
+_ONE_PROGRAM: Final = (
+    "one program read the files of all sites, so the guarantee does not protect against the person who ran it"
+)
 _FOR_THAT_USER: Final = (
-    "for this user alone: the list was made from their own history, and shown to anybody else it tells about that"
+    "for this user alone: the list was made from their own history and would reveal it to anybody else"
 )
 
 
 @recommend.callback()
 def group() -> None:
-    """Recommendations from histories that nobody shares.
+    """Recommendations from histories that stay private.
 
-    Learn once, with a guarantee, which items go together; then each user's
+    Learn once, with a guarantee, which items go together. Then each user's
     own device makes recommendations from that user's own history:
 
       eigenveil recommend fit plays.csv -k 16 --epsilon 1
       eigenveil recommend top items.safetensors --have jazz --have soul
 
-    And how good are they? For the holder of the histories only:
+    Measure how good they are, if you may see the histories:
 
       eigenveil recommend evaluate plays.csv -k 16 --epsilon 1
     """
@@ -61,28 +64,28 @@ def fit(
 ) -> None:
     """Learn which items go together, with a privacy guarantee.
 
-    Example: lines of user and item, the whole history of each user
-    protected, at epsilon 1:
+    Example: one user and item per line, protecting the whole history of
+    each user at epsilon 1:
 
       eigenveil recommend fit plays.csv -k 16 --epsilon 1
 
-    Example: ratings of which 4 and 5 count, items from a public list, and
-    the 500 most popular of them in use:
+    Example: ratings of 4 and 5 count, items come from a public list, and
+    the 500 most popular of them are used:
 
       eigenveil recommend fit ratings.parquet -k 16 --epsilon 1 \\
         --user person --item film --value stars --at-least 4 \\
         --items-file catalogue.txt --keep-items 500
 
-    Example: three shops, as they would do it with a hub that sees no sums
-    of any one, tried out by whoever has all three files:
+    Example: three shops and a hub that never sees one shop's sums,
+    simulated by somebody who has all three files:
 
       eigenveil recommend fit north.csv south.csv west.csv -k 8 \\
         --items-file catalogue.txt --epsilon 1 --trust masked
 
-    Before anything is spent, the plan says from public numbers what to
-    expect; a budget that would give noise is refused, with what would do.
-    The result may be handed to everybody. Fitting the same users again is
-    a further cost.
+    Before anything is spent, a plan from public numbers says what to
+    expect. A budget that would find only noise is refused, with advice on
+    what would work. The result may be given to everybody. Fitting the same
+    users again spends more of their budget.
     """
     choice.require_delta(settings)
     choice.require_histories(files, items_file)
@@ -114,51 +117,57 @@ def top(
     ],
     have: Annotated[
         list[str] | None,
-        typer.Option(metavar="ITEM", help="An item that the user has; repeat it for several.", show_default=False),
+        typer.Option(metavar="ITEM", help="An item that the user has. Repeat for several.", show_default=False),
     ] = None,
-    history: Annotated[
+    have_file: Annotated[
         Path | None, typer.Option(metavar="FILE", help="The user's items, one on each line.", show_default=False)
     ] = None,
     source: Annotated[
         Path | None,
         typer.Option(
-            "--from", metavar="FILE", help="Histories as for `recommend fit`; with --who.", show_default=False
+            "--from",
+            metavar="FILE",
+            help="A table of histories as for `recommend fit`. Needs --who.",
+            show_default=False,
         ),
     ] = None,
     who: Annotated[
         str | None,
         typer.Option(
-            metavar="USER", help="Whose history in --from: a name, or in npz a row from 0.", show_default=False
+            metavar="USER", help="The user in --from: a name, or for npz a row number from 0.", show_default=False
         ),
     ] = None,
-    n: choice.Number = 20,
+    first: choice.First = 20,
     as_json: choice.AsJson = False,
 ) -> None:
     """The best items for one user, best first, without those they have.
 
-    Say what the user has, one by one, in a file, or in a table:
+    Give the user's items one by one, in a file, or from a table:
 
       eigenveil recommend top items.safetensors --have jazz --have soul
-      eigenveil recommend top items.safetensors --history mine.txt -n 5
+      eigenveil recommend top items.safetensors --have-file mine.txt --first 5
       eigenveil recommend top items.safetensors --from plays.csv --who ann
 
-    Who has nothing gets popular items. THE LIST IS FOR THAT USER ALONE:
-    the guarantee covers the item space, and not what somebody's own
-    history makes of it.
+    A user without items gets popular ones. THE LIST IS FOR THAT USER ALONE:
+    the guarantee covers the item space, but not a list made from somebody's
+    own history.
     """
     from eigenveil.recommend import ItemSpace
 
-    given = [name for name, it in (("--have", have), ("--history", history), ("--from", source)) if it]
-    require(len(given) > 0, "say what the user has: --have ITEM, --history FILE, or --from FILE --who USER")
-    require(len(given) == 1, f"{' and '.join(given)} both say what the user has; give one of them")
-    require((source is None) == (who is None), "--from and --who go together: a table of histories, and whose it is")
+    given = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
+    require(
+        len(given) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER"
+    )
+    require(len(given) == 1, f"{' and '.join(given)} both give the user's items: choose one of them")
+    require((source is None) == (who is None), "--from and --who go together: a table of histories, and the user")
+    # A damaged space is refused before a large table is read.
     space = ItemSpace.load(model)
     if source is not None:
         with progress("reading histories"):
             row = _row_of(str(who), source, space, settings)
     else:
-        row = _history(_given(have, history), space)
-    _show_top(space, row, n, as_json=as_json)
+        row = _history(_given(have, have_file), space)
+    _show_top(space, row, first, as_json=as_json)
 
 
 @recommend.command()
@@ -170,13 +179,13 @@ def evaluate(
     items_file: choice.ItemsFile = None,
     share: choice.Share = None,
     test: choice.TestFile = None,
-    n: choice.Number = 20,
+    first: choice.First = 20,
     seed: choice.SeedOfEvaluation = None,
     as_json: choice.AsJson = False,
 ) -> None:
-    """How good recommendations are at a budget. For the holder only.
+    """Measure recommendations at a budget. For those who may see the data.
 
-    Example: a fifth of each user's items are held out, and the rest fitted:
+    Example: hold out a fifth of each user's items and fit the rest:
 
       eigenveil recommend evaluate plays.csv -k 16 --epsilon 1
 
@@ -184,23 +193,23 @@ def evaluate(
 
       eigenveil recommend evaluate train.csv --test test.csv -k 16 --epsilon 1
 
-    Shows which share of the held-out items is among the first N (recall),
-    and how far up (ndcg), of the private filter, of the exact one and of
+    Shows which share of the held-out items is among the first N (recall)
+    and how high they rank (ndcg), for the private filter, the exact one and
     popularity. The options are those of `recommend fit`. THESE FIGURES ARE
     NOT COVERED BY THE GUARANTEE: never publish them.
     """
     choice.require_delta(settings)
     choice.require_histories(files if test is None else [*files, test], items_file)
     require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@seed}", seed=seed)
-    require(share is None or test is None, "--test says what is held out, and so does --share; give one of them")
-    require(share is None or 0 < share < 1, f"--share must lie between 0 and 1, got {share}")
+    require(share is None or test is None, "--test and --share both set what is held out: choose one of them")
+    require(share is None or 0 < share < 1, f"--share must lie in (0, 1), got {share}")
     reading = choice.reading_of(settings)
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
-        found, notes = judged(parts, {**settings, "random_state": seed}, n, view)
+        found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
     notes = [*notes, *choice.unread(files, reading)]
-    show_quality(found, notes, n=n, as_json=as_json)
+    show_quality(found, notes, n=first, as_json=as_json)
 
 
 def _show(
@@ -219,7 +228,8 @@ def _show(
 
 
 def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
-    """The item space, with what a program that reads the files of all sites, or items from them, must not keep to itself."""
+    """The item space, with caveats in its guarantee if one program read all sites' files, or read the items from
+    them."""
     space = fitted.space_
     if space.guarantee.epsilon is None:
         return space
@@ -249,20 +259,20 @@ def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") ->
 
 
 def _expected(fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
-    """What was to be expected of a private fit, where the planner has not said it in a warning."""
+    """The forecast of a private fit, where the planner has not already warned."""
     expected = fitted.plan_.expected
     if expected is not None:
         yield (
             "expected",
-            f"about {expected.share:.0%} of the filter is found, with {expected.above} of {fitted.n_components} directions above "
-            "the noise, as far as public numbers tell",
+            f"by estimate from public numbers, {expected.share:.0%} of the filter was found, and {expected.above} of "
+            f"{fitted.n_components} directions are above the noise",
         )
     elif fitted.epsilon is not None:
-        yield "expected", "nobody can say beforehand, because the number of users is private"
+        yield "expected", "unknown, because the number of users is private"
 
 
 def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:
-    """Items that the user has, each after where that is said: a message may show what was typed, and no line of a file."""
+    """The user's items, each with its place. An error may show what was typed, but never a line of a file."""
     if history is None:
         return [(f"--have {item}", item) for item in have or ()]
     try:
@@ -275,11 +285,11 @@ def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, 
 def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
     """The row, (1, d), of a user who has these items."""
     known = frozenset(space.items or ())
-    kind = "the name of an item" if space.items is not None else f"the number of an item, 0 to {space.dim - 1},"
+    kind = "an item name" if space.items is not None else f"an item number, 0 to {space.dim - 1},"
     for where, item in given:
         number = item.isascii() and item.isdecimal() and len(item) < 20 and int(item) < space.dim
         sound = item in known if space.items is not None else number
-        require(sound, f"{where}: that is not {kind} in this item space")
+        require(sound, f"{where} is not {kind} in this item space")
     return space.history([item if space.items is not None else int(item) for _, item in given])
 
 
@@ -305,8 +315,8 @@ def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
         return
     said = output(stderr=True)
     if popular:
-        said.print("this user has none of the items in use, so these are popular ones", style="yellow", soft_wrap=True)
+        said.print("this user has none of the items in use, so these are popular items", style="yellow", soft_wrap=True)
     said.print(_FOR_THAT_USER, style="dim", soft_wrap=True)
     for item in items:
-        # A model may come from a stranger, and a terminal obeys control characters.
+        # The file may come from anywhere, and a terminal would obey its control characters.
         output().print(Text(plain(item)), soft_wrap=True)

@@ -1,4 +1,4 @@
-"""The options that `eigenveil recommend` has beside the declared parameters, and how they become settings and histories."""
+"""The options of `eigenveil recommend` beside the declared parameters, and the reading of its files."""
 
 import csv
 import math
@@ -29,35 +29,35 @@ __all__ = [
 ]
 
 _FILES: Final = "Which lines and items count"
-_JUDGING: Final = "How it is judged"
+_JUDGING: Final = "How quality is measured"
 
-ITEMS_READ_CAVEAT: Final = "which items there are was read from the histories themselves, and is assumed to be public"
+ITEMS_READ_CAVEAT: Final = "the list of items was read from the histories themselves, and is assumed to be public"
 ITEMS_READ: Final = (
-    "Which items there are was read from the file, and the guarantee assumes that it is public: even an item that a single user "
-    "has shows in the result. A public list is better: --items-file."
+    "The list of items was read from the file, and the guarantee assumes that it is public. Even an item that only "
+    "one user has appears in the result. A public list is better: --items-file."
 )
 
 Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="Who has what: .csv (or .csv.gz) or .parquet with a line for each interaction, or .npz with a scipy sparse matrix "
-        "of users and items. Several files are several sites, called as the files are, and each user is in one of them.",
+        help="Histories: .csv (or .csv.gz) or .parquet with one interaction per line, or .npz with a scipy sparse "
+        "matrix of users and items. Each file is one site, named after the file. Each user must be in one file only.",
         show_default=False,
     ),
 ]
 Output: TypeAlias = Annotated[
-    Path, typer.Option("--output", "-o", help="Where the item space goes, a .safetensors file.")
+    Path, typer.Option("--output", "-o", metavar="FILE", help="Write the item space to this .safetensors file.")
 ]
-AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="The same for programs, as JSON.")]
-Number: TypeAlias = Annotated[int, typer.Option("--n", "-n", min=1, metavar="N", help="How many items are shown.")]
+AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+First: TypeAlias = Annotated[int, typer.Option("--first", min=1, metavar="N", help="How many items to show.")]
 
 ItemsFile: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The public list of items, one on each line; lines with others are left out. Without it the items are those in the "
-        "file, and which ones occur is taken to be public. Several csv or parquet files need it.",
+        help="The public list of items, one per line. Interactions with other items are left out. Without it the items "
+        "are those in the file, and which ones occur is assumed public. Several csv or parquet files need it.",
         rich_help_panel=_FILES,
         show_default=False,
     ),
@@ -65,7 +65,7 @@ ItemsFile: TypeAlias = Annotated[
 Share: TypeAlias = Annotated[
     float | None,
     typer.Option(
-        help="Which share of each user's items is held out, drawn at random.",
+        help="The share of each user's items to hold out, chosen at random.",
         rich_help_panel=_JUDGING,
         show_default="0.2",
     ),
@@ -75,7 +75,7 @@ TestFile: TypeAlias = Annotated[
     typer.Option(
         "--test",
         metavar="FILE",
-        help="What is held out, in place of a share: a file like the others. Users are matched by name, or in npz by row.",
+        help="Held-out items in a file like the others, instead of a share. Users are matched by name, or in npz by row.",
         rich_help_panel=_JUDGING,
         show_default=False,
     ),
@@ -84,7 +84,8 @@ SeedOfEvaluation: TypeAlias = Annotated[
     int | None,
     typer.Option(
         "--seed",
-        help="Fixes what is held out, and the noise: the same figures again.",
+        metavar="INTEGER",
+        help="Seed of the split and of the noise: figures are reproducible.",
         rich_help_panel=_JUDGING,
         show_default=False,
     ),
@@ -93,53 +94,57 @@ SeedOfEvaluation: TypeAlias = Annotated[
 
 @parameters()
 class FitParams(ReadingParams, RecommenderParams):
-    """What `recommend fit` and `recommend evaluate` are asked for: which lines count, and what is learned from them."""
+    """The parameters of `recommend fit` and `recommend evaluate`: which lines count, and what is learned from
+    them."""
 
 
 def reading_of(settings: dict[str, Any]) -> dict[str, Any]:
-    """Which lines count; taken out of `settings`, of which those of the recommender are left."""
+    """Move the parameters for reading files out of `settings`, which keeps those of the recommender."""
     return {name: settings.pop(name) for name in declared(ReadingParams)}
 
 
 def require_delta(settings: Mapping[str, Any]) -> None:
-    """Refuse a delta where nobody is protected. Where somebody is, and the number of users is public, it may be left out."""
+    """Refuse a delta without privacy. With privacy it has a default where the number of users is public."""
     require_param(
         settings["epsilon"] is not None or settings["delta"] is None,
-        "{delta} means nothing with {epsilon=None}; leave it out",
+        "{delta} has no meaning with {epsilon=None}: leave it out",
     )
 
 
 def require_histories(files: Sequence[Path], items: Path | None) -> None:
-    """Refuse at once, before anything heavy is imported, files that are not there or cannot be read."""
+    """Refuse missing or unreadable files at once, before anything heavy is imported."""
     for path in files:
         require_input(path, endings=HISTORIES)
     require(items is None or items.is_file(), f"{items} does not exist or is not a file")
 
 
 def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> dict[str, "Interactions"]:
-    """The histories in each file, by the name of the file: the same items everywhere, and no user twice."""
+    """The histories in each file, by file name. All files must have the same items, and no user may be in two of
+    them."""
     from eigenveil.recommend import read_interactions
 
     several, named = len(files) > 1, {}
     if several:
         require(
             items is not None or all(_is_matrix(path) for path in files),
-            "several files need a public list of all items, --items-file: each site must have the same, and what others have is "
-            "not for one to see",
+            "several files need a public list of all items: pass --items-file. All sites must have the same items, "
+            "and no site may see which items the others have",
         )
     for path in files:
         name = _stem(path)
         require(
-            name not in named, f"{path}: there is a file called {name!r} already, and sites are called as files are"
+            name not in named,
+            f"{path}: another file is named {name!r} too. Rename one, as each site is named after its file",
         )
-        # An npz file has no columns with names; the reader refuses any but the usual ones.
+        # An npz file has no named columns, and the reader refuses any but the default names.
         named[name] = read_interactions(path, items=items, **reading)
+    # After all files are read: only then is it known who is in two of them.
     _require_each_user_once(named)
     return named
 
 
 def unread(files: Sequence[Path], reading: Mapping[str, Any]) -> list[str]:
-    """A line about columns that nobody has asked to read: one of them may hold ratings."""
+    """A note about columns that are not read, because one of them may contain ratings."""
     from eigenveil.recommend.reading import columns_not_read
 
     asked = {name: reading[name] for name in ("user", "item", "value")}
@@ -147,28 +152,29 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any]) -> list[str]:
     if not names:
         return []
     return [
-        f"columns not read: {', '.join(names)}. Ratings are read with --value, and --at-least says which of them count"
+        f"columns not read: {', '.join(names)}. To use ratings, name their column with --value and the lowest that "
+        "counts with --at-least"
     ]
 
 
 def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
-    """Who is at two sites would be protected at each of them alone. Who users are is known where they have names."""
+    """Refuse a user at two sites, who would be protected at each of them only separately. Only names can tell."""
     seen: set[str] = set()
     for name, plays in sites.items():
         require(
             seen.isdisjoint(plays.users or ()),
-            f"{name} has users whom a file before it has, too. Each user must be at one site, to be protected with their whole "
-            "history: put all lines of a user in one file, or give different people different names",
+            f"{name} has users who are also in an earlier file. To protect whole histories, each user must be at "
+            "one site. Put all lines of a user in one file, or give different people different names",
         )
         seen.update(plays.users or ())
 
 
 def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -> Any:
-    """Item degrees as the recommender takes them: None, "private", or a public number for each item from a csv file."""
+    """Item degrees for the recommender: None, "private", or a public number for each item from a csv file."""
     if text is None or text == "private":
         return text
     path = Path(text)
-    require(path.is_file(), f"--item-degrees must be none, private or a csv file, and {path} is no file")
+    require(path.is_file(), f"--item-degrees must be none, private or a csv file, but {path} is not a file")
     try:
         with path.open(encoding="utf-8-sig", newline="") as lines:
             first, *rest = [fields for fields in csv.reader(lines, strict=True) if fields] or [[]]
@@ -176,7 +182,8 @@ def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -
         raise ValueError(f"--item-degrees: {path} is not a list of comma-separated values") from None
     good = first == ["item", "degree"] and all(len(fields) == 2 for fields in rest)
     require(
-        good, f"--item-degrees: the first line of {path} must be item,degree, and each other an item and its degree"
+        good,
+        f"--item-degrees: {path} must start with the line item,degree and then have an item and its degree per line",
     )
     found: dict[str, float] = {}
     for item, degree in rest:
@@ -184,7 +191,7 @@ def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -
         found[item] = _degree(path, item, degree)
     names = items if items is not None else tuple(map(str, range(dim)))
     missing = next((name for name in names if name not in found), None)
-    require(missing is None, f"--item-degrees: {path} has no degree of {missing!r}; there must be one for each item")
+    require(missing is None, f"--item-degrees: {path} has no degree for {missing!r}: every item needs one")
     return [found[name] for name in names]
 
 
@@ -195,13 +202,13 @@ def _degree(path: Path, item: str, text: str) -> float:
         degree = math.nan
     require(
         math.isfinite(degree) and degree >= 0,
-        f"--item-degrees: {path}: the degree of {item!r} must be a number that is not negative, got {text!r}",
+        f"--item-degrees: {path}: the degree of {item!r} must be a non-negative number, got {text!r}",
     )
     return degree
 
 
 def items_were_read(files: Sequence[Path], items: Path | None) -> bool:
-    """Whether which items there are came from the histories themselves."""
+    """Whether the list of items came from the histories themselves."""
     return items is None and not all(_is_matrix(path) for path in files)
 
 

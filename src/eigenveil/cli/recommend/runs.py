@@ -1,6 +1,6 @@
-"""What `eigenveil recommend` does with histories: a fit that shows its rounds, and how good its recommendations are.
+"""Runs of `eigenveil recommend`: a fit that shows its progress, and an evaluation of its recommendations.
 
-The figures of an evaluation are computed from the histories themselves. No guarantee covers them, and every output says so.
+An evaluation is computed from the histories themselves. No guarantee covers its figures, and every output says so.
 """
 
 import json
@@ -28,37 +28,37 @@ if TYPE_CHECKING:
 __all__ = ["Parts", "fitted_on", "given_split", "held_out", "judged", "progress", "show_quality"]
 
 NOT_COVERED: Final = (
-    "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. They are for whoever may see "
-    "those; never publish them. Settings that are chosen by them tell about the histories, too."
+    "NOT COVERED BY THE GUARANTEE: these figures were computed from the histories themselves. Show them only to "
+    "people who may see those, and never publish them. Settings chosen by them reveal something about the histories too."
 )
 SPENT: Final = (
-    "The private item space of this evaluation was thrown away. Had it been used, its budget would be spent; "
+    "The private item space of this evaluation was discarded, so it spends no budget. "
     "`eigenveil recommend fit` spends its own."
 )
 
 
 @final
 class RecommendView:
-    """What is going on, in words, and the last round that ended. Changes in place."""
+    """Shows the current step and the last finished round. Changes in place."""
 
     def __init__(self, status: "Status | None", words: str) -> None:
         self.last: Round | None = None
         self._status, self._words = status, words
 
     def say(self, words: str) -> None:
-        """Something else has begun."""
+        """Show that another step has started."""
         self._words = words
         self._update(words)
 
     def see(self, done: "Round") -> None:
-        """A round has ended."""
+        """Show that a round has finished."""
         self.last = done
         self._update(f"{self._words}: {_named(done)} is done")
 
     @property
     def reached(self) -> str:
-        """How far it came."""
-        return "no round had ended" if self.last is None else f"{_named(self.last)} had ended"
+        """How far the run got."""
+        return "no round had finished" if self.last is None else f"{_named(self.last)} had finished"
 
     def _update(self, words: str) -> None:
         if self._status is not None:
@@ -71,7 +71,7 @@ def _named(done: "Round") -> str:
 
 @contextmanager
 def progress(words: str) -> Iterator[RecommendView]:
-    """A view of what is going on, on stderr while inside, if that is a terminal. Ctrl-C then says how far it came."""
+    """Show progress on stderr, if that is a terminal. Ctrl-C then says how far the run got."""
     console = output(stderr=True)
     with console.status(words) if console.is_terminal else nullcontext() as status:
         view = RecommendView(status, words)
@@ -85,11 +85,11 @@ def progress(words: str) -> Iterator[RecommendView]:
 def fitted_on(
     sites: Mapping[str, "Interactions"], settings: Mapping[str, Any], view: RecommendView
 ) -> tuple["PrivateRecommender", list[str]]:
-    """The fitted recommender, and what it warned of."""
+    """The fitted recommender, and its warnings."""
     from eigenveil.recommend import PrivateRecommender
 
     first = next(iter(sites.values()))
-    # Which number is whose is known once the names of items are.
+    # Degrees can be matched to columns only now that the item names are known.
     degrees = choice.degrees_from(settings["item_degrees"], items=first.items, dim=first.matrix.shape[1])
     view.say("fitting the exact filter" if settings["epsilon"] is None else "fitting the private filter")
     with warnings.catch_warnings(record=True) as caught:
@@ -103,7 +103,7 @@ def fitted_on(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Parts:
-    """What is fitted, by site; and of all users together, (n, d) each, what they show and what is held out."""
+    """Training histories by site; and for all users together, (n, d) each, the training and the held-out items."""
 
     sites: Mapping[str, "Interactions"]
     train: Any
@@ -111,13 +111,13 @@ class Parts:
 
 
 def held_out(sites: Mapping[str, "Interactions"], share: float, seed: int | None) -> Parts:
-    """A share of each user's items held out."""
+    """Hold out a share of each user's items."""
     import numpy as np
     import scipy.sparse as sp
 
     from eigenveil.recommend import Interactions, split
 
-    # A stream of its own, so that the split says nothing about the start or the noise.
+    # A separate random stream, so that the split is independent of the start basis and the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
     kept, held = {}, []
     for name, plays in sites.items():
@@ -128,7 +128,8 @@ def held_out(sites: Mapping[str, "Interactions"], share: float, seed: int | None
 
 
 def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mapping[str, Any]) -> Parts:
-    """What is held out from a file of its own. Users of that file alone show nothing, and what a user shows is not held out."""
+    """Held-out items from a separate file. Users of that file alone have no training items. Training items are never
+    held out."""
     import numpy as np
     import scipy.sparse as sp
 
@@ -137,9 +138,7 @@ def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mappin
     first, train = next(iter(sites.values())), _pooled(sites)
     test = read_interactions(path, items=first.items, **reading)
     named = [plays.users is not None for plays in (*sites.values(), test)]
-    require(
-        all(named) or not any(named), f"--test {path} and the other files must all name their users, or none of them"
-    )
+    require(all(named) or not any(named), f"--test {path} and the other files must all have user names, or none may")
     held = test.matrix
     if all(named):
         users = [user for plays in sites.values() for user in plays.users or ()]
@@ -154,6 +153,7 @@ def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mappin
         held.shape == train.shape,
         f"--test {path} must have the same items as the other files, and the same users in the same order",
     )
+    # An item that the user already has is never recommended, so it must not count as missed.
     return Parts(sites, train, Interactions(held - held.multiply(train)).matrix)
 
 
@@ -166,7 +166,8 @@ def _pooled(sites: Mapping[str, "Interactions"]) -> Any:
 def judged(
     parts: Parts, settings: Mapping[str, Any], n: int, view: RecommendView
 ) -> tuple[dict[str, "Quality"], list[str]]:
-    """The quality of the private filter, of the exact one of the same size, and of popularity; and what the first warned of."""
+    """The quality of the private filter, of an exact filter of the same size, and of popularity; and the first one's
+    warnings."""
     import numpy as np
 
     from eigenveil.recommend import Interactions, evaluate, popularity_scores
@@ -178,7 +179,7 @@ def judged(
         private, notes = fitted_on(parts.sites, settings, view)
         found[f"private, epsilon = {epsilon:g}"] = _quality(private.space_, parts, n, view)
     items = next(iter(parts.sites.values())).items
-    # All histories at one place and no noise: what the private fit would be if nothing had to be hidden.
+    # All histories at one place and no noise: what the private fit would find without privacy.
     alone = {"epsilon": None, "delta": None, "trust": "hub", "survivors": None, "colluders": 1}
     exact, _ = fitted_on({"all": Interactions(parts.train, items=items)}, {**settings, **alone}, view)
     found["exact, not private"] = _quality(exact.space_, parts, n, view)
@@ -192,22 +193,24 @@ def judged(
     if first.recall < found["popularity, not private"].recall:
         notes = [
             *notes,
-            "popularity, the same list for everybody, does better than this filter: fewer -k, or what the plan advises",
+            "popularity, the same list for everybody, does better than this filter. Try a smaller -k, or what the "
+            "plan advises",
         ]
     return found, notes
 
 
 def _quality(space: "ItemSpace", parts: Parts, n: int, view: RecommendView) -> "Quality":
-    """Of the very lists that a user's device would show."""
+    """The quality of the same lists that a user's device would show."""
     from eigenveil.recommend import evaluate
 
     view.say("recommending to every user")
-    require(parts.test.nnz > 0, "nothing is held out: no user has two items or more, or the test file holds none")
+    require(parts.test.nnz > 0, "nothing is held out: no user has two items or more, or the test file has none")
     return evaluate(space, parts.train, parts.test, n=n)
 
 
 def show_quality(found: Mapping[str, "Quality"], notes: Sequence[str], *, n: int, as_json: bool) -> None:
-    """A table, or JSON, with what must be said beside it."""
+    """Print a table or JSON, always with the warning that no guarantee covers it."""
+    # Three results: a private filter was fitted, besides the exact one and popularity.
     spent = [SPENT] if len(found) > 2 else []
     if as_json:
         figures = {name: {"recall": quality.recall, "ndcg": quality.ndcg} for name, quality in found.items()}

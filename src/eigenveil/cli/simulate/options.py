@@ -37,7 +37,11 @@ _WITHOUT_HUB: Final = {
 Output: TypeAlias = Annotated[
     Path | None,
     typer.Option(
-        "--output", "-o", help="Write the model to this .safetensors file.", show_default="no model is written"
+        "--output",
+        "-o",
+        metavar="FILE",
+        help="Write the model to this .safetensors file.",
+        show_default="no model is written",
     ),
 ]
 ShowGuarantee: TypeAlias = Annotated[

@@ -1,4 +1,4 @@
-"""`eigenveil study`: the file that says what a study across organisations is, written from options and shown in words."""
+"""`eigenveil study`: write the file of a study across organisations from options, and show one in words."""
 
 import secrets
 from collections.abc import Iterator, Mapping
@@ -25,12 +25,12 @@ study = Commands("study")
 
 @study.callback()
 def group() -> None:
-    """What a study across organisations is, in one public file.
+    """A study across organisations, in one public file.
 
     The coordinator writes it once, from the certificates in a folder,
-    and sends it to everybody; each site looks at it before it decides:
+    and sends it to all parties. Each site reads it before it decides:
 
-      eigenveil study new heart.toml --keys study ...
+      eigenveil study new heart.toml --authority study ...
       eigenveil study show heart.toml
     """
 
@@ -43,7 +43,7 @@ def new(
     settings: dict[str, Any],
     columns: choice.Columns = None,
     columns_from: choice.ColumnsFrom = None,
-    keys: choice.Keys = Path(),
+    authority: choice.Authority = Path(),
     site: choice.Site = None,
     address: choice.Address = None,
     node_address: choice.NodeAddress = None,
@@ -53,25 +53,25 @@ def new(
 ) -> None:
     """Write the file of a study, from certificates and public numbers.
 
-    Example: hospitals whose certificates are in the folder study, and a
-    hub that sees no hospital's part; one of five may drop out:
+    Example: hospitals whose certificates are in the folder study. The
+    hub never sees one hospital's sums, and one of five may drop out:
 
-      eigenveil study new heart.toml --keys study \\
+      eigenveil study new heart.toml --authority study \\
         --address hub.example.org:7443 -k 3 --columns-from public.csv \\
         --row-bound 5 --epsilon 1 --delta 1e-6 --survivors 4
 
     Example: peers on a ring, with no hub at all:
 
-      eigenveil study new heart.toml --keys study --graph ring \\
+      eigenveil study new heart.toml --authority study --graph ring \\
         --peer-address north=10.0.0.1:7443 \\
         --peer-address south=10.0.0.2:7443 \\
         --peer-address west=10.0.0.3:7443 \\
         -k 3 --columns age,weight,pulse,pressure \\
         --row-bound 5 --epsilon 1 --delta 1e-6
 
-    Nothing here is read from anybody's rows: bounds are what you know
-    without looking. The file is public and holds no secret. All parties
-    must hold the same, and a change of one key makes it another study.
+    Nothing here comes from anyone's rows: give bounds that you know
+    without looking at the data. The file is public and has no secrets.
+    All parties need the same file: changing one key makes another study.
     """
     _require_new(file, force=force)
     given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
@@ -79,25 +79,27 @@ def new(
         "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
         "id": secrets.token_hex(16),
     }
+    # The file's name is the study's name, unless --name gives another.
     given |= {"name": file.stem} | given | _carried(given)
     sizes = choice.pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
     if given["topology"] == "gossip":
         require(
-            address is None and not node_address, "--address and --node-address are for a hub, and --graph has none"
+            address is None and not node_address,
+            "--address and --node-address are for a study with a hub, and --graph has no hub",
         )
-        parties |= _between_peers(keys, site, peer_address, given)
+        parties |= _between_peers(authority, site, peer_address, given)
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
-        parties |= _around_hub(keys, site, address, given.get("fanout"), node_address)
+        parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
     _write(file, given, parties)
 
 
 def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
-    """Who carries the study, as what was given says, and who adds the noise unless that was given."""
+    """The carrier that the options imply, and who adds the noise unless that was given."""
     require_param(
         "graph" not in given or "fanout" not in given,
-        "{graph} has no hub, and {fanout} is for a tree below one; give one of them",
+        "{graph} is for a study without a hub, and {fanout} for a tree below one; give one of them",
     )
     private = given["epsilon"] is not None
     if "graph" in given:
@@ -109,20 +111,21 @@ def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
 @study.command()
 @errors_as_lines
 def show(file: choice.File) -> None:
-    """Check a study file, and say in words what the study is.
+    """Check a study file, and show in words what the study is.
 
-    What is computed, who takes part, who learns what and at what cost;
-    the pins of all parties, to be compared by telephone; until when
-    their certificates last; and the digest. Two who see the same digest
-    hold the same study.
+    It shows what is computed, who takes part, who learns what, and at
+    what cost. Then the pins of all parties, to be compared by telephone,
+    the dates of their certificates, and the digest. Two parties that see
+    the same digest have the same study.
 
       eigenveil study show heart.toml
     """
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.words import facts_of
 
     found, console = StudyFile.read(file), output()
-    for sentence in found.words():
-        console.print(sentence, style="bold red" if sentence[:8].isupper() else None)
+    for fact in facts_of(found):
+        console.print(f"{fact.label}: {fact.words}", style="bold red" if fact.alarming else None)
     _show_parties(console, found)
 
 
@@ -143,23 +146,23 @@ def _people(name: str, text: str) -> int:
 def _chosen(
     certificates: "Mapping[str, Certificate]", role: str, names: list[str] | None, folder: Path
 ) -> "list[Certificate]":
-    """Those of a role: all of them by name, or those that were named, in that order."""
+    """The certificates of a role: all of them, sorted by name, or those that were named, in that order."""
     there = {name: one for name, one in sorted(certificates.items()) if one.role == role}
-    require(bool(there), f"--keys {folder}: there is no certificate of a {role} in it")
+    require(bool(there), f"--authority {folder}: it has no certificate of a {role}")
     for name in names or []:
         require(
             name in there,
-            f"--site {name}: there is no certificate of a {role} of that name; there are {', '.join(there)}",
+            f"--site {name}: no {role} of that name has a certificate here; these do: {', '.join(there)}",
         )
     return [there[name] for name in (names or there)]
 
 
 def _listening(certificates: "list[Certificate]", option_name: str, texts: list[str] | None) -> list[dict[str, str]]:
-    """Tables of parties that listen, each at the address that was given for it."""
+    """Tables of parties that listen, each with the address given for it."""
     addresses = choice.pairs_from(option_name, texts)
     names = [one.name for one in certificates]
     for name in addresses:
-        require(name in names, f"{option_name} {name}: nobody of that name takes part; there are {', '.join(names)}")
+        require(name in names, f"{option_name} {name}: nobody of that name takes part; these do: {', '.join(names)}")
     for name in names:
         require(name in addresses, f'{option_name} "{name}=HOST:PORT" is missing: where {name} listens')
     return [{"address": addresses[one.name], "certificate": one.pem} for one in certificates]
@@ -171,11 +174,11 @@ def _around_hub(
     from eigenveil.protocols.star.layout import tree
 
     if address is None:
-        raise ValueError("--address is missing: HOST:PORT where sites reach the hub")
+        raise ValueError("--address is missing: give HOST:PORT where sites reach the hub")
     authority, certificates = choice.certificates_in(keys)
     sites = _chosen(certificates, "site", site, keys)
     hubs = [one for one in certificates.values() if one.role == "hub"]
-    require(len(hubs) == 1, f"--keys {keys}: there must be one certificate of a hub in it, and there are {len(hubs)}")
+    require(len(hubs) == 1, f"--authority {keys}: the folder must have one hub certificate, and it has {len(hubs)}")
     found: dict[str, Any] = {
         "authority": {"certificate": authority},
         "hub": {"address": address, "certificate": hubs[0].pem},
@@ -187,7 +190,7 @@ def _around_hub(
     names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
         there = name in certificates and certificates[name].role == "node"
-        require(there, f"--keys {keys}: the tree has a node called {name!r}, and there is no certificate of it")
+        require(there, f"--authority {keys}: the certificate of {name!r} is missing, and this tree needs that node")
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
     return found | ({"node": nodes} if nodes else {})
 
@@ -195,7 +198,7 @@ def _around_hub(
 def _between_peers(
     keys: Path, site: list[str] | None, peer_address: list[str] | None, given: dict[str, Any]
 ) -> dict[str, Any]:
-    """The parties, and in `given` the graphs as edges between them."""
+    """The parties; the graphs in `given` become edges between them."""
     from eigenveil.estimators.gossip.graph import read_graph
     from eigenveil.network.study.rules import named_parameters
 
@@ -214,11 +217,12 @@ def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> 
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.parties import require_possible
 
+    # A study that no site could run is found here, before the coordinator sends it out.
     found = StudyFile.made(given, parties)
     require_possible(found)
-    # Read back before it is there: a file that nobody could read is no study.
+    # Read it back before it is written: a study file that others cannot read is worse than none.
     text = found.text()
-    require(StudyFile.parse(text) == found, "the study does not read back as it was written")
+    require(StudyFile.parse(text) == found, "the study file would not read back as it was written")
     with whole_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
         temporary.chmod(0o644)
@@ -228,7 +232,7 @@ def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> 
         console.print(sentence)
     console.print(f"\nstudy written to {file}, with the digest {found.digest}", soft_wrap=True)
     console.print(
-        f"send it to every party; they look at it with: eigenveil study show {file.name}", style="dim", soft_wrap=True
+        f"send it to every party; they can read it with: eigenveil study show {file.name}", style="dim", soft_wrap=True
     )
 
 
@@ -241,12 +245,13 @@ def _show_parties(console: "Console", found: "StudyFile") -> None:
         where = "" if place.address is None else f" at {place.address}"
         console.print(f"{place.certificate.role} {place.name}{where}", style="bold", soft_wrap=True)
         console.print(labelled(_facts(place.certificate, pin_words(place.pin))))
+        # Shown, not raised: a study is still the same study when a certificate has ended.
         try:
             place.certificate.require_current()
         except ValueError as error:
             console.print(str(error), style="red", soft_wrap=True)
     console.print(f"\ndigest {pin_words(found.digest)}", soft_wrap=True)
-    console.print("everybody who sees this digest holds the same study; pins are compared by telephone", style="dim")
+    console.print("all who see this digest have the same study; compare pins by telephone", style="dim")
 
 
 def _facts(certificate: "Certificate", pin: str) -> Iterator[tuple[str, str]]:

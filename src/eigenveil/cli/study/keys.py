@@ -1,7 +1,7 @@
 """`eigenveil keys`: identities for a study across organisations, and the authority that signs them.
 
-Each party makes its own keys, and a private key never leaves the machine it was made on. What travels is a request and
-a certificate, both public; what makes them trustworthy is the pin, which two people compare by telephone.
+Each party makes its own keys, and a private key never leaves the machine it was made on. Only a request and a
+certificate travel, and both are public. What makes them trustworthy is the pin, which two people compare by telephone.
 """
 
 import unicodedata
@@ -22,21 +22,21 @@ __all__ = ["keys"]
 
 keys = Commands("keys")
 
-Name = Annotated[str, typer.Argument(metavar="NAME", help="What the study calls this party.", show_default=False)]
-Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its files go; made if it is not there.")]
+Name = Annotated[str, typer.Argument(metavar="NAME", help="The name of this party in the study.", show_default=False)]
+Folder = Annotated[Path, typer.Option(metavar="FOLDER", help="Where its files go; made if it does not exist.")]
 AtOnce = Annotated[
     Path | None,
     typer.Option(
         "--authority",
         metavar="FOLDER",
-        help="For trying out on one machine: the coordinator's folder; the request is signed at once.",
+        help="To try things out on one machine: the coordinator's folder. The request is signed at once.",
         show_default=False,
     ),
 ]
 _HOSTS = typer.Option(
     "--host",
     metavar="HOST",
-    help="A DNS name or IP address that others reach it at, without a port; may be repeated.",
+    help="A DNS name or IP address where others reach it, without a port; may be repeated.",
     show_default=False,
 )
 OptionalHosts = Annotated[list[str] | None, _HOSTS]
@@ -63,7 +63,7 @@ def group() -> None:
 
       eigenveil keys sign north.request --authority study
 
-    And what is in all these files?
+    To see what is in these files:
 
       eigenveil keys show north.key north.crt
     """
@@ -75,7 +75,7 @@ def init(
     folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="A new folder for the study.", show_default=False)],
     host: OptionalHosts = None,
     days: Annotated[int, typer.Option(help="How long the authority and the hub's certificate last.")] = 825,
-    hub: Annotated[str, typer.Option(metavar="NAME", help="What the study calls the hub.")] = "hub",
+    hub: Annotated[str, typer.Option(metavar="NAME", help="The name of the hub in the study.")] = "hub",
 ) -> None:
     """Make the authority of a study and the hub's own keys.
 
@@ -84,9 +84,9 @@ def init(
       eigenveil keys init study --host hub.example.org --host 10.1.2.3
 
     It writes authority.key, authority.crt, hub.key and hub.crt into the
-    folder. The two .key files are private: back them up, show them to
-    nobody. The authority signs the certificates of sites; it cannot make
-    up a site whose pin others know.
+    folder. The two .key files are private: back them up, and show them to
+    nobody. The authority signs the certificates of sites. It cannot fake
+    a site whose pin others know.
     """
     from eigenveil.network.identity.authority import AUTHORITY, HUB, Authority, new_request, write_new
 
@@ -103,10 +103,10 @@ def init(
     say(f"made the study's authority and the keys of its hub in {folder}")
     show_facts(facts_of(certificate) + dates_of(certificate.begins, certificate.ends))
     say_next(
-        f"back up {folder}: authority.key and hub.key are private, and cannot be made again",
-        "read the hub's pin to every site by telephone: they write it into their policy",
+        f"back up {folder}: authority.key and hub.key are private and cannot be made again",
+        "read the hub's pin to every site by telephone; they write it into their policy",
         "each site runs: eigenveil keys site NAME, and sends you NAME.request",
-        f"then sign each of them: eigenveil keys sign NAME.request --authority {folder}",
+        f"then sign each request: eigenveil keys sign NAME.request --authority {folder}",
     )
 
 
@@ -145,7 +145,7 @@ def peer(
 ) -> None:
     """Make the keys of a peer, for a study without a hub.
 
-    A peer is called by other peers, so it says at which host:
+    Other peers call it, so it must say at which host:
 
       eigenveil keys peer north --host eigenveil.north.example.org
 
@@ -163,10 +163,10 @@ def node(
     authority: AtOnce = None,
     days: DaysAtOnce = None,
 ) -> None:
-    """Make the keys of a node, which stands between sites and the hub.
+    """Make the keys of a node, between sites and the hub.
 
-    Sites below it call it, so it says at which host. In a tree the nodes
-    are called "node 1", "node 2" and so on:
+    Sites below it call it, so it must say at which host. In a tree the
+    nodes are named "node 1", "node 2" and so on:
 
       eigenveil keys node "node 1" --host node1.example.org
 
@@ -182,22 +182,18 @@ def sign(
         Path, typer.Argument(metavar="FILE.request", help="What the site, peer or node sent.", show_default=False)
     ],
     authority: Annotated[Path, typer.Option(metavar="FOLDER", help="Your folder of the study.", show_default=False)],
-    pin: Annotated[
-        str | None, typer.Option(metavar="HEX", help="The pin that they told you; spaces do not matter.")
-    ] = None,
+    pin: Annotated[str | None, typer.Option(metavar="HEX", help="The pin they told you; spaces do not matter.")] = None,
     days: Annotated[int, typer.Option(help="How long the certificate lasts, at most as long as the authority.")] = 365,
-    yes: Annotated[
-        bool, typer.Option("--yes", help="Sign without a question, and so without comparing the pin.")
-    ] = False,
+    yes: Annotated[bool, typer.Option("--yes", help="Sign without asking, and so without comparing the pin.")] = False,
 ) -> None:
     """Sign the request of a site, peer or node, after comparing its pin.
 
-    For the coordinator. The request came by messages, where anybody could
-    have changed it, so call the sender and let them read their pin:
+    For the coordinator. Anyone could have changed the request on its way,
+    so call the sender and let them read their pin:
 
       eigenveil keys sign north.request --authority study
 
-    The same with the pin written down in that call:
+    The same, with the pin that you noted in that call:
 
       eigenveil keys sign north.request --authority study --pin "1a2b ..."
 
@@ -207,16 +203,17 @@ def sign(
     from eigenveil.network.identity.authority import Authority, CertificateRequest, free_place, write_new
 
     asked = CertificateRequest.load(request)
-    require(asked.role != "hub", f"{request} asks for the role of the hub, which only `eigenveil keys init` makes")
+    require(asked.role != "hub", f"{request} asks for the role of the hub. Only `eigenveil keys init` makes a hub")
     signer = Authority.load(authority)
     target = free_place(authority, asked)
     if pin is not None:
         given = "".join(pin.split()).lower()
         require(
             given == asked.pin,
-            f"the pin of {request} is {asked.pin}, not {given[:64]}: it was changed on its way, or somebody misread; "
-            "nothing was signed",
+            f"the pin of {request} is {asked.pin}, not {given[:64]}: the request was changed on its way, or the pin was misread. "
+            "Nothing was signed",
         )
+    # Shown before the question: the person compares this pin with the one they heard.
     show_facts(facts_of(asked))
     if pin is None and not yes:
         _ask(asked.name)
@@ -226,8 +223,8 @@ def sign(
     say(f"\nsigned: {target}")
     show_facts(dates_of(certificate.begins, certificate.ends))
     say_next(
-        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, messages will do",
-        "keep your copy: the study file needs the certificates of all",
+        f"send {target} back to {asked.name}, who puts it beside the .key file; it is public, so any channel will do",
+        "keep your copy: the study file needs the certificates of all parties",
     )
 
 
@@ -244,8 +241,8 @@ def show(
 
       eigenveil keys show north.key north.crt
 
-    Of a private key it shows whose it is and whether the file is safe,
-    never the key.
+    For a private key it shows whose it is and whether the file is safe,
+    never the key itself.
     """
     for at, path in enumerate(files):
         facts = facts_in(path)
@@ -272,10 +269,14 @@ def _new_party(
         write_new,
     )
 
-    require(days is None or authority is not None, "--days is for --authority; the coordinator chooses it when signing")
+    require(
+        days is None or authority is not None,
+        "--days is for --authority; the coordinator chooses the days when signing",
+    )
     name = _tidy(name)
     request, private = new_request(name, role, hosts)
     stem = file_stem(name)
+    # On a disk that ignores case, "Hub" would overwrite or shadow the coordinator's own files.
     taken = stem.lower() in {AUTHORITY, HUB}
     require(not taken, f"a {role} cannot be called {name!r}: the coordinator has files of that name")
     public = {folder / f"{stem}.request": request.pem}
@@ -284,22 +285,23 @@ def _new_party(
         signer, copy = Authority.load(authority), free_place(authority, request)
         certificate = signer.sign(request, days=DAYS if days is None else days)
         public |= {folder / copy.name: certificate.pem}
+        # The coordinator keeps a copy of each certificate, because the study file needs them all.
         if authority.resolve() != folder.resolve():
             public |= {copy: certificate.pem}
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = folder / f"{stem}.key"
-    require(not key.exists(), f"{key} already exists, and keys are never overwritten: others may have pinned them")
+    require(not key.exists(), f"{key} already exists. Keys are never overwritten, because others may have pinned them")
     write_new(private={key: private}, public=public)
     wrote(key)
     say(f"made {key} (private) and {', '.join(map(str, public))} (public)")
     show_facts(facts_of(request) + ([] if certificate is None else dates_of(certificate.begins, certificate.ends)))
-    kept = f"back up {key}, and show it to nobody: without it, everybody who pinned {name} must change their policy"
+    kept = f"back up {key}, and show it to nobody; if it is lost, all who pinned {name} must change their policy"
     if certificate is not None:
-        say_next(kept, "signed at once, without comparing pins: for trying out, not for a real study")
+        say_next(kept, "this was signed without comparing pins: good for a trial, not for a real study")
         return
     say_next(
         kept,
-        f"send {folder / f'{stem}.request'} to the coordinator; it is public, messages will do",
+        f"send {folder / f'{stem}.request'} to the coordinator; it is public, so any channel will do",
         "read the pin above to the coordinator by telephone, and ask for the pin of the hub",
         f"put the {stem}.crt that comes back beside {key}",
     )
@@ -309,10 +311,12 @@ def _ask(name: str) -> None:
     try:
         same = typer.confirm(f"\nIs this the pin that {name} read to you?")
     except typer.Abort:
-        raise ValueError("nothing was signed, for nobody answered; --pin compares the pin without a question") from None
-    require(same, f"nothing was signed: find out who sent this request and what the pin of {name} is")
+        raise ValueError(
+            "nobody answered, so nothing was signed. Give the pin with --pin to be asked nothing"
+        ) from None
+    require(same, f"nothing was signed. Find out who sent this request, and ask {name} for the pin")
 
 
 def _tidy(name: str) -> str:
-    """The name as Unicode writes it in one way only: keyboards differ in how they make accents."""
+    """The name in Unicode's normal form C, because keyboards differ in how they make accents."""
     return unicodedata.normalize("NFC", name)

@@ -1,4 +1,4 @@
-"""What `eigenveil keys` says about certificates, requests and key files: whose they are, never a private byte."""
+"""What `eigenveil keys` shows of certificates, requests and key files: whose they are, never a private byte."""
 
 import math
 from datetime import UTC, datetime, timedelta
@@ -17,7 +17,7 @@ Facts = list[tuple[str, str]]
 
 
 def say(words: str) -> None:
-    """One line, as long as it is."""
+    """One line, not wrapped."""
     output().print(words, soft_wrap=True)
 
 
@@ -30,7 +30,7 @@ def say_next(*steps: str) -> None:
 
 
 def show_facts(facts: Facts) -> None:
-    """Labels and what is to be said of each, one under the other."""
+    """Facts as a table of labels and texts."""
     from eigenveil.cli._report import labelled
 
     output().print(labelled(facts))
@@ -46,9 +46,9 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
     """When a certificate begins and ends, and how many days are left."""
     now = datetime.now(UTC)
     if now < begins:
-        words = "IT HAS NOT BEGUN, by this computer's clock"
+        words = "NOT VALID YET, by this computer's clock"
     elif now > ends:
-        words = "IT HAS ENDED: eigenveil keys sign --help says how to renew it"
+        words = "EXPIRED: eigenveil keys sign --help says how to renew it"
     else:
         left = math.ceil((ends - now) / timedelta(days=1))
         words = f"{left} day{'s' * (left != 1)} left"
@@ -56,7 +56,7 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
 
 
 def facts_in(path: Path) -> Facts:
-    """What may be said about a file: a certificate, a request, or private keys with the certificate beside them."""
+    """What may be shown of a file: a certificate, a request, or private keys with the certificate beside them."""
     from eigenveil.network.identity.authority import CertificateRequest
     from eigenveil.network.identity.certificates import contents
 
@@ -90,7 +90,7 @@ def _private_facts(path: Path) -> Facts:
     )
 
     unsafe = others_may_read(path)
-    safe = f"NOT SAFE: others may read or change it; chmod 600 {path}" if unsafe else "safe: for its owner only"
+    safe = f"NOT SAFE: others may read or change it. Run: chmod 600 {path}" if unsafe else "safe: for its owner only"
     if len(private_keys_in(path, even_if_readable=True)) == 1:
         return [
             ("kind", "the PRIVATE key of a study's authority; it never leaves the coordinator"),
@@ -104,13 +104,13 @@ def _private_facts(path: Path) -> Facts:
     ]
     beside = path.with_suffix(".crt")
     if not beside.exists():
-        return [*facts, ("certificate", f"{beside.name} is not beside it: not signed by the coordinator yet")]
+        return [*facts, ("certificate", f"{beside.name} is missing: the coordinator has not signed it yet")]
     found = in_file(beside, lambda pem: Keys(Certificate.read(pem), identity, tls_key)).certificate
     return [*facts, *facts_of(found)[:3], *dates_of(found.begins, found.ends)]
 
 
 def _pin_facts(pin: str) -> Facts:
-    """The pin in groups of four, eight of them on a line: so it can be read aloud and followed with a finger."""
+    """The pin in groups of four, eight to a line, so that it can be read aloud and followed with a finger."""
     from eigenveil.network.identity.certificates import pin_words
 
     groups = pin_words(pin).split()

@@ -1,4 +1,4 @@
-"""`eigenveil ledger`: what a site has spent, line by line, and whether its ledger is still what it was."""
+"""`eigenveil ledger`: what a site has spent, entry by entry, and whether its ledger was changed."""
 
 import math
 from collections.abc import Sequence
@@ -13,6 +13,7 @@ from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.network.words import rounded
 from eigenveil.errors import require
+from eigenveil.params.renamed import RENAMED_VALUES
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -24,7 +25,7 @@ __all__ = ["ledger"]
 
 ledger = Commands("ledger")
 
-# Where neither the policy nor a study says at which delta to count.
+# Used where neither the policy nor a study says at which delta to count.
 _USUAL_DELTA: Final = 1e-6
 _EXPORT: Final = ".jsonl"
 _SHOWN_DIGITS: Final = 16
@@ -38,14 +39,14 @@ LedgerPath: TypeAlias = Annotated[
 def group() -> None:
     """What this site has revealed about its data, and what it cost.
 
-    A site keeps a ledger. Every charge is in it before anything leaves, in
-    lines that are sealed with the hash of all lines before:
+    A site keeps a ledger. Every charge is in it before anything leaves.
+    Each entry is sealed with the hash of all entries before it:
 
       eigenveil ledger show ledger.db
       eigenveil ledger verify ledger.db
 
-    verify prints a head. Note it down elsewhere, a calendar will do: later it
-    proves that no charge was forgotten, changed or cut off.
+    verify prints a head. Note it elsewhere; a calendar will do. Later it
+    proves that no charge was forgotten, changed or removed.
     """
 
 
@@ -56,9 +57,9 @@ def show(
     dataset: Annotated[str | None, typer.Option(metavar="NAME", help="This dataset only.", show_default=False)] = None,
     delta: Annotated[
         float | None,
-        typer.Option(help="At which delta to count; the one of the policy unless given.", show_default=False),
+        typer.Option(metavar="NUMBER", help="The delta to count at; the policy's if not given.", show_default=False),
     ] = None,
-    lines: Annotated[bool, typer.Option("--lines", help="Every line of the ledger as well.")] = False,
+    lines: Annotated[bool, typer.Option("--lines", help="Show every entry of the ledger as well.")] = False,
 ) -> None:
     """Show what was spent and what is reserved, dataset by dataset.
 
@@ -67,31 +68,32 @@ def show(
       eigenveil ledger show ledger.db
       eigenveil ledger show ledger.db --dataset patients --lines
 
-    spent: what was released so far. reserved: what open studies may still
-    come to, what they have spent included. counted: what the budget for life
-    has to bear, the reserve of open studies and what the others spent.
+    - spent: what was released so far.
+    - reserved: what open studies may spend, including what they have spent.
+    - counted: what counts against the budget for life, which is the reserve
+      of open studies and what the others spent.
 
-    The ledger is not written to, and a site may be running meanwhile.
+    The ledger is not written to, and a site may run meanwhile.
     """
     from eigenveil.network.ledger.durable import DurableLedger
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with DurableLedger.reading(path) as opened:
         found, studies = opened.datasets(), opened.studies()
-        written = list(opened.lines()) if lines else []
+        written = list(opened.entries()) if lines else []
     if dataset is not None:
         names = ", ".join(repr(state.name) for state in found) or "none"
         found = tuple(state for state in found if state.name == dataset)
-        require(len(found) > 0, f"--dataset {dataset!r} is not in {path}; those in it: {names}")
+        require(len(found) > 0, f"--dataset {dataset!r} is not in {path}; these are: {names}")
         studies = tuple(study for study in studies if study.account.dataset == dataset)
         written = [line for line in written if line.dataset == dataset]
     console = output()
     if not found:
-        console.print("No dataset yet: nothing was joined and nothing was spent.")
+        console.print("No dataset yet: no study was joined and nothing was spent.")
     for state in found:
         _show_dataset(console, state, [study for study in studies if study.account.dataset == state.name], delta)
     if lines:
-        _show_lines(console, written)
+        _show_entries(console, written)
 
 
 @ledger.command()
@@ -99,20 +101,20 @@ def show(
 def export(
     path: LedgerPath,
     target: Annotated[
-        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the lines go, a .jsonl file.")
+        Path, typer.Option("--output", "-o", metavar="FILE", help="Where the entries go, a .jsonl file.")
     ] = Path("ledger.jsonl"),
     force: option.Force = False,
 ) -> None:
-    """Write every line to a file that others may see and check.
+    """Write every entry to a file that others may see and check.
 
     Example:
 
       eigenveil ledger export ledger.db -o ledger.jsonl
       eigenveil ledger verify ledger.jsonl
 
-    One JSON object for each line, and the head last. There are public facts
-    in it only: studies, charges and digests of what was sent, but no secret,
-    no messages and no fingerprint of the data. The ledger is not written to.
+    One JSON object for each entry, and the head last. It has public facts
+    only: studies, charges and digests of what was sent. It has no secret, no
+    message and no fingerprint of the data. The ledger is not written to.
     """
     from eigenveil.data.archive import whole_file
     from eigenveil.network.ledger.durable import DurableLedger
@@ -125,11 +127,12 @@ def export(
         temporary.open("w", encoding="ascii") as file,
         DurableLedger.reading(path) as opened,
     ):
-        for text in written_export(chained(opened.lines())):
+        # Checked while it is written: a damaged ledger must not give a clean-looking export.
+        for text in written_export(chained(opened.entries())):
             file.write(text)
             count += 1
     wrote(target)
-    output().print(f"{target}: {_lines(count - 1)} and the head")
+    output().print(f"{target}: {_counted(count - 1)} and the head")
 
 
 @ledger.command()
@@ -140,9 +143,7 @@ def verify(
     ],
     head: Annotated[
         str | None,
-        typer.Option(
-            metavar="HASH", help="A head that was noted earlier: it must be in the ledger.", show_default=False
-        ),
+        typer.Option(metavar="HASH", help="A head noted earlier, which must be in the ledger.", show_default=False),
     ] = None,
 ) -> None:
     """Check every hash, every balance and every stored byte of a ledger.
@@ -152,12 +153,13 @@ def verify(
       eigenveil ledger verify ledger.db
       eigenveil ledger verify ledger.db --head 3f0c...
 
-    It prints the head, the hash of the last line: note it down elsewhere. An
-    old copy of a ledger that was put back is right in itself, but has forgotten
-    the charges since. Only a head kept elsewhere finds that out, and whoever
-    checks with --head will.
+    It prints the head, the hash of the last entry: note it elsewhere. An old
+    copy of a ledger that was put back is consistent in itself, but has
+    forgotten the charges since. Only a head kept elsewhere, checked with
+    --head, reveals that.
 
-    Ends with exit code 2 and the first line that is wrong.
+    If something is wrong, it names the first wrong entry and ends with exit
+    code 2.
     """
     from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import read_export
@@ -175,11 +177,11 @@ def verify(
         with DurableLedger.reading(path) as opened:
             last = opened.verify(noted)
     console = output()
-    console.print(f"{_lines(last.number)}: every hash and every balance is right", style="bold green")
+    console.print(f"{_counted(last.number)}: every hash and every balance is right", style="bold green")
     if noted is not None:
-        console.print("The noted head is in it: nothing up to there was changed or cut off.")
+        console.print("The noted head is in it: no entry up to there was changed or removed.")
     console.print(f"head {last.hash}", soft_wrap=True)
-    console.print("Note the head down elsewhere; --head checks later that nothing was forgotten.", style="dim")
+    console.print("Note the head elsewhere; --head checks later that nothing was forgotten.", style="dim")
 
 
 @ledger.command()
@@ -189,32 +191,35 @@ def close(
     study: Annotated[
         str,
         typer.Argument(
-            metavar="STUDY", help="Its title, or the first digits of its digest as show has them.", show_default=False
+            metavar="STUDY",
+            help="Its name, or the first digits of its digest, as `show` prints them.",
+            show_default=False,
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
 ) -> None:
-    """Close a study that will not be gone on with, for good.
+    """Close a study for good that will not be continued.
 
     Example:
 
       eigenveil ledger close ledger.db "heart study"
 
-    What is reserved for it and not spent becomes free for other studies. What
-    is spent stays spent. Its private randomness and the messages that were kept to
-    be repeated are wiped, so it can never be joined or charged again.
+    What it reserved and has not spent becomes free for other studies. What it
+    has spent stays spent. Its private randomness and stored messages are
+    wiped, so it can never be joined or charged again.
     """
     from eigenveil.network.ledger.durable import DurableLedger
 
     with DurableLedger.open(path, create=False) as opened:
         found = _found(study, opened.studies())
         account, standing = found.account, found.standing
+        # The lock keeps a running site from charging the study between the question and the answer.
         with opened.lock(account.study):
             if not yes:
                 console = output()
                 console.print(f"{account.title} ({account.study[:_SHOWN_DIGITS]}) of dataset {account.dataset}:")
                 console.print(f"  spent, and stays spent: {_study_epsilon(found, found.spent)}")
-                console.print(f"  reserved, and becomes free but for that: {_study_epsilon(found, standing.mu)}")
+                console.print(f"  reserved, and otherwise becomes free: {_study_epsilon(found, standing.mu)}")
                 _confirm("It can never be joined again. Close it?")
             opened.abandon(account.study)
     output().print(f"{account.title} is closed; what it spent stays spent: {_study_epsilon(found, found.spent)}")
@@ -224,22 +229,23 @@ def _confirm(question: str) -> None:
     try:
         sure = typer.confirm(question)
     except typer.Abort:
-        raise ValueError("closing a study needs a yes, and nobody is there to ask: --yes closes it") from None
+        raise ValueError("closing a study needs a yes, and nobody answered; --yes closes it without asking") from None
     if not sure:
         output().print("Nothing was changed.")
         raise typer.Exit(1)
 
 
 def _found(words: str, studies: "Sequence[StudyReplay]") -> "StudyReplay":
-    """The one study that `words` mean: its title, or the beginning of its digest."""
+    """The one open study that `words` mean: its name, or the beginning of its digest."""
     still = [study for study in studies if study.state == "open"]
     wanted = words.strip().lower()
+    # Only open studies can be closed, so a name that a finished study had too is not ambiguous.
     matching = [
         study for study in still if study.account.title == words or (wanted and study.account.study.startswith(wanted))
     ]
     names = ", ".join(f"{study.account.title!r} ({study.account.study[:_SHOWN_DIGITS]})" for study in matching or still)
     require(len(matching) > 0, f"no open study is called {words!r}; open studies: {names or 'none'}")
-    require(len(matching) == 1, f"{words!r} means several open studies: {names}; give more digits")
+    require(len(matching) == 1, f"{words!r} fits several open studies: {names}; give more digits")
     return matching[0]
 
 
@@ -248,6 +254,7 @@ def _show_dataset(
 ) -> None:
     from rich.text import Text
 
+    # One delta for the whole table: the given one, the policy's, or the largest of the studies.
     told = [study.account.delta for study in studies if study.account.delta is not None]
     at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
     console.print(Text.assemble("dataset ", (state.name, "bold")))
@@ -258,7 +265,7 @@ def _show_dataset(
     if state.beyond > 0:
         console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
     if state.life is None:
-        console.print("  for life  no bound was set by the policy")
+        console.print("  for life  the policy sets no limit")
     else:
         console.print(f"  for life  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
     if state.void:
@@ -266,28 +273,29 @@ def _show_dataset(
     if not studies:
         console.print("  no study yet\n")
         return
-    table = _table("study", "title", "trust", "state", "steps", "promised", "spent")
+    table = _table("study", "name", "trust", "state", "steps", "guarantee", "spent")
     for study in studies:
         account = study.account
-        digits, promised = account.study[:_SHOWN_DIGITS], _guarantee(study)
+        digits, guarantee = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
-        table.add_row(digits, account.title, account.trust, study.state, str(study.entries), promised, spent)
+        trust = RENAMED_VALUES.get(account.trust, account.trust)
+        table.add_row(digits, account.title, trust, study.state, str(study.steps), guarantee, spent)
     console.print(table)
     console.print()
 
 
-def _show_lines(console: "Console", lines: "Sequence[Entry]") -> None:
-    table = _table("line", "time", "kind", "study", "dataset", "what", "hash")
-    for line in lines:
-        study = (line.study or "")[:8]
-        row = (str(line.number), line.time, line.kind, study, line.dataset or "", _what(line), line.hash[:8])
+def _show_entries(console: "Console", entries: "Sequence[Entry]") -> None:
+    table = _table("entry", "time", "kind", "study", "dataset", "what", "hash")
+    for entry in entries:
+        study = (entry.study or "")[:8]
+        row = (str(entry.number), entry.time, entry.kind, study, entry.dataset or "", _what(entry), entry.hash[:8])
         table.add_row(*row)
     console.print(table)
 
 
-def _what(line: "Entry") -> str:
-    body: dict[str, Any] = dict(line.body)
-    match line.kind:
+def _what(entry: "Entry") -> str:
+    body: dict[str, Any] = dict(entry.body)
+    match entry.kind:
         case "commit":
             size = sum(said["size"] for said in body["said"])
             costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
@@ -311,7 +319,7 @@ def _guarantee(study: "StudyReplay") -> str:
 
 
 def _study_epsilon(study: "StudyReplay", mu: float) -> str:
-    """What `mu` means at the delta of the study itself."""
+    """The epsilon of `mu` at the study's own delta."""
     from eigenveil.privacy.accounting import epsilon_of
 
     account = study.account
@@ -321,8 +329,8 @@ def _study_epsilon(study: "StudyReplay", mu: float) -> str:
     return f"epsilon {rounded(epsilon_of(mu, left) if left > 0 else math.inf)}"
 
 
-def _lines(count: int) -> str:
-    return f"{count} line{'' if count == 1 else 's'}"
+def _counted(count: int) -> str:
+    return f"{count} {'entry' if count == 1 else 'entries'}"
 
 
 def _table(*names: str) -> "Table":

@@ -1,4 +1,4 @@
-"""The options of `eigenveil study new` that are no parameters of a study, and how their texts become its parties."""
+"""The options of `eigenveil study new` that are not parameters of a study, and how they become its parties."""
 
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,17 +18,17 @@ __all__ = ["certificates_in", "columns_of", "pairs_from"]
 _WHO: Final = "Who takes part"
 _PRIVACY: Final = "Privacy"
 _PEERS: Final = f"{PEERS} (all but the first only with --graph)"
-# A file with a name on each line is no larger, or it is something else.
+# A list of column names is never larger than this; a larger file is something else.
 _LARGEST: Final = 4 << 20
 
 File: TypeAlias = Annotated[Path, typer.Argument(metavar="FILE", help="The study file, a .toml.", show_default=False)]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")]
-Keys: TypeAlias = Annotated[
+Authority: TypeAlias = Annotated[
     Path,
     typer.Option(
         metavar="FOLDER",
-        help="The coordinator's folder, with authority.crt, hub.crt and the signed .crt of everybody else. Private keys in it "
-        "are not read.",
+        help="The coordinator's folder, with authority.crt, hub.crt and the signed .crt of each other party. Private keys in "
+        "it are not read.",
         rich_help_panel=_WHO,
     ),
 ]
@@ -58,13 +58,14 @@ NodeAddress: TypeAlias = Annotated[
 ]
 Columns: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="A,B,C", help="The columns by name, in the order for everybody.", show_default=False),
+    typer.Option(metavar="A,B,C", help="The columns by name, in the same order for all parties.", show_default=False),
 ]
 ColumnsFrom: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="The same from the head of a .csv or .parquet, or from a text with a name on each line. Only names are read.",
+        help="Read the column names from a .csv or .parquet, or from a text file with one name on each line. Only names are "
+        "read.",
         show_default=False,
     ),
 ]
@@ -72,7 +73,7 @@ Size: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=PEOPLE",
-        help="How many people a site has, for neighbours that declare it public; repeat it for each.",
+        help="The number of people at a site, for neighbours that make it public; repeat it for each site.",
         rich_help_panel=_PRIVACY,
         show_default=False,
     ),
@@ -89,7 +90,7 @@ PeerAddress: TypeAlias = Annotated[
 
 
 def columns_of(text: str | None, source: Path | None, *, person: str | None) -> list[str]:
-    """The columns that were named, or those of a file without the one that names people.
+    """The columns that were named, or those of a file without its `person` column.
 
     >>> columns_of("age, weight", None, person=None)
     ['age', 'weight']
@@ -101,18 +102,18 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
     require(source.is_file(), f"--columns-from {source} does not exist or is not a file")
     if source.suffix.lower() in (".csv", ".parquet"):
         names = column_names(source)
-        require(names is not None, f"--columns-from {source}: the names of its columns cannot be read")
+        require(names is not None, f"--columns-from {source}: its column names cannot be read")
         return [name for name in names or () if name != person]
     require(source.stat().st_size <= _LARGEST, f"--columns-from {source} is too large for a list of names")
     try:
         lines = source.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
-        raise ValueError(f"--columns-from {source} must be text in UTF-8, .csv or .parquet") from None
+        raise ValueError(f"--columns-from {source} must be UTF-8 text, .csv or .parquet") from None
     return [line.strip() for line in lines if line.strip() and line.strip() != person]
 
 
 def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
-    """What was given by name.
+    """Values by name, from texts such as NAME=VALUE.
 
     >>> pairs_from("--peer-address", ["north=10.0.0.1:7000"])
     {'north': '10.0.0.1:7000'}
@@ -120,19 +121,21 @@ def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     found: dict[str, str] = {}
     for text in texts or []:
         name, equals, value = text.rpartition("=")
-        require(bool(equals and name and value), f"{option} must be a name, an equals sign and a value, got {text!r}")
-        require(name not in found, f"{option} {name} is there twice")
+        require(bool(equals and name and value), f"{option} must be NAME=VALUE, got {text!r}")
+        require(name not in found, f"{option} {name} was given twice")
         found[name] = value
     return found
 
 
 def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
-    """The authority's certificate (PEM) of a coordinator's folder, and those of all parties by name. No private key is read."""
+    """The authority's certificate (PEM) in a coordinator's folder, and all parties' by name. No private key is read."""
     from eigenveil.network.identity.authority import AUTHORITY
     from eigenveil.network.identity.certificates import Certificate, contents
 
     authority = folder / f"{AUTHORITY}.crt"
-    require(authority.is_file(), f"--keys {folder}: there is no {authority.name}; eigenveil keys init makes it")
+    require(
+        authority.is_file(), f"--authority {folder}: {authority.name} is missing. Make it with: eigenveil keys init"
+    )
     found: dict[str, Certificate] = {}
     for path in sorted(folder.glob("*.crt")):
         if path == authority:
@@ -142,7 +145,7 @@ def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:
         except ValueError as error:
             raise ValueError(f"{path}: {error}") from error
         require(
-            certificate.name not in found, f"{path}: another file in {folder} is in the name {certificate.name!r} too"
+            certificate.name not in found, f"{path}: another file in {folder} has the name {certificate.name!r} too"
         )
         found[certificate.name] = certificate
     return contents(authority).decode(errors="replace"), found

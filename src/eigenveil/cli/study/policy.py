@@ -1,4 +1,4 @@
-"""`eigenveil policy`: what a site takes part in, decided by the site, and tried out on a study before anything runs."""
+"""`eigenveil policy`: write the rules of a site, and check a study against them before anything runs."""
 
 from pathlib import Path
 from typing import Annotated
@@ -20,10 +20,10 @@ File = Annotated[Path, typer.Argument(metavar="FILE", help="The policy of this s
 
 @policy.callback()
 def group() -> None:
-    """What a site takes part in: its own rules, which no coordinator sees.
+    """The rules of a site: what it takes part in. No coordinator sees them.
 
-    Write one, with the pins of a study in it as comments; compare each
-    pin by telephone, put it in force, and see what the policy says:
+    Write a policy, with the pins of a study in it as comments. Compare
+    each pin by telephone, enable it, and check the study:
 
       eigenveil policy new policy.toml --study heart.toml
       eigenveil policy check policy.toml heart.toml --as north
@@ -40,16 +40,16 @@ def new(
     ] = None,
     force: Annotated[bool, typer.Option("--force", help="Overwrite the file if it exists.")] = False,
 ) -> None:
-    """Write a policy with safe defaults, and what each key means.
+    """Write a policy with safe defaults and an explanation of each key.
 
       eigenveil policy new policy.toml --study heart.toml
 
-    No hub is pinned in it, so it refuses every study until you have
-    compared a pin with its owner and taken away the # before it. The
-    coordinator could make up sites: take no pin from the coordinator.
+    It pins no hub, so it refuses every study until you have compared a
+    pin with its owner and removed the # before it. The coordinator
+    could invent sites, so do not take pins from the coordinator.
     """
     from eigenveil.data.archive import whole_file
-    from eigenveil.network.policy_text import template
+    from eigenveil.network.policy import template
     from eigenveil.network.study.file import StudyFile
 
     require(file.suffix.lower() == ".toml", f"the policy file must end in .toml, got {file}")
@@ -61,14 +61,8 @@ def new(
     wrote(file)
     console = output()
     console.print(f"policy written to {file}; only you may read or change it", soft_wrap=True)
-    pins = (
-        "compare the pins in it with their owners, by telephone, and"
-        if study is not None
-        else "write pins into it, and"
-    )
-    console.print(
-        f"{pins} then see what it says: eigenveil policy check {file} STUDY --as NAME", style="dim", soft_wrap=True
-    )
+    pins = "compare the pins in it with their owners, by telephone," if study is not None else "write pins into it,"
+    console.print(f"{pins} then run: eigenveil policy check {file} STUDY --as NAME", style="dim", soft_wrap=True)
 
 
 @policy.command()
@@ -77,16 +71,16 @@ def check(
     file: File,
     study: Annotated[Path, typer.Argument(metavar="STUDY", help="The study file, a .toml.", show_default=False)],
     name: Annotated[
-        str, typer.Option("--as", metavar="NAME", help="What the study calls this site.", show_default=False)
+        str, typer.Option("--as", metavar="NAME", help="The name of this site in the study.", show_default=False)
     ],
 ) -> None:
-    """Say whether the policy allows a study, with every reason if not.
+    """Say whether the policy allows a study, and if not, every reason.
 
       eigenveil policy check policy.toml heart.toml --as north
 
-    Nothing is read from any table, and nobody is told. It ends with the
-    exit code 2 if the study would be refused. How many people the table
-    has is looked at when the site runs.
+    It reads no table and contacts nobody. The exit code is 2 if the
+    study would be refused. The number of people in the table is checked
+    when the site runs.
     """
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
@@ -96,7 +90,7 @@ def check(
     rules, found = Policy.read(file), StudyFile.read(study)
     names = [place.name for place in found.holders]
     require(
-        name in names, f"--as {name}: nobody of that name holds rows in the study; there are {', '.join(names[:20])}"
+        name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"
     )
     require_possible(found)
     reasons = rules.refusals(found, me=name, method=method_of(found))

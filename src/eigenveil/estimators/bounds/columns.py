@@ -1,7 +1,7 @@
-"""`find_column_bounds`: a range for each column, found privately, for a fit that cuts entries.
+"""`find_column_bounds`: finds a range for each column privately, for a fit that clips entries.
 
-One person is in every column, so d columns cost sqrt(d) times the noise of one: with a bound on rows alone (`find_bounds`) far
-fewer people suffice.
+One person is in every column, so d columns cost sqrt(d) times the noise of one. A bound on row norms alone
+(`find_bounds`) needs far fewer people.
 """
 
 import math
@@ -23,22 +23,23 @@ from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails,
 
 __all__ = ["FindColumnBounds", "FoundColumnBounds", "find_column_bounds"]
 
-# Between which sizes to look.
+# The range of sizes to search.
 _WITHIN: Final = (1e-6, 1e9)
-# A size is told to within 9%, away from the origin.
+# A size is known to within 9%, rounded away from the origin.
 _PER_DOUBLING: Final = 8
-# More columns than this would need more memory for their counts than a table of them.
+# For more columns the counts would take more memory than the table.
 _MOST_COLUMNS: Final = 20_000
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FoundColumnBounds:
-    """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where nothing could be said.
+    """What `find_column_bounds` found: `low` and `high`, (d,), in the units of the columns, None where noise hides
+    them.
 
-    About `cut` of people have an entry that is cut, in each column and on each side, give or take `error`. `flat`, (d,), says of
-    which columns nearly all entries are at their origin. `why` says why nothing could be said, or what is to be known of the
-    answer.
+    In each column and on each side, about `clipped` of people have a clipped entry, give or take `error`. In the
+    `flat` columns, (d,), nearly all entries are at the origin. `why` says why nothing was found, or has remarks on
+    the answer.
     """
 
     low: Array | None
@@ -46,7 +47,7 @@ class FoundColumnBounds:
     flat: Any
     columns: tuple[str, ...] | None
     quantile: float
-    cut: float
+    clipped: float
     error: float
     people: float
     people_error: float
@@ -56,7 +57,8 @@ class FoundColumnBounds:
 
     @property
     def settings(self) -> dict[str, Any]:
-        """What a fit is to be given: `PrivatePCA(5, epsilon=0.9, delta=1e-6, **found.settings)`. A `ValueError` if nothing is."""
+        """Parameters for a fit: `PrivatePCA(5, epsilon=0.9, delta=1e-6, **found.settings)`. A `ValueError` if nothing
+        was found."""
         require(self.low is not None, f"no bounds were found: {self.why}")
         return {"column_bounds": (self.low, self.high)}
 
@@ -68,9 +70,11 @@ class FoundColumnBounds:
 
     @property
     def scale(self) -> Array:
-        """Half of each column's range, (d,): units in which columns of every kind weigh the same, in a fit with `scale`.
+        """Half of each column's range, (d,). With these units as `scale`, columns of every kind weigh the same in a
+        fit.
 
-        A flat column has no range of its own, and gets the largest unit of the others: a rare entry is not to outweigh them.
+        A flat column has no range of its own. It gets the largest unit of the others, so that a rare entry does not
+        outweigh them.
         """
         low, high = self._range()
         half = (high - low) / 2
@@ -91,10 +95,10 @@ class FoundColumnBounds:
 
     def _lines(self) -> Iterator[str]:
         if self.low is None or self.high is None:
-            yield f"Nothing can be said: {self.why}."
+            yield f"No bounds were found: {self.why}."
         else:
             yield (
-                f"column_bounds: about {self.cut:.1%} of people are cut on each side of each column "
+                f"column_bounds: about {self.clipped:.1%} of people are clipped on each side of each column "
                 f"(give or take {self.error:.1%})."
             )
             if self.why:
@@ -107,18 +111,19 @@ class FoundColumnBounds:
 
 @parameters()
 class FindColumnBounds(AskedOfRows, ColumnBoundsParams):
-    """What `find_column_bounds` takes."""
+    """The parameters of `find_column_bounds`."""
 
 
 @takes(FindColumnBounds)
 @in_silence
 def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
-    """A private range for each column of `X`, (n, d), that holds `quantile` of its entries: equally many are cut on each side.
+    """Find a range for each column of `X`, (n, d), privately: it contains `quantile` of the entries, with equal
+    tails.
 
-    Entries are told apart by how far they lie from the public `origin` of their column (zero unless given) in units of the public
-    `scale`, in steps of 9% `within` a range of sizes; a range is given to the outer ends of its steps. So an origin in the middle
-    of a column that lies far from zero, such as years, makes its range finer. One release serves all columns and costs sqrt(d)
-    times the noise of one. Everything else is as in `find_bounds`.
+    Entries are measured from the public `origin` of their column (zero unless given), in units of the public `scale`.
+    Distances are resolved in steps of 9% `within` a range of sizes, and a range extends to the outer ends of its
+    steps. So for a column far from zero, such as years, an origin in its middle gives a finer range. One release
+    serves all columns, with sqrt(d) times the noise of one. Everything else is as in `find_bounds`.
 
     Parameters
     ----------
@@ -164,18 +169,18 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     dim, near = release.dim, release.neighbours
     require_param(
         dim <= _MOST_COLUMNS,
-        f"{{X}} has {dim} columns, and ranges can be found for {_MOST_COLUMNS} at most; take a bound on rows",
+        f"{{X}} has {dim} columns, and ranges can be found for at most {_MOST_COLUMNS}. Use a bound on rows instead",
     )
     public = place_of(release, asked)
     people = release.public_people()
-    # Of many columns one is likely to be further off: the largest of d errors is about sqrt(2 ln d) of them.
+    # The largest of d errors is about sqrt(2 ln d) standard deviations.
     sure = math.sqrt(SURE**2 + 2 * math.log(dim))
     noise = release.scale(tails_sensitivity(cells.count, near, columns=dim))
     least = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
     require_param(
         people is None or people >= 4 * least,
-        f"{{epsilon}} is too little for {people or 0:.0f} people: ranges of {dim} columns can be told where there are about "
-        f"{4 * least:.0f} or more; nothing was released",
+        f"{{epsilon}} is too small for {people or 0:.0f} people: ranges for {dim} columns need about {4 * least:.0f}. "
+        "Raise {epsilon}, or use a bound on rows. Nothing was released",
     )
     domain = Domain(dim, math.inf, public.origin, public.scale)
     with release.reserved("these bounds") as paid:
@@ -188,26 +193,24 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
 def _found(
     release: SmallRelease, tails: tuple[Tails, ...], quantile: float, least: float, domain: Domain
 ) -> FoundColumnBounds:
-    """What all these counts say together."""
+    """The result that follows from the counts of all columns."""
     first = tails[0]
     people = first.people
     wanted = (1 - quantile) / 2 * people
     most = max(wanted, least)
     low, high, flat, why = None, None, np.zeros(len(tails), dtype=bool), ""
     if people <= 0 or 4 * least > people:
-        about = (
-            f"{people:.0f} people or so" if people > 2 * first.people_error else "hardly anybody, as far as can be told"
-        )
+        about = f"about {people:.0f} people" if people > 2 * first.people_error else "hardly anybody"
         why = (
-            f"noise hides up to {least:.0f} people in each of {len(tails)} columns at this budget, and the table seems to hold "
-            f"{about}; it takes about {4 * least:.0f} people, or a larger epsilon"
+            f"the table is too small for this budget. It seems to have {about}, and ranges for {len(tails)} columns "
+            f"need about {4 * least:.0f}. Raise epsilon, or use a bound on rows"
         )
     else:
         low, high, flat = _ranges(tails, most, domain, sparse=release.rows.sparse)
         if least > wanted:
             why = (
-                f"so few people are outside of the {quantile:g} that noise hides them at this budget: these ranges hold about "
-                f"{1 - 2 * most / people:.2g} of each column"
+                f"at this budget noise hides the few people outside the {quantile:g} quantile, so these ranges "
+                f"contain about {1 - 2 * most / people:.2g} of each column"
             )
     return FoundColumnBounds(
         low=low,
@@ -215,7 +218,7 @@ def _found(
         flat=flat,
         columns=release.columns,
         quantile=quantile,
-        cut=most / people if people > 0 else 1.0,
+        clipped=most / people if people > 0 else 1.0,
         error=float(first.error.max()) / people if people > 0 else 0.0,
         people=people,
         people_error=first.people_error,
@@ -226,20 +229,21 @@ def _found(
 
 
 def _ranges(tails: tuple[Tails, ...], most: float, domain: Domain, *, sparse: bool) -> tuple[Array, Array, Any]:
-    """The lowest and the highest edge for each column, in its own units, and which columns have nothing between the two.
+    """The lowest and the highest edge of each column, in its own units, and which columns are flat.
 
-    Where there is no edge further out, the outermost serves."""
+    Where no edge lies far enough out, the outermost one is used.
+    """
     edges = tails[0].cells.edges
     below = [column.edge_below(most) for column in tails]
     above = [column.edge_above(most) for column in tails]
     low = edges[[0 if edge is None else edge for edge in below]]
     high = edges[[-1 if edge is None else edge for edge in above]]
-    # Noise can round the two around where nearly everything is in one cell.
+    # Noise can swap the two where nearly everything is in one cell.
     low, high = np.minimum(low, high), np.maximum(low, high)
     smallest = edges[edges > 0][0]
     flat = (low >= -smallest) & (high <= smallest)
     units = 1.0 if domain.scale is None else domain.scale
     start = 0.0 if domain.center is None else domain.center
     low, high = low * units + start, high * units + start
-    # A fit refuses to cut the zeros of sparse rows.
+    # A fit refuses to clip the zeros of sparse rows, so every range must contain zero.
     return (np.minimum(low, 0.0), np.maximum(high, 0.0), flat) if sparse else (low, high, flat)

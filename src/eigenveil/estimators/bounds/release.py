@@ -1,4 +1,4 @@
-"""`SmallRelease`: a table, a budget and a guarantee, for what is asked of a table before it is fitted: bounds, a spectrum."""
+"""`SmallRelease`: a table, a budget and a guarantee, for releases that prepare a fit: bounds, a spectrum."""
 
 import math
 from collections.abc import Iterator, Sequence
@@ -32,21 +32,21 @@ __all__ = ["AskedOfRows", "SmallRelease"]
 
 @parameters()
 class AskedOfRows(SharedLedger, SmallReleaseParams):
-    """What every small release is asked with."""
+    """The parameters that all small releases share."""
 
 
 @final
 class _Reader(BaseEstimator):
-    """What scikit-learn's checks of a table ask for. Changes in place: it learns the columns."""
+    """The estimator that scikit-learn's checks of a table need. Changes in place: it records the columns."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SmallRelease:
-    """Checked `rows`, and who pays for what is released of them. The ledger, which changes in place, is charged.
+    """Checked `rows`, and the ledger that is charged for releases of them. The ledger changes in place.
 
-    `budget` and `ledger` are None where exact numbers were asked for. Releases are made inside of `reserved`, and paid from
-    what that sets aside on the ledger.
+    `budget` and `ledger` are None where exact numbers were asked for. Releases are made inside `reserved`, and
+    charged to what it sets aside on the ledger.
     """
 
     rows: Rows
@@ -59,7 +59,7 @@ class SmallRelease:
 
     @classmethod
     def of(cls, X: Any, asked: AskedOfRows) -> "SmallRelease":
-        """Of rows `X`, (n, d); nothing is read off them but that they are finite numbers."""
+        """Read rows `X`, (n, d). Checks only that they are finite numbers."""
         budget, ledger = budget_of(asked.epsilon, asked.delta), asked.ledger
         X, ids = without_person(X, asked.person, fitting=True)
         names = column_names(X)
@@ -68,6 +68,7 @@ class SmallRelease:
             rows = WeightedRows.by_person(rows, ids)
         if budget is None:
             ledger = None
+        # A ledger that the caller shares adds up over several releases; otherwise this one gets its own.
         elif ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         seed = seed_of(asked.random_state)
@@ -77,7 +78,7 @@ class SmallRelease:
 
     @property
     def dim(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         return self.rows.shape[1]
 
     @property
@@ -86,21 +87,22 @@ class SmallRelease:
         return 0.0 if self.budget is None else 1.0 / self.budget.mu
 
     def mechanism(self) -> Mechanism:
-        """The only way out. Its whole share is the budget."""
+        """The mechanism that every release goes through. A share of 1 is the whole budget."""
         if self.budget is None:
             return Exact(because=NO_PRIVACY["releases"])
         assert self.reserve is not None
         return Gaussian(self.multiplier, self.reserve, self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """The noise on each entry of a release, as `mechanism` will have it, for who must know before anything is reserved."""
+        """The noise that `mechanism` will add to each entry of a release, known before anything is reserved."""
         return sensitivity * self.multiplier / math.sqrt(share)
 
     @contextmanager
     def reserved(self, label: str) -> Iterator["SmallRelease"]:
-        """This, with all of the budget set aside: refused before anything is released if the ledger cannot pay in full.
+        """This release with its whole budget set aside on the ledger. Refused, before anything is released, if the
+        ledger has less.
 
-        What was not spent in the end, however it came to that, is given back.
+        What was not spent is given back, however the block ends.
         """
         if self.budget is None or self.ledger is None:
             yield self
@@ -109,16 +111,16 @@ class SmallRelease:
             yield replace(self, reserve=reserve)
 
     def public_people(self) -> float | None:
-        """The number of people where it may be used as it is, None where it is private."""
+        """The number of people where it is public, None where it is private."""
         if self.budget is not None and not self.neighbours.count_is_public:
             return None
         if not counts_people(self.rows):
             return float(self.rows.shape[0])
-        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        # Round to a whole number: the last digits of a sum of weights 1/m would reveal something about m.
         return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
 
     def guarantee(self, released: Sequence[str], rows: TableRows) -> Guarantee:
-        """What is guaranteed of all that was released here, and what is known of the rows."""
+        """The guarantee of everything released here, with what is known of the rows."""
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None

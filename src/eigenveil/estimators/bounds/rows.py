@@ -1,7 +1,7 @@
-"""`find_bounds`: a bound on the length of rows, found privately, with what it trades against what.
+"""`find_bounds`: finds a bound on row norms privately, with the trade-off between bounds.
 
-A fit needs a bound that was not read off its rows. Where nobody knows one, a small part of the budget buys it: how many rows are
-longer than each of a thousand lengths is one release, and any quantile can be read off it.
+A fit needs a bound that was not read off its rows. Where nobody knows one, a small part of the budget buys it. One
+release counts the rows whose norm exceeds each of a thousand thresholds, and any quantile can be read off it.
 """
 
 import math
@@ -27,58 +27,61 @@ from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["FindBounds", "find_bounds", "place_of"]
 
-# Between which lengths to look.
+# The range of norms to search.
 _WITHIN: Final = (1e-9, 1e12)
-# A length is told to within 4.4%, upwards; finer cells would cost more noise than they are worth.
+# A norm is known to within 4.4%, rounded up. Finer cells would cost more noise than they are worth.
 PER_DOUBLING: Final = 16
-# Counts below so many standard deviations may be noise alone: where there is nobody they are exceeded in one of 100 releases.
+# Counts below this many standard deviations may be noise alone. If nobody is there, one release in 100 exceeds it.
 SURE: Final = 2.5
-# Shares of the budget: lengths around the origin, the mean, lengths around it. The rest is for another round, where the mean
-# turns out to be a poor one beside how far rows lie from it, or makes the last lengths better.
+# Shares of the budget: norms around the origin, the mean, norms around the mean. The rest pays for a second pass if
+# the first mean was poor compared with the spread of the rows; otherwise it makes the last norms more precise.
 _FIRST: Final = (0.3, 0.12, 0.25)
 _AGAIN: Final = 0.12
-# The doubt about the mean, as a share of the bound found around it, beyond which another round is worth its price. A third makes
-# a bound 5% too large, one step.
+# The error of the mean, as a share of the bound around it, beyond which a second pass is worth its price. A third
+# makes a bound 5% too large, which is one step.
 _DOUBT: Final = 1 / 3
-# But not where the lengths that it pays for would hide more people than this.
+# No second pass if the noise on its norms would hide a larger share of people than this.
 _HIDDEN: Final = 0.2
 _DOUBTFUL: Final = (
-    "much of this length is doubt about the mean: an origin nearer to it, or a larger epsilon, gives a smaller bound"
+    "much of this bound is uncertainty about the mean: an origin nearer to it, or a larger epsilon, gives a "
+    "smaller bound"
 )
-# Of rows without heavy tails the 0.95 quantile is no more than a few times the length that half of the people stay within.
+# Without heavy tails, the 0.95 quantile of row norms is at most a few times their median.
 _HEAVY: Final = 10.0
 _HEAVIER: Final = (
-    "it is {:.0f} times the length that half of the people stay within, and a fit with it has the noise of a table where all "
-    "reach that far: rows have heavy tails, or noise has misled this search; a lower quantile costs far less"
+    "it is {:.0f} times the median norm, and the noise of a fit is as large as if all rows had this norm. Rows "
+    "have heavy tails, or noise has misled this search. A lower quantile costs far less"
 )
 _FAR: Final = (
-    "sparse rows that lie so far from zero, beside how close together they lie, cannot be centered without losing the guarantee "
-    "to rounding: make them dense, or take off a public point before they are stored"
+    "these sparse rows lie too far from zero compared with their spread, and rounding errors in centering would "
+    "break the guarantee. Make them dense, or subtract a public point before storing them"
 )
 _SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
 
 @parameters()
 class FindBounds(AskedOfRows, BoundsParams):
-    """What `find_bounds` takes."""
+    """The parameters of `find_bounds`."""
 
 
 @takes(FindBounds)
 @in_silence
 def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
-    """A private bound on the length of rows `X`, (n, d), for a fit to come: the length that `quantile` of people stay within.
+    """Find a bound on the norms of rows `X`, (n, d), privately: the norm that `quantile` of people stay within.
 
-    With `center="private"`, as in a fit, rows will be cut around their mean, so that is found first: lengths around `origin`
-    (zero unless given), the mean of rows cut to their quantile, and lengths around that mean. Where the mean turns out to be a
-    poor one, both are done once more. With numbers or None for a `center`, lengths are around those or zero, in one release.
-    `scale` are public units, as for a fit. Lengths are told apart in steps of 4.4% `within` a public range, and a bound is the
-    upper end of its step.
+    With `center="private"`, a fit will clip rows around their mean, so the mean is found first. That takes three
+    steps: norms around `origin` (zero unless given), the mean of rows clipped to their quantile, and norms around
+    that mean. If that mean is poor, the last two steps are repeated. If `center` is numbers or None, norms are taken
+    around those numbers or zero, in one release.
 
-    `epsilon` and `delta` are the budget of all of it. A fit on the same people is a further cost: hand the same `ledger` to
-    both, and they add up.
+    `scale` are public units, as for a fit. Norms are resolved in steps of 4.4% `within` a public range, and a bound
+    is the upper end of its step.
 
-    Where so few people lie beyond the quantile that noise hides them, a lower quantile is taken. Where that would cut more than
-    half of the people, there is no answer.
+    `epsilon` and `delta` are the budget of all of this. A fit on the same people spends more: pass the same `ledger`
+    to both, and their costs add up.
+
+    If noise hides the few people beyond the quantile, a lower quantile is used. If that would clip more than half of
+    the people, there is no answer.
 
     Parameters
     ----------
@@ -109,7 +112,7 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
         column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
     within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
         Between which lengths to look, in units of the scale; a wider range costs a little more noise.
-    center : "private", float, list, array or None, default 'private'
+    center : "private", list, array or None, default 'private'
         private: find the mean first, out of the same budget, because a fit clips rows around it. center=None: norms
         are around zero. Or public numbers, one per column, to take norms around.
     ledger : Ledger or None, default None
@@ -123,29 +126,30 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     >>> print(round(found.row_bound, 2), found.center.round().tolist())   # the 0.95 quantile is 3.08
     3.22 [20.0, 20.0, 20.0, 20.0]
     """
-    cells = Cells.lengths(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
+    cells = Cells.norms(*(asked.within or _WITHIN), per_doubling=PER_DOUBLING)
     release = SmallRelease.of(X, asked)
     public = place_of(release, asked)
     where = center_of(asked.center, release.dim)
     search = _Search(release, cells, asked.quantile, public.scale, release.public_people())
     search.require_enough(_FIRST[0] if isinstance(where, str) else 1.0)
+    # The number of steps depends on what is released, so the whole budget is reserved before the first.
     with release.reserved("these bounds") as paid:
         search = replace(search, release=paid)
         if isinstance(where, str):
             return search.around_the_mean(public.origin)
-        tails = search.read(search.lengths(where, share=1.0, label="lengths"), share=1.0)
+        tails = search.read(search.norms(where, share=1.0, label="norms"), share=1.0)
         return search.found(tails, _read(tails, asked.quantile), center=where)
 
 
 def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
-    """Origin and scale, checked as those of a fit. The bound in it is infinite and never used."""
+    """Origin and scale, checked as in a fit. The bound in the result is infinite and never used."""
     return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class _Answer:
-    """The edge that was taken, or None, and what is to be said of it."""
+    """The chosen edge, or None, and remarks on it."""
 
     edge: int | None
     why: str
@@ -154,7 +158,7 @@ class _Answer:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Search:
-    """One search for a bound: its releases, and what is made of them."""
+    """One search for a bound: its releases, and how they are read."""
 
     release: SmallRelease
     cells: Cells
@@ -162,15 +166,15 @@ class _Search:
     scale: Array | None
     people: float | None
 
-    def lengths(self, center: Array | None, *, share: float, label: str) -> Array:
-        """How many people lie beyond each length around `center`, as it is released: `read` makes sense of it."""
+    def norms(self, center: Array | None, *, share: float, label: str) -> Array:
+        """The released counts of people beyond each norm around `center`. `read` converts them to tails."""
         domain = Domain(self.release.dim, math.inf, center, self.scale)
         near, rows = self.release.neighbours, self.release.rows
         private = bounded_tails(rows, domain=domain, cells=self.cells, neighbours=near)
         return self.release.mechanism().release(private, label=label, share=share)
 
     def read(self, released: Array, *, share: float) -> Tails:
-        """What lengths released for this share say."""
+        """The tails in counts that were released for this share."""
         sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
         noise = self.release.mechanism().scale(sensitivity, share=share)
         return read_tails(released, noise=noise, cells=self.cells, people=self.people)[0]
@@ -180,21 +184,22 @@ class _Search:
         if self.people is None or self.release.budget is None:
             return
         sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
-        # A row of A is as long as its first column: the largest error of a count.
+        # A row of A has the norm of its first column: the largest error of a count.
         first = tails_sensitivity(self.cells.count, Neighbours.ADD_REMOVE)
         least = 2 * SURE * self.release.scale(sensitivity, share=share) * first
         require_param(
             self.people >= least,
-            f"{{epsilon=}} is too little for {self.people:.0f} people: lengths can be told apart where there are about "
-            f"{least:.0f} or more; nothing was released",
+            f"{{epsilon=}} is too small for {self.people:.0f} people: finding a bound needs about {least:.0f}. "
+            f"Raise {{epsilon}}, or pass a bound you know. Nothing was released",
             epsilon=self.release.budget.epsilon,
         )
 
     def around_the_mean(self, origin: Array | None) -> FoundBounds:
-        """Lengths around the origin, the mean of rows cut to their quantile, lengths around it; and once more if need be."""
+        """Norms around the origin, the mean of rows clipped to their quantile, norms around it; repeated if the mean
+        is poor."""
         first, second, third = _FIRST
         left = 1.0 - first - second - third
-        tails = self.read(self.lengths(origin, share=first, label="lengths around the origin"), share=first)
+        tails = self.read(self.norms(origin, share=first, label="norms around the origin"), share=first)
         answer = _read(tails, self.quantile)
         if answer.edge is None:
             return self.found(tails, answer, searched=True)
@@ -202,26 +207,29 @@ class _Search:
         if self._too_far(origin, reach):
             return self.found(tails, _Answer(None, _FAR), searched=True)
         center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
-        released = self.lengths(center, share=third, label="lengths around the mean")
+        released = self.norms(center, share=third, label="norms around the mean")
         tails = self.read(released, share=third)
         edge = _read(tails, self.quantile).edge
+        # How many people the noise would hide in the norms of a second pass.
         hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
         within = 0.0 if edge is None else float(self.cells.edges[edge])
         poor = edge is not None and doubt > _DOUBT * within and not self._too_far(center, within)
         if poor and hidden <= _HIDDEN * tails.people:
             center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
-            last = self.lengths(center, share=left, label="lengths around the mean, once more")
+            last = self.norms(center, share=left, label="norms around the mean, once more")
             tails = self.read(last, share=left)
         else:
-            # Two releases of the same counts, averaged by their shares, are as good as one for both shares.
-            last = self.lengths(center, share=left, label="lengths around the mean, once more")
+            # Two releases of the same counts, averaged with their shares as weights, are as precise as one for both
+            # shares.
+            last = self.norms(center, share=left, label="norms around the mean, once more")
             tails = self.read((third * released + left * last) / (third + left), share=third + left)
         answer = _read(tails, self.quantile)
         return self.found(tails, answer, mean_bound=reach, center=center, doubt=doubt, searched=True)
 
     def _too_far(self, center: Array | None, reach: float) -> bool:
-        """Whether a fit would refuse to look for the mean of these rows within `reach` of `center`: known from releases alone."""
+        """Whether a fit would refuse to search for the mean within `reach` of `center`. This depends on releases
+        alone."""
         if center is None or not self.release.rows.sparse:
             return False
         moved = center if self.scale is None else center / self.scale
@@ -230,7 +238,7 @@ class _Search:
     def _mean(
         self, start: Array | None, reach: float, people: float, *, share: float, label: str
     ) -> tuple[Array, float]:
-        """The mean of rows cut to `reach` around `start`, (d,), and how far off it may be, in the units of lengths."""
+        """The mean, (d,), of rows clipped to norm `reach` around `start`, and its likely error, in units of norms."""
         release, dim = self.release, self.release.dim
         bounds = RowBounds(
             dim, reach, reach, False, start, self.scale, None, None, claimed=self.release.budget is not None
@@ -254,10 +262,10 @@ class _Search:
         doubt: float = 0.0,
         searched: bool = False,
     ) -> FoundBounds:
-        """All that can be said of these releases."""
+        """The result that follows from these releases."""
         chosen = None if answer.edge is None else float(self.cells.edges[answer.edge])
         candidates = () if answer.edge is None else tuple(_candidates(tails, answer.edge))
-        said = [answer.why]
+        said = [answer.why] if answer.why else []
         if chosen is not None:
             wide = chosen / candidates[0].bound
             said += [_DOUBTFUL] if doubt > chosen / 2 else []
@@ -275,7 +283,7 @@ class _Search:
             people=tails.people,
             people_error=tails.people_error,
             candidates=candidates,
-            why="; ".join(filter(None, said)),
+            why=". ".join([*said[:1], *(one[0].upper() + one[1:] for one in said[1:])]),
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
                 TableRows(given=("the origin", "the scale", "the center", "the range of lengths")),
@@ -285,41 +293,42 @@ class _Search:
 
 
 def _read(tails: Tails, quantile: float) -> _Answer:
-    """The first edge beyond which no more people lie than the quantile leaves, or than noise alone may show."""
+    """The first edge beyond which no more people lie than the quantile allows, or than noise alone can show."""
     error = float(tails.error.max())
     least = SURE * error
     wanted = (1 - quantile) * tails.people
     if 2 * least > tails.people or tails.people <= 0:
-        about = f"{tails.people:.0f} people or so" if tails.people > error else "hardly anybody, as far as can be told"
+        about = f"about {tails.people:.0f} people" if tails.people > error else "hardly anybody"
         return _Answer(
             None,
-            f"noise hides up to {least:.0f} people at this budget, and the table seems to hold {about}; it takes about "
-            f"{2 * least:.0f} people, or a larger epsilon",
+            f"the table is too small for this budget. It seems to have {about}, and finding a bound needs about "
+            f"{2 * least:.0f}. Raise epsilon, or pass a bound you know",
         )
     edge = tails.edge_above(max(wanted, least))
     if edge is None:
         top = tails.cells.edges[-1]
         return _Answer(
-            None, f"too many rows are longer than {top:.3g}, the largest length looked for; give a scale or a range"
+            None,
+            f"too many rows have a norm above {top:.3g}, the largest in the search. Pass a scale or a wider range (within)",
         )
     if edge == 0:
         return _Answer(
             None,
-            f"nearly all rows are within {tails.cells.edges[0]:.3g} of the center, the smallest length looked for; give a scale "
-            "or a range",
+            f"nearly all rows are within {tails.cells.edges[0]:.3g} of the center, the smallest norm in the search. "
+            "Pass a scale or a wider range (within)",
         )
     if least <= wanted:
         return _Answer(edge, "")
     lowered = 1 - least / tails.people
     return _Answer(
         edge,
-        f"beyond the {quantile:g} quantile there are too few people to be told from noise at this budget, so this is the "
-        f"{lowered:.2g} quantile",
+        f"at this budget noise hides the few people beyond the {quantile:g} quantile, so this is the {lowered:.2g} "
+        f"quantile",
     )
 
 
 def _candidates(tails: Tails, chosen: int) -> Iterator[Candidate]:
-    """Bounds at usual quantiles, as far as noise lets them be told apart, and the one that was chosen; rising."""
+    """Bounds at the usual quantiles, where noise can resolve them, and the chosen one; smallest first."""
     least = SURE * float(tails.error.max())
     wanted = [(1 - share) * tails.people for share in _SHOWN]
     seen = {tails.edge_above(most) for most in wanted if most >= least}
@@ -329,7 +338,7 @@ def _candidates(tails: Tails, chosen: int) -> Iterator[Candidate]:
         bound = float(tails.cells.edges[edge])
         yield Candidate(
             bound=bound,
-            cut=float(tails.beyond[edge] / tails.people),
+            clipped=float(tails.beyond[edge] / tails.people),
             error=float(tails.error[edge] / tails.people),
             noise=(bound / smallest) ** 2,
             fill=min(1.0, tails.square(edge) / bound**2),

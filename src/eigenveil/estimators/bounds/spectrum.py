@@ -1,7 +1,7 @@
-"""`released_spectrum`: the eigenvalues of a table, once, privately, for the planner: what will a budget buy on rows like these?
+"""`released_spectrum`: releases the eigenvalues of a table once, privately, so that the planner can forecast a fit.
 
-All d eigenvalues together are one release with the sensitivity of the Gram matrix itself, so that each has the noise of a single
-entry. What is made of them afterwards costs nothing.
+All d eigenvalues together are one release with the sensitivity of the Gram matrix itself, so each has the noise of a
+single entry. Everything computed from them afterwards is post-processing and spends nothing.
 """
 
 import math
@@ -37,31 +37,32 @@ from eigenveil.tasks.fit.split import Split
 
 __all__ = ["ReleaseSpectrum", "ReleasedSpectrum", "bounded_spectrum", "denoised", "released_spectrum"]
 
-# A doubt e about the mean adds e^2 to one eigenvalue, soon more than the noise of each: the mean gets more than in a fit.
+# An error e of the mean adds e^2 to one eigenvalue, which soon exceeds their noise. So the mean gets more than in a
+# fit.
 _MEAN_SHARES: Final = (0.25, 0.2, 0.2)
 _MEAN_SHARE: Final = 0.5
-# Shares of what the mean leaves, for the total sum of squares and for the number of people.
+# Shares of what the mean leaves: for the total sum of squares, and for the number of people.
 _TRACE_SHARE: Final = 0.05
 _COUNT_SHARE: Final = 0.05
-# Below so many standard deviations a total may be noise alone.
+# Below this many standard deviations a total may be noise alone.
 _SURE: Final = 2.5
 _LOST: Final = (
-    "the mean was still further out when the search for it ended, so the first of them is mostly how far rows lie from where it "
-    "ended: give an origin near the mean, or the bounds that `eigenveil bounds` finds"
+    "the search ended before it reached the mean, so the first eigenvalue is mostly the distance left to it. Pass "
+    "an origin near the mean, or the bounds that `eigenveil bounds` finds"
 )
-# What eigenvalues computed in floating point may be off by, all together, as a part of their sensitivity.
+# The total rounding error of eigenvalues in floating point, as a share of their sensitivity.
 _OFF: Final = 2.0**-13
-# Eigenvalues of a larger matrix would take more than a few minutes and more than a few GB.
+# The eigenvalues of a larger matrix would take more than a few minutes and a few GB.
 _MOST_COLUMNS: Final = 10_000
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ReleasedSpectrum:
-    """What `released_spectrum` released: a `spectrum` for the planner, None where noise hides all of it, and `why` then says so.
-    Otherwise `why` says what is to be known of it, if anything.
+    """What `released_spectrum` released: a `spectrum` for the planner, None where noise hides all of it.
 
-    `people` is how many the rows are of, with a standard deviation of `people_error`, zero where the number is public.
+    `why` says why there is none, or has remarks on it. `people` is the number of people, with standard deviation
+    `people_error`, zero where the number is public.
     """
 
     spectrum: Spectrum | None
@@ -73,7 +74,7 @@ class ReleasedSpectrum:
     ledger: Ledger | None
 
     def words(self) -> str:
-        """The first eigenvalues, how sure they are, and what it cost, as text."""
+        """The first eigenvalues with their error, and the cost, as text."""
         return "\n".join(self._lines())
 
     def __str__(self) -> str:
@@ -81,7 +82,7 @@ class ReleasedSpectrum:
 
     def _lines(self) -> Iterator[str]:
         if self.spectrum is None:
-            yield f"Nothing can be said: {self.why}."
+            yield f"No spectrum: {self.why}."
         else:
             shown = ", ".join(f"{value:.3g}" for value in self.spectrum.values[:8])
             more = ", ..." if self.spectrum.dim > 8 else ""
@@ -91,22 +92,22 @@ class ReleasedSpectrum:
             people = f"{self.people:.0f} people" + (
                 f", give or take {self.people_error:.0f}" if self.people_error else ""
             )
-            yield f"rows fill {self.spectrum.fill:.2g} of their ball; {people}"
+            yield f"mean squared norm: {self.spectrum.fill:.2g} of row_bound^2 (fill); {people}"
         yield self.guarantee.headline + ("" if self.guarantee.epsilon is None else ".")
 
 
 @parameters()
 class ReleaseSpectrum(AskedOfRows, SpectrumParams):
-    """What `released_spectrum` takes."""
+    """The parameters of `released_spectrum`."""
 
 
 @takes(ReleaseSpectrum)
 @in_silence
 def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
-    """The spectrum of rows `X`, (n, d), cut as a fit would cut them, released once, for `eigenveil.plan`.
+    """Release the spectrum of rows `X`, (n, d), clipped as a fit would clip them, for `eigenveil.plan`.
 
-    The rows are those of the fit that is planned, so give the same bounds. This is a cost of its own: hand the same `ledger` to
-    it and to the fit, and they add up.
+    Pass the same bounds as the planned fit will have. This has its own cost: pass the same `ledger` to it and to the
+    fit, and their costs add up.
 
     Parameters
     ----------
@@ -148,17 +149,18 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     --------
     >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) * [3, 2, 1, 1]
     >>> found = released_spectrum(rows, epsilon=0.5, delta=1e-6, row_bound=8.0, random_state=0)
-    >>> found.spectrum.values.round(2).tolist()                     # 9/64, 4/64, 1/64 and 1/64, for long rows a little less
+    >>> found.spectrum.values.round(2).tolist()                     # 9/64, 4/64, 1/64 and 1/64, a little less by
+    clipping
     [0.14, 0.06, 0.02, 0.02]
     """
     release = SmallRelease.of(X, asked)
     dim, near = release.dim, release.neighbours
     require_param(
         2 <= dim <= _MOST_COLUMNS,
-        f"{{X}} has {dim} column(s), and a spectrum can be released of 2 to {_MOST_COLUMNS} columns",
+        f"{{X}} has {dim} column(s), and a spectrum can be released for 2 to {_MOST_COLUMNS} columns",
     )
     bounds = RowBounds.of(asked, dim, private=True, sparse=release.rows.sparse)
-    # A bound is asked for in any case; without a budget nothing is claimed of it.
+    # A bound is required even without a budget, but then no sensitivity is claimed from it.
     bounds = replace(bounds, claimed=release.budget is not None)
     where = center_of(asked.center, dim)
     with release.reserved("this spectrum") as paid:
@@ -173,25 +175,27 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         found.people,
         noise=release.scale(1.0, share=left),
         doubt=doubt,
-        # With a bound on the mean there is one step, and a mean far out in it is no sign of anything.
+        # With a bound on the mean there is one step only, and a mean far out in it means nothing.
         lost=found.far and bounds.search,
         known=bounds.known(where, norm=domain.radius),
     )
 
 
 def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool) -> Bounded:
-    """Eigenvalues, largest first, the trace, and where `counted` the number of people, each in its own units: sensitivity one.
+    """Eigenvalues, largest first, the trace, and if `counted` the number of people, scaled to a joint sensitivity of
+    one.
 
-    Proof. The eigenvalues of symmetric matrices, in order, move by no more than the matrices: sum_i (v_i(A) - v_i(B))^2 <=
-    ||A - B||_F^2 (Hoffman and Wielandt 1953), and one person moves the Gram matrix by at most its sensitivity. The trace moves
-    by at most B^2, the count by one. Each part is divided by its sensitivity and multiplied by the root of its share, and
-    shares come to one, so that the whole vector moves by at most sqrt(sum of shares) = 1. The trace is the sum of the
-    eigenvalues, but released by itself it has the noise of one number and not of d.
+    Proof. Sorted eigenvalues of symmetric matrices move by no more than the matrices: sum_i (v_i(A) - v_i(B))^2 <=
+    ||A - B||_F^2 (Hoffman and Wielandt 1953). One person moves the Gram matrix by at most its sensitivity, the trace
+    by at most B^2, and the count by one. Each part is divided by its sensitivity and multiplied by the root of its
+    share. The shares sum to one, so the whole vector moves by at most sqrt(sum of shares) = 1. The trace is the sum
+    of the eigenvalues, but released on its own it has the noise of one number and not of d.
 
-    Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with the number of
-    people. So the matrix is first brought into a ball of public radius, `_room` times its sensitivity: that moves no two
-    matrices apart, and whoever has fewer people than that at their bound never meets it. What is off in d eigenvalues, on
-    either side, is then at most 2^-13 of the sensitivity, and stated.
+    Rounding. Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with
+    the number of people. So the matrix is first projected onto a ball of public radius, `_room` times its
+    sensitivity. A projection moves no two matrices apart. It changes nothing unless more people than that are at
+    their bound. The error of d eigenvalues, on both sides, is then at most 2^-13 of the sensitivity, and the
+    sensitivity stated includes it.
 
     >>> from eigenveil.data.rows import DenseRows
     >>> rows, domain = DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)
@@ -202,9 +206,10 @@ def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, coun
     room = _room(domain.dim) * gram.sensitivity
     size = float(np.linalg.norm(gram.value))
     values = np.linalg.eigvalsh(gram.value if size <= room else gram.value * (room / size))[::-1]
-    # Nothing on the diagonal is negative, so that the sum is as exact as its terms.
+    # No diagonal entry is negative, so the sum is as exact as its terms.
     trace = math.fsum(gram.value.diagonal())
     factors = _factors(domain, neighbours, counted=counted)
+    # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
     parts = [values * factors[0], np.array([trace * factors[1]])]
     if counted:
         parts.append(factors[2] * np.atleast_1d(bounded_count(rows, neighbours=neighbours).value))
@@ -212,16 +217,17 @@ def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, coun
 
 
 def _room(dim: int) -> float:
-    """How many times its sensitivity a matrix may be long for its eigenvalues to be right: 2 sqrt(d) 8 d 2^-53 room = 2^-13."""
+    """The largest norm of a matrix over its sensitivity at which eigenvalues are exact enough: 2 sqrt(d) 8 d 2^-53
+    room = 2^-13."""
     return _OFF / (16 * dim * math.sqrt(dim) * 2.0**-53)
 
 
 def denoised(values: Array, *, noise: float, total: float, total_noise: float) -> Array:
-    """Eigenvalues, (d,), that fall, are not negative and agree with a separately released total, as likely as can be.
+    """The most likely eigenvalues, (d,), that decrease, are not negative and agree with a separately released total.
 
-    The least of ||x - values||^2 / noise^2 + (sum x - total)^2 / total_noise^2 over such x. At the least, x is the
-    isotonic regression of values - t, cut at zero, with t = (noise / total_noise)^2 (sum x - total): the left side rises
-    with t and the right side falls, so bisection finds it.
+    They minimise ||x - values||^2 / noise^2 + (sum x - total)^2 / total_noise^2. At the minimum, x is the isotonic
+    regression of values - t, clipped at zero, with t = (noise / total_noise)^2 (sum x - total). The left side rises
+    with t and the right side falls, so bisection finds t.
 
     >>> denoised(np.array([3.0, 1.0, -1.0]), noise=1.0, total=4.0, total_noise=1e-6).round(3).tolist()
     [3.0, 1.0, 0.0]
@@ -233,7 +239,7 @@ def denoised(values: Array, *, noise: float, total: float, total_noise: float) -
     def fitted(shift: float) -> Array:
         return np.asarray(np.maximum(isotonic_regression(values - shift, increasing=False).x, 0.0))
 
-    # Beyond these the shift is more than what it should be, or less.
+    # The shift lies between these.
     widest = float(np.abs(values).max()) + weight * (abs(total) + float(np.abs(values).sum())) + 1.0
     low, high = -widest, widest
     for _ in range(100):
@@ -246,7 +252,7 @@ def denoised(values: Array, *, noise: float, total: float, total_noise: float) -
 
 
 def _factors(domain: Domain, neighbours: Neighbours, *, counted: bool) -> tuple[float, float, float]:
-    """What eigenvalues, trace and count are multiplied by; where nothing is claimed they stay as they are."""
+    """Factors of eigenvalues, trace and count; all 1 where no sensitivity is claimed."""
     if not math.isfinite(domain.radius):
         return 1.0, 1.0, 1.0
     count = _COUNT_SHARE if counted else 0.0
@@ -258,15 +264,18 @@ def _factors(domain: Domain, neighbours: Neighbours, *, counted: bool) -> tuple[
 
 
 def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Center, float, float]:
-    """Where rows are cut around, with the number of people where that is public; what is left of the budget; and the noise on the
-    sum of rows that the mean is from, as a length."""
+    """The center that rows are clipped around, the share of the budget that is left, and the norm of the noise on the
+    sum of rows.
+
+    The center comes with the number of people, where that is public.
+    """
     people = release.public_people()
     if not isinstance(where, str):
         return Center(where, people, 0, far=False), 1.0, 0.0
     split = Split(_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), 0.01 if people is None else 0.0, 0.0)
     search = CenterSearch(bounds, release.neighbours, split.mean, split.count, people, release.multiplier)
     found = run_pooled(search, release.rows, release.mechanism())
-    # The number of people that came with the mean is a rough one: it is asked for again, and better.
+    # The number of people that came with the mean is rough. It is released again, more precisely.
     entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
     doubt = entry * math.sqrt(bounds.dim / split.mean[found.steps - 1])
     return Center(found.center, people, found.steps, found.far), split.main(found.steps), doubt
@@ -283,26 +292,31 @@ def _read(
     lost: bool,
     known: TableRows,
 ) -> ReleasedSpectrum:
-    """The spectrum in units of the bound, from what was released with this noise on a sensitivity of one.
+    """The spectrum in units of the bound, from a release with this `noise` on a sensitivity of one.
 
-    `doubt` is the noise on the sum of rows that the center is from, and `lost` says that the mean was still further out when the
-    search for it ended. `known` is what the guarantee says of the rows."""
+    - `doubt` is the noise on the sum of rows that gave the center.
+    - `lost`: the search ended before it reached the mean.
+    - `known` is what the guarantee says of the rows.
+    """
     dim, square = release.dim, domain.radius**2
     by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None)
     values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
     number = float(released[dim + 1] / by_count) if people is None else people
     off = noise / by_count if people is None else 0.0
     smooth = denoised(values, noise=noise / by_value, total=trace, total_noise=noise / by_trace)
-    # The largest of d errors is about sqrt(2 ln d) of them.
+    # The largest of d errors is about sqrt(2 ln d) standard deviations.
     sure = math.sqrt(_SURE**2 + 2 * math.log(dim))
     found, why = None, ""
     if number < max(1.0, 2 * _SURE * off):
-        why = f"noise hides up to {_SURE * off:.0f} people at this budget, and there seem to be {max(number, 0):.0f}"
+        why = (
+            f"the table is too small for this budget. It seems to have {max(number, 0):.0f} people, and noise hides "
+            f"up to {_SURE * off:.0f}. Raise epsilon"
+        )
     elif float(smooth.sum()) <= _SURE * noise / by_trace and smooth[0] <= sure * noise / by_value:
-        why = "noise hides the whole spectrum at this budget: take a larger epsilon, or a smaller bound on rows"
+        why = "noise hides the whole spectrum at this budget. Raise epsilon, or use a smaller bound on rows"
     else:
         shares = smooth / (number * square)
-        # Noise on the number of people can make rows seem longer than the bound.
+        # Noise on the number of people can make row norms seem to exceed the bound.
         shares = shares / max(1.0, float(shares.sum()))
         error = noise / by_value / (number * square)
         found = Spectrum(shares, _source(release), spread=off / number, error=error)
@@ -311,8 +325,8 @@ def _read(
             why = _LOST
         elif extra > 2 * error:
             why = (
-                f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first of them: an origin "
-                "near the mean, or a larger epsilon, tells more"
+                f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first "
+                "eigenvalue. Pass an origin near the mean, or raise epsilon"
             )
     return ReleasedSpectrum(
         spectrum=found,
@@ -330,6 +344,6 @@ def _read(
 
 def _source(release: SmallRelease) -> str:
     if release.budget is None:
-        return "of the rows themselves, exact and not private"
+        return "from the rows themselves, exact and not private"
     seeded = ", with a known seed: NOT PRIVATE" if release.noise.reproducible else ""
     return f"released with epsilon = {release.budget.epsilon:g}, delta = {release.budget.delta:g}{seeded}"

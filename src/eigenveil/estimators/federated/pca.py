@@ -53,7 +53,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
         a number, or one per column.
-    center : "private", True (the same), list, array or None, default 'private'
+    center : "private", list, array or None, default 'private'
         private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
         they are. Or public numbers, one per column. It is never a place's own mean.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds

@@ -18,7 +18,7 @@ from eigenveil.privacy import (
 )
 from eigenveil.protocols import Hub, HubRound, Member, Party
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms
-from eigenveil.runtimes import Faults, InProcess, Refusal
+from eigenveil.runtimes import Faults, LocalStar, Refusal
 from eigenveil.tasks.fit.task import Fit, FitResult, WholeFit
 
 __all__ = ["FederatedSimulation"]
@@ -49,7 +49,7 @@ class FederatedSimulation:
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
         self._lines: dict[str, int] = {}
-        self._runtime: InProcess | None = None
+        self._runtime: LocalStar | None = None
         self._missing: tuple[str, ...] = ()
         self._weights = (1.0, math.sqrt(len(self._names)))
         self._anew = False
@@ -87,7 +87,7 @@ class FederatedSimulation:
             )
         nodes = [self.parties.node(name) for name in self.parties.layout.nodes]
         others: list[Party] = [*nodes, *self.members.values()]
-        self._runtime = InProcess(self.hub, others, faults=faults, seed=self.request.seed)
+        self._runtime = LocalStar(self.hub, others, faults=faults, seed=self.request.seed)
         try:
             found = self._runtime.run(resume=resume, anew=self._anew)
         except QuorumLost as error:

@@ -16,7 +16,7 @@ from eigenveil.linalg import sines
 from eigenveil.privacy import Charge, Ledger
 from eigenveil.protocols.gossip import GossipTerms, Peer, PeerRound
 from eigenveil.protocols.keys import Identity
-from eigenveil.runtimes import Faults, Meeting, Refusal
+from eigenveil.runtimes import Faults, LocalPeers, Refusal
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["GossipSimulation"]
@@ -47,7 +47,7 @@ class GossipSimulation:
             )
             for name, rows in peers.items()
         }
-        self._meeting: Meeting | None = None
+        self._runtime: LocalPeers | None = None
         self._speaker: str | None = None
         self._bytes = 0
         self._lines: dict[str, int] = {}
@@ -78,17 +78,17 @@ class GossipSimulation:
 
     def run(self, *, faults: Faults | None = None) -> FitResult:
         """The result of the first peer that has one, once. What the first peer that stopped says is raised if none has."""
-        require(self._meeting is None, "these peers have met: what they spent is spent, and another fit needs others")
-        self._meeting = Meeting(self.peers.values(), faults=faults, seed=self.request.seed)
+        require(self._runtime is None, "these peers have met: what they spent is spent, and another fit needs others")
+        self._runtime = LocalPeers(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
-            self._take(self._meeting.run())
+            self._take(self._runtime.run())
         except ValueError as error:
             # It is somebody's rows, and `require_sound_peers` says whose.
             raise ProtocolError("a peer could not give its part") from error
         finally:
-            self.refused = tuple(self._meeting.refused)
-            self.stopped = dict(self._meeting.errors)
-            self.sent = {name: self._meeting.sent[name] for name in self._names}
+            self.refused = tuple(self._runtime.refused)
+            self.stopped = dict(self._runtime.errors)
+            self.sent = {name: self._runtime.sent[name] for name in self._names}
         self._add_bytes()
         found: FitResult = self.done[0].result
         return found
@@ -150,8 +150,8 @@ class GossipSimulation:
             self.watch(done)
 
     def _new_bytes(self) -> int:
-        assert self._meeting is not None
-        total, before = sum(self._meeting.sent.values()), self._bytes
+        assert self._runtime is not None
+        total, before = sum(self._runtime.sent.values()), self._bytes
         self._bytes = total
         return total - before
 

@@ -58,8 +58,10 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         noise from the operating system.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
-    center : bool, default True
-        Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.
+    center : "private" or None, default 'private'
+        private: follow the mean and take it off. A private stream looks for it in its first block, for part of the
+        budget. center=None: leave rows where they are. Numbers are refused: subtract them from the rows, or give them
+        as `origin`.
     origin : float, list, array or None, default None: zero
         Where a private stream looks for the mean: one number, or one per column.
     publish : "sync", "block" or "continual", default 'sync'
@@ -72,8 +74,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     person_blocks : int, default 1
         In at most how many blocks one person has a row; one row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'
-        Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. The
-        number of rows is public in both.
+        Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. Other
+        commands begin with add-remove, which hides how many rows there are; a stream cannot, as it releases after so
+        many.
     adapt : (low, high) or None, default None
         Let the number of components follow the spectrum: the last singular value stays between these fractions of the
         sum of all that are kept. 0.01,0.1 is usual. In a private stream it follows released values.
@@ -85,8 +88,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     oversample : int or None, default None: max(10, components)
         Directions kept beyond the components, for what later rows bring up.
     memory_limit : int or None, default None: 1GiB
-        Bytes that may be used beside the rows handed in. A stream that needs more is refused. As planned: filling
-        gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.
+        Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is
+        refused. As planned: filling gaps and a rank that grows come on top. Without a limit, sync turns to block
+        beyond 1 GiB.
     noise_target : float or None, default None
         For publish='block': make the first block long enough that the noise on its average product has at most this
         standard deviation, in units of the squared row bound. FPCA Lemma 2, corrected.
@@ -264,7 +268,10 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         try:
             facts = header["facts"]
             # In their plain form: JSON has lists where these have pairs.
-            pca = checked(cls, cls(**facts["params"], ledger=ledger))
+            params = facts["params"]
+            if isinstance(params["center"], bool):  # As version 0.1 wrote it.
+                params = {**params, "center": "private" if params["center"] else None}
+            pca = checked(cls, cls(**params, ledger=ledger))
             dim, pca._sparse = int(facts["dim"]), bool(facts["sparse"])
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:

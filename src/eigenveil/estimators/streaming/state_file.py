@@ -27,7 +27,7 @@ from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["resumed", "taken_from", "write_stream_file"]
 
-_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError)
+_KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError, older=(1,))
 _CLAIMED: Final = ".resumed"
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 _COUNTS: Final = ("rows", "covered", "draws")
@@ -120,11 +120,34 @@ def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays, header = _KIND.read(path)
     stated = header.pop("digest", None)
-    for name in ("format", "version"):
-        header.pop(name)
+    header.pop("format")
+    version = header.pop("version")
     if stated != _digest(arrays, header):
         raise StateFileError(f"{path} is damaged: its contents are not those that were saved")
+    if version == 1:
+        _require_exact(path, header)
+        header["tree"] = _completed(header["tree"])
     return arrays, header
+
+
+def _completed(tree: Any) -> Any:
+    """The parts of a state of version 0.1, with those of exact sums that it did not have yet."""
+    match tree:
+        case list():
+            return [_completed(item) for item in tree]
+        case {"type": kind, "fields": dict(parts)}:
+            new = {"apart": 0.0, "bits": 0} if kind == "Sums" else {}
+            return {"type": kind, "fields": new | {name: _completed(part) for name, part in parts.items()}}
+    return tree
+
+
+def _require_exact(path: Path, header: Mapping[str, Any]) -> None:
+    """Refuse a private stream of version 0.1: its sums are not whole numbers, and noise on them would tell their last bits."""
+    if header.get("ledger") is not None:
+        raise StateFileError(
+            f"{path} is a private stream of version 0.1, whose sums this version cannot release with its guarantee. Finish it "
+            "with version 0.1, or begin a new stream; both cost what they cost on their own"
+        )
 
 
 def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:

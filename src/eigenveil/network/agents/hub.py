@@ -1,4 +1,4 @@
-"""`HubAgent`: the hub of a study over the network, from the first question to the model."""
+"""`HubAgent`: the hub of a study over the network, from the first question to the model. `eigenveil hub` runs it."""
 
 import json
 from collections.abc import Callable, Set
@@ -23,40 +23,42 @@ __all__ = ["HubAgent"]
 
 @final
 class HubAgent:
-    """The hub: it asks, gathers and keeps the `transcript`. Changes in place.
+    """The hub: it asks, adds up and keeps the `transcript`. Changes in place.
 
-    Started again on the transcript of a study that was cut short, it goes on from there and asks nobody for what it has.
+    Started again on the transcript of an interrupted study, it goes on from there and asks nobody for what it has.
     """
 
     def __init__(
         self, study: StudyFile, *, keys: Keys, transcript: HubLog, on_event: OnEvent = lambda event: None
     ) -> None:
-        require(study.carrier != "gossip", f"{study.name!r} is a study between peers, and has no hub")
+        require(
+            study.carrier != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
+        )
         self.study, self.place = study, place_of(study, keys, role="hub")
         self.parties = parties_of(study)
         self._keys, self._transcript, self._on_event = keys, transcript, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
-        # The connections, while there are any.
+        # The connections, while `run` runs.
         self.transport: Transport | None = None
         self.durable = DurableHub(self.parties, transcript, limit=study.params.largest, on_event=on_event)
 
     @classmethod
     def transcript_for(cls, path: Any, study: StudyFile) -> HubLog:
-        """The transcript at `path`, new or of a study that was cut short."""
+        """The transcript at `path`, new or of an interrupted study."""
         return HubLog.open(path, study=study.digest, wheel=_version())
 
     @property
     def below(self) -> tuple[str, ...]:
-        """Who talks to the hub."""
+        """The parties that talk to the hub: sites or nodes."""
         return tuple(self.parties.layout.below[self.place.name])
 
     async def run(
         self, deliver: Callable[[Model], None], *, listen: str, ready: Callable[[int], None] = lambda port: None
     ) -> Model:
-        """Carry the study to its end. `deliver` gets the model before the sites are told that it is there for them.
+        """Run the study to its end. `deliver` gets the model before the hub waits for sites to fetch the result.
 
-        `listen` is the address to listen at, and `ready` is told the port.
+        `listen` is the address to listen at, and `ready` is called with the port.
         """
         transport = self.transport = Transport(
             self.place.name,
@@ -66,12 +68,14 @@ class HubAgent:
         )
         runner = Runner(self.durable, transport, on_event=self._on_event, notes=self._noted, there=self._there)
         try:
+            # Only the parties directly below may connect; the transport refuses everyone else.
             seen = [self.study.place(name).certificate for name in self.below]
             ready(await transport.listen(listen, recognise=recogniser(seen)))
             if self.durable.begun:
                 self._on_event(Event("resumed", self.place.name, f"after {len(self.durable.rounds)} rounds"))
             if self.durable.party.result is None:
                 await self._carry(runner)
+            # On the hub's disk first: after that a lost connection can only delay the others.
             model = self.model()
             deliver(model)
             network = self.study.params
@@ -83,6 +87,7 @@ class HubAgent:
 
     async def _carry(self, runner: Runner) -> None:
         enough = self._enough()
+        # A resumed study does not wait for all: those who are missing are asked when they are back.
         if not self.durable.begun:
             self._on_event(Event("waiting", "", f"for {len(self.below)} to join"))
             await runner.gather(self.below, seconds=self.study.params.join, enough=enough)
@@ -90,12 +95,13 @@ class HubAgent:
         await runner.begin()
         await runner.run(lambda: self.durable.over)
         if self.durable.stopped is not None:
+            # Sites keep waiting, but can tell their operators why.
             for name in self.below:
                 await runner.note(name, STOPPED)
             raise self.durable.stopped
 
     def _enough(self) -> int | None:
-        """How many must have joined, when not all have in time. In a tree nodes stand for several, and all of them must."""
+        """How many must have joined in time. None for all: a node of a tree stands for several sites."""
         return self.study.fewest if self.study.carrier == "star" else None
 
     async def _noted(self, sender: str, words: bytes) -> None:
@@ -105,7 +111,7 @@ class HubAgent:
             self._ready.add(sender)
 
     def _there(self, present: Set[str]) -> Set[str]:
-        """A site is there when it is connected, and a node when it says that all below it are."""
+        """Who counts as present: a connected site, and a node that says that all below it are present."""
         nodes = set(self.parties.layout.nodes)
         return {name for name in present if name not in nodes or name in self._ready}
 
@@ -114,11 +120,11 @@ class HubAgent:
 
     @property
     def unthanked(self) -> tuple[str, ...]:
-        """Those who have not said that they have the answer."""
+        """Those who have not said that they have the result."""
         return tuple(name for name in self.below if name not in self._thanks)
 
     def model(self) -> Model:
-        """Of the finished study."""
+        """The model of the finished study."""
         found = self.durable.party.result
         assert found is not None
         return federated_model(
@@ -126,7 +132,7 @@ class HubAgent:
         )
 
     def report(self) -> str:
-        """The transcript in public terms, as JSON: who answered in which round, what it took, and what was charged."""
+        """The public part of the transcript, as JSON: who answered in each round, the bytes, and the charges."""
         rounds = [
             {
                 "round": done.number + 1,
@@ -153,5 +159,5 @@ class HubAgent:
 
 
 def _version() -> str:
-    """Of this program: a transcript is gone on with by the one that began it."""
+    """The version of this program. Only the version that began a transcript may go on with it."""
     return version("eigenveil")

@@ -1,5 +1,8 @@
-"""`NodeAgent`: an inner node of a tree over the network. It has neither rows nor noise, and keeps nothing: started again, it asks
-those below it once more, and they repeat what they said."""
+"""`NodeAgent`: an inner node of a tree over the network. `eigenveil node` runs it.
+
+It has neither rows nor noise, and keeps nothing on disk. Started again, it asks the parties below it once more, and they
+repeat what they said.
+"""
 
 from typing import final
 
@@ -20,7 +23,7 @@ __all__ = ["NodeAgent"]
 
 @final
 class _DurableNode(DurableParty):
-    """The messages of a node, as it comes. Changes in place."""
+    """A node, of which nothing needs to be on disk. Changes in place."""
 
     def __init__(self, party: Node, *, limit: int, on_event: OnEvent) -> None:
         self.party: Node = party
@@ -28,15 +31,15 @@ class _DurableNode(DurableParty):
 
     @property
     def over(self) -> bool:
-        """Whether the answer has been passed on."""
+        """Whether the result has been passed on."""
         return self.party.over
 
     def begin(self) -> list[Outgoing]:
-        """A node is asked."""
+        """Nothing: a node waits to be asked."""
         return []
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """Questions from above, parts from below."""
+        """What follows from a question from above or a part from below."""
         try:
             return _outgoing(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
         except PeerError as error:
@@ -44,11 +47,11 @@ class _DurableNode(DurableParty):
             return []
 
     def wait_over(self) -> list[Outgoing]:
-        """Those below have had time enough."""
+        """What the node sends when the deadline for those below has passed."""
         return _outgoing(self.party.timeout())
 
     def rejoined(self, other: str) -> list[Outgoing]:
-        """One below is back."""
+        """What it sends to one below that is back."""
         return _outgoing(self.party.rejoined(other))
 
 
@@ -61,22 +64,22 @@ class NodeAgent:
     """An inner node of the tree of a `study`. Changes in place."""
 
     def __init__(self, study: StudyFile, *, keys: Keys, on_event: OnEvent = lambda event: None) -> None:
-        require(study.carrier == "tree", f"{study.name!r} is no tree, and has no nodes")
+        require(study.carrier == "tree", f"the study {study.name!r} is not a tree and has no nodes")
         self.study, self.place = study, place_of(study, keys, role="node")
         self.parties = parties_of(study)
         self._keys, self._on_event = keys, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
-        # The connections, while there are any.
+        # The connections, while `run` runs.
         self.transport: Transport | None = None
 
     @property
     def below(self) -> tuple[str, ...]:
-        """Who talks to this node from below."""
+        """The sites or nodes below this node."""
         return tuple(self.parties.layout.below[self.place.name])
 
     async def run(self, *, listen: str, address: str | None = None) -> None:
-        """Pass on until the answer has been; `address` is where to find who stands above, unless the study file is right."""
+        """Pass messages on until the result has been. `address` is where to reach the party above, if not as in the study."""
         above = self.study.place(self.parties.above[self.place.name])
         limit = self.study.params.largest
         transport = self.transport = Transport(
@@ -88,11 +91,12 @@ class NodeAgent:
         durable = _DurableNode(self.parties.node(self.place.name), limit=limit, on_event=self._on_event)
 
         async def report() -> None:
-            # The hub begins when its nodes say that all below them are there; one that was stopped in the middle only goes on.
+            # The hub begins when its nodes say that all below them are connected. Repeating it in mid-study does no harm.
             if self._ready >= set(self.below):
                 await transport.send(above.name, NOTE, READY)
 
         async def greet(name: str) -> None:
+            # A site is ready when it is connected; a node below says so itself, with a note.
             if name in self.below and name not in self.parties.layout.nodes:
                 self._ready.add(name)
             await report()
@@ -117,6 +121,7 @@ class NodeAgent:
                 above.name, where, certificate=above.certificate.pem.encode(), server_name=above.certificate.server_name
             )
             await runner.run(lambda: durable.over)
+            # Stay until all below have the result, or a site that lost its connection could never get it.
             await runner.linger(
                 seconds=network.deadline * (1 + network.retries), over=lambda: self._thanks >= set(self.below)
             )

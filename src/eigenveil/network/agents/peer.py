@@ -1,7 +1,8 @@
-"""`PeerAgent`: a peer of a study without a hub, over the network. What it lets out is in its ledger before it leaves.
+"""`PeerAgent`: a peer of a study without a hub, over the network. What leaves is in its ledger first.
 
-Peers begin when each has heard, from neighbour to neighbour, that all are there. A peer that is stopped in the middle does not
-come back into the study: its neighbours have left it behind, and what it would say again would have to be paid for again.
+`eigenveil peer` runs it. Peers begin when each has heard, from neighbour to neighbour, that all are connected. A peer that
+was stopped in the middle cannot come back: its neighbours have gone on without it, and saying anything again would be
+charged again.
 """
 
 import json
@@ -35,7 +36,7 @@ _READY: Final = b"ready "
 
 @final
 class _DurablePeer(DurableParty):
-    """A peer's messages. Changes in place: new charges and what they paid for are in the ledger before anything is handed out."""
+    """A peer whose new charges, and what they pay for, are in the ledger before anything leaves. Changes in place."""
 
     def __init__(
         self, party: Peer, parties: PeerParties, ledger: DurableLedger, *, study: str, limit: int, on_event: OnEvent
@@ -43,7 +44,7 @@ class _DurablePeer(DurableParty):
         self.party: Peer = party
         self._durable_ledger, self._study, self._limit, self._on_event = ledger, study, limit, on_event
         self._ledger = parties.ledgers.get(party.name)
-        self._number = self._lines = 0
+        self._number = self._charged = 0
         self._refusals = Refusals(ledger, study, on_event)
 
     @property
@@ -52,11 +53,11 @@ class _DurablePeer(DurableParty):
         return self.party.over
 
     def begin(self) -> list[Outgoing]:
-        """Cards, or the first numbers."""
+        """Signed public keys, or the first numbers."""
         return self._kept(self.party.start(), b"")
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """What follows from a neighbour's numbers."""
+        """What follows from a neighbour's message."""
         try:
             said = self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit))
         except PeerError as error:
@@ -65,21 +66,21 @@ class _DurablePeer(DurableParty):
         return self._kept(said, data)
 
     def wait_over(self) -> list[Outgoing]:
-        """A neighbour has been silent for long."""
+        """What the peer sends when a neighbour has missed its deadline."""
         return self._kept(self.party.timeout(), b"")
 
     def rejoined(self, other: str) -> list[Outgoing]:
-        """A neighbour is back."""
+        """What the peer sends to a neighbour that is back."""
         return self._kept(self.party.rejoined(other), b"")
 
     def _kept(self, messages: list[Message], came: bytes) -> list[Outgoing]:
         said = [encode(message) for message in messages]
-        charges = () if self._ledger is None else self._ledger.charges[self._lines :]
-        # Without a guarantee nothing is charged; that something was let out is written down all the same, once.
+        charges = () if self._ledger is None else self._ledger.charges[self._charged :]
+        # Without a guarantee nothing is charged. That something left is still written once: it voids the dataset's life.
         first = self._number == 0 and any(isinstance(message.body, Pass) for message in messages)
         if charges or first:
             self._durable_ledger.commit(self._study, self._number, came=came, said=said, charges=charges)
-            self._number, self._lines = self._number + 1, self._lines + len(charges)
+            self._number, self._charged = self._number + 1, self._charged + len(charges)
             for charge in charges:
                 self._on_event(Event("said", "", f"{charge.label} at mu {charge.mu:.4g}"))
         return [(message.receiver, raw) for message, raw in zip(messages, said, strict=True)]
@@ -87,10 +88,9 @@ class _DurablePeer(DurableParty):
 
 @final
 class PeerAgent:
-    """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it
-    spends.
+    """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Nothing is connected and nothing is spent before `run`.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
     """
 
     def __init__(
@@ -117,7 +117,7 @@ class PeerAgent:
         self.near = request.graph.neighbours(self.place.name)
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()
-        # The connections, while there are any.
+        # The connections, while `run` runs.
         self.transport: Transport | None = None
 
     async def run(
@@ -128,20 +128,21 @@ class PeerAgent:
         note: str | None = None,
         ready: Callable[[int], None] = lambda port: None,
     ) -> Model:
-        """Take part until the answer is here. `deliver` gets the model before the study is closed in the ledger.
+        """Take part until the result is here. `deliver` gets the model before the study is closed in the ledger.
 
-        `listen` is where this peer can be reached, and `ready` is told the port. `note` is a line for the ledger.
+        `listen` is where others reach this peer, and `ready` is called with the port. `note` is for the ledger.
         """
         life = None if self.policy is None else self.policy.life
         with self._durable_ledger.lock(self.study.digest):
             entered = self._durable_ledger.join(self.account, life=life)
+            # Before anything is noted or connected: a peer cannot go on in the middle of a study.
             self._require_new(entered)
             if note is not None:
                 self._durable_ledger.note(self.study.digest, note)
             party = self.parties.peer(
                 self.place.name,
                 self._holding.rows,
-                watch=self._turned,
+                watch=self._round_done,
                 identity=self._keys.identity,
                 secret=entered.secret,
             )
@@ -157,11 +158,11 @@ class PeerAgent:
 
     def _require_new(self, entered: Opened) -> None:
         if entered.finished:
-            raise ProtocolError(f"this peer has finished the study {self.study.name!r}: its model was written then")
-        if entered.entries:
+            raise ProtocolError(f"this peer has finished the study {self.study.name!r}, and has written its model")
+        if entered.steps:
             raise ProtocolError(
-                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have left it "
-                "behind. What was charged stays charged; `eigenveil ledger close` frees what was reserved beyond that"
+                f"this peer was stopped in the middle of the study {self.study.name!r}, and its neighbours have gone on without "
+                "it. What was charged stays charged; `eigenveil ledger close` frees the rest of the reserve"
             )
 
     async def _carry(
@@ -200,7 +201,7 @@ class PeerAgent:
             seen = [self.study.place(name).certificate for name in self.near]
             ready(await transport.listen(listen, recognise=recogniser(seen)))
             for name in self.near:
-                # Of two neighbours the later one in the study file calls.
+                # Exactly one of two neighbours must call: the later one in the study file does.
                 if order.index(name) < mine:
                     place = self.study.place(name)
                     assert place.address is not None
@@ -210,18 +211,19 @@ class PeerAgent:
                         certificate=place.certificate.pem.encode(),
                         server_name=place.certificate.server_name,
                     )
-            self._on_event(Event("waiting", "", f"for {len(order) - 1} others to be there"))
+            self._on_event(Event("waiting", "", f"for {len(order) - 1} others to connect"))
             await runner.gather(order, seconds=network.join)
             self._on_event(Event("began"))
             await runner.begin()
             await runner.run(lambda: durable.over)
             if durable.party.error is not None:
                 raise durable.party.error
+            # The model is on disk before the ledger closes the study and wipes what it kept.
             model = self._model(durable.party)
             deliver(model)
             self._durable_ledger.finish(self.study.digest)
             await self._say(transport, _DONE)
-            # Neighbours may still need numbers of the last round.
+            # Neighbours may still need this peer's numbers of the last round.
             await runner.linger(
                 seconds=network.deadline * (1 + network.retries), over=lambda: self._all_done(transport)
             )
@@ -231,11 +233,11 @@ class PeerAgent:
             runner.close()
 
     def _known(self) -> bytes:
-        """Who is there, as far as this peer has heard."""
+        """Who is connected, as far as this peer has heard."""
         return _READY + json.dumps(sorted(self._ready)).encode()
 
     def _learnt(self, words: bytes) -> bool:
-        """Whether a neighbour knows of somebody that this peer had not heard of. What is no list of peers is ignored."""
+        """Whether a neighbour knows of a peer that this one had not heard of. Anything but a list of peers is ignored."""
         if not words.startswith(_READY):
             return False
         try:
@@ -243,6 +245,7 @@ class PeerAgent:
         except (ValueError, RecursionError):
             return False
         known = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
+        # Unknown names are dropped: a neighbour must not make this peer wait for, or count, strangers.
         new = (known & set(self.parties.names)) - self._ready
         self._ready |= new
         return bool(new)
@@ -252,9 +255,10 @@ class PeerAgent:
             await transport.send(name, NOTE, words)
 
     def _all_done(self, transport: Transport) -> bool:
+        # A neighbour that has gone does not need this peer any more.
         return all(name in self._done or name not in transport.connected() for name in self.near)
 
-    def _turned(self, peer: Peer, round_: PeerRound) -> None:
+    def _round_done(self, peer: Peer, round_: PeerRound) -> None:
         gone = len(self.parties.names) - len(round_.counted)
         without = f", without {gone}" if gone else ""
         self._on_event(
@@ -263,6 +267,7 @@ class PeerAgent:
 
     def _model(self, party: Peer) -> Model:
         request, found, counted = self.parties.request, party.result, party.counted
+        # The guarantee says from which round on only the final set of peers was counted.
         since = next((round_.number for round_ in party.rounds if set(round_.counted) <= set(counted)), 0)
         return model_of(
             found.subspace,

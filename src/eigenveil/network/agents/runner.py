@@ -1,8 +1,7 @@
-"""`Runner`: one party over the network. It waits for messages and for time, lets the durable party open it, and sends what the
-durable party hands out.
+"""`Runner`: one party over the network. It waits for messages and deadlines, and sends what the durable party returns.
 
-Messages to somebody who is not connected is dropped: when they are there again, both ends say what they still wait for. The
-party's work is done on a thread of its own, so that connections stay alive however long it takes.
+Every agent has one. A message to a party that is not connected is dropped: after it reconnects, both ends say what they
+still wait for. The party works on a thread of its own, so connections stay alive however long a step takes.
 """
 
 import asyncio
@@ -19,11 +18,11 @@ from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
 __all__ = ["MESSAGE", "NOTE", "Runner"]
 
-# Kinds of messages: messages between parties, and words between those who run them.
+# What a frame carries: a message between parties, or a note between the agents that run them.
 MESSAGE: Final = 0
 NOTE: Final = 1
 _LONGEST_NOTE: Final = 1 << 20
-# Messages that may come before this party has begun.
+# How many messages are kept that come before this party has begun. A flood of them must not fill the memory.
 _EARLY: Final = 1000
 
 Done = TypeVar("Done")
@@ -31,8 +30,11 @@ Done = TypeVar("Done")
 
 @final
 class Runner:
-    """Changes in place. `notes` is told of words from others, `greet` of who is connected; `reply` is a fixed time in seconds
-    that answers take, or 0. `there` says who counts as present, of those who are connected, while others are waited for.
+    """Carries the messages of one party. Changes in place.
+
+    - `notes` is called with notes from others, and `greet` with the name of each party that connects.
+    - `reply` is a fixed time in seconds that answers take, or 0.
+    - `there` says which of the connected parties count as present while others are awaited.
     """
 
     def __init__(
@@ -53,16 +55,17 @@ class Runner:
             notes,
             reply,
         )
-        # Those whose coming has been told, and not only happened.
+        # Those whose connection this runner has handled; the transport may know of more.
         self._present: set[str] = set()
         self._greeting, self._there = greet, there
         self._early: list[Got] = []
+        # One thread only: a party is not made for two calls at once.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
         self._wait: Wait | None = None
         self._until = math.inf
 
     async def gather(self, names: Collection[str], *, seconds: float, enough: int | None = None) -> None:
-        """Wait until all of `names` are there. After `seconds` go on if they are `enough`; otherwise an error."""
+        """Wait until all of `names` are present. After `seconds` go on if `enough` are; otherwise an error."""
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
         while missing := self._missing(names):
@@ -70,10 +73,11 @@ class Runner:
                 event = await asyncio.wait_for(self._transport.events.get(), max(0.0, until - loop.time()))
             except TimeoutError:
                 here = len(names) - len(missing)
+                # Not all are here, but as many as the study needs.
                 if enough is not None and here >= enough:
                     break
                 raise ProtocolError(
-                    f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nothing was asked of anybody"
+                    f"{', '.join(sorted(missing)[:10])} did not join within {seconds:g} seconds, and nobody was asked anything"
                 ) from None
             await self._heard(event)
             if isinstance(event, Joined):
@@ -82,7 +86,7 @@ class Runner:
                 self._early.append(event)
 
     async def _heard(self, event: TransportEvent) -> None:
-        """Connections, and words between those who run parties."""
+        """Handle connections, and notes between agents."""
         match event:
             case Joined(name=name):
                 self._present.add(name)
@@ -95,12 +99,12 @@ class Runner:
                     await self._notes(name, data)
 
     async def begin(self) -> None:
-        """Let the party say what it says first."""
+        """Send the party's first messages."""
         await self._send(await self._work(self._durable.begin))
         self._watch()
 
     async def run(self, over: Callable[[], bool]) -> None:
-        """Carry messages until that is `over`."""
+        """Carry messages until `over()` is true."""
         loop = asyncio.get_running_loop()
         early, self._early = self._early, []
         for message in early:
@@ -112,6 +116,7 @@ class Runner:
                     self._transport.events.get(), None if left == math.inf else max(0.0, left)
                 )
             except TimeoutError:
+                # Forget the wait, so that the next one starts its own clock even with the same number.
                 self._wait = None
                 await self._send(await self._work(self._durable.wait_over))
                 self._watch()
@@ -128,7 +133,7 @@ class Runner:
                     continue
 
     async def _opened(self, event: Got) -> None:
-        """Let the durable party open messages, and send what it hands out."""
+        """Hand a message to the durable party, and send its answers."""
         came = asyncio.get_running_loop().time()
         outgoing = await self._work(lambda: self._durable.take(event.name, event.data))
         await self._in_time(came)
@@ -143,14 +148,14 @@ class Runner:
         return set(names) - set(self._there(self._present))
 
     async def linger(self, *, seconds: float, over: Callable[[], bool]) -> None:
-        """Stay for those who are still to hear the end, at most so long."""
+        """Stay until the others have the result, but no longer than `seconds`."""
         try:
             await asyncio.wait_for(self.run(over), seconds)
         except TimeoutError:
             return
 
     async def note(self, name: str, words: bytes) -> None:
-        """Say something to who runs another party."""
+        """Send a note to the agent of another party."""
         await self._transport.send(name, NOTE, words)
 
     def close(self) -> None:
@@ -158,30 +163,31 @@ class Runner:
         self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _watch(self) -> None:
-        """Set the clock for what the party has begun to wait for. It is one that never goes back."""
+        """Set the deadline of what the party has begun to wait for, on a clock that never goes back."""
         wait = self._durable.party.waiting
         if wait is None:
             self._wait, self._until = None, math.inf
+        # The same wait keeps its deadline: messages that change nothing must not prolong it.
         elif self._wait is None or wait.number != self._wait.number:
             self._wait, self._until = wait, asyncio.get_running_loop().time() + wait.seconds
 
     async def _work(self, move: Callable[[], Done]) -> Done:
-        """On the thread of the party; it is not torn in half when whoever waits for it is interrupted."""
+        """Run `move` on the party's thread. An interrupt does not stop it half-way, or the disk could lack what was said."""
         future = asyncio.get_running_loop().run_in_executor(self._worker, in_silence(move))
         return await asyncio.shield(future)
 
     async def _in_time(self, came: float) -> None:
-        """Wait until a whole number of fixed times has passed: how long the work took is then not told by the clock."""
+        """Wait for a whole multiple of the fixed reply time, so that the time of an answer tells nothing about the rows."""
         if self._reply > 0:
             now = asyncio.get_running_loop().time()
-            rounds = max(1, math.ceil((now - came) / self._reply))
-            await asyncio.sleep(came + rounds * self._reply - now)
+            periods = max(1, math.ceil((now - came) / self._reply))
+            await asyncio.sleep(came + periods * self._reply - now)
 
     async def _send(self, outgoing: list[Outgoing]) -> None:
         if len(outgoing) == 1:
             await self._transport.send(outgoing[0][0], MESSAGE, outgoing[0][1])
         elif outgoing:
-            # One after the other to each, and to all at once.
+            # In order to each receiver, and to all receivers at once.
             by_name: dict[str, list[bytes]] = {}
             for name, data in outgoing:
                 by_name.setdefault(name, []).append(data)

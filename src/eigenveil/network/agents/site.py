@@ -1,4 +1,7 @@
-"""`SiteAgent`: a site of a study over the network, from its table to its model. It spends only what its ledger has let it."""
+"""`SiteAgent`: a site of a study over the network, from its table to its model.
+
+`eigenveil site` runs it. It spends only what its ledger allows; `durable/site.py` has the states of a round.
+"""
 
 import asyncio
 import math
@@ -22,20 +25,20 @@ from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["READY", "STOPPED", "THANKS", "SiteAgent"]
 
-# What a site says when it has what it came for, and what a hub says when it stops before that.
+# A site says THANKS when it has the result. A hub says STOPPED when it stops before that.
 THANKS: Final = b"thanks"
 STOPPED: Final = b"stopped"
-# What a node says when all below it are there.
+# A node says READY when all parties below it are connected.
 READY: Final = b"ready"
+# How long a site tries to say THANKS. It has its result already, so nothing depends on it.
 _GOODBYE: Final = 5.0
 
 
 @final
 class SiteAgent:
-    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there. Changes in place: it
-    spends.
+    """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Nothing is connected and nothing is spent before `run`.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
     """
 
     def __init__(
@@ -56,7 +59,7 @@ class SiteAgent:
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
-        # The connections, while there are any.
+        # The connections, while `run` runs.
         self.transport: Transport | None = None
 
     @property
@@ -70,14 +73,17 @@ class SiteAgent:
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
             gaussian = masked.lattice.gaussian
             account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
-            # That masks fail adds its probability to delta, at any epsilon.
+            # The probability that masks fail adds to delta, at any epsilon.
             return account if not account.private else replace(account, beyond=masked.lattice.failure)
         mu = 0.0 if budget is None else budget.mu
         return account_of(self.study, dataset, party=self.place.name, budget=budget, mu=mu)
 
     @property
     def _whole(self) -> Charge | None:
-        """Where the hub adds the noise a site pays all at once: what the hub does with its part is out of its hands."""
+        """The charge for a whole study, where the hub adds the noise.
+
+        It is charged at once with the first part: the site has no say in what the hub does with that part.
+        """
         request = self.parties.request
         if request.at_sites is not None or request.at_hub is None or not self.account.private:
             return None
@@ -86,36 +92,41 @@ class SiteAgent:
     async def run(
         self, deliver: Callable[[Model], None], *, address: str | None = None, note: str | None = None
     ) -> Model:
-        """Take part until the answer is here. `deliver` gets the model before the study is closed in the ledger.
+        """Take part until the result is here. `deliver` gets the model before the study is closed in the ledger.
 
-        `address` is where to find who stands above, unless that is where the study file says. `note` is a line for the ledger,
+        `address` is where to reach the hub or node above, if not where the study file says. `note` is for the ledger,
         such as who consented.
         """
         life: Budget | None = None if self.policy is None else self.policy.life
+        # Two processes of one site would answer the same question with two different noises.
         with self._durable_ledger.lock(self.study.digest):
             entered = self._durable_ledger.join(self.account, life=life)
             if entered.finished:
-                raise ProtocolError(f"this site has finished the study {self.study.name!r}: its model was written then")
+                raise ProtocolError(f"this site has finished the study {self.study.name!r}, and has written its model")
             if note is not None:
                 self._durable_ledger.note(self.study.digest, note)
             durable = self._durable(entered)
             if not entered.fresh:
-                self._on_event(Event("resumed", self.place.name, f"{len(entered.entries)} steps are in the ledger"))
+                self._on_event(Event("resumed", self.place.name, f"{len(entered.steps)} steps are in the ledger"))
             if not durable.over:
                 await self._carry(durable, address)
             assert durable.party.result is not None
             found = found_in(self.parties, durable.party.result)
             model = federated_model(self.study, self.parties, found, sites=len(self.parties.names), rounds=None)
+            # First the model on disk, then the end in the ledger: that wipes the bytes from which the model could be made
+            # again.
             deliver(model)
             self._durable_ledger.finish(self.study.digest)
             return model
 
     def _durable(self, entered: Opened) -> DurableSite:
         whole, request = self._whole, self.parties.request
-        # A share under masks is charged for the sum, with a person at all of their sites; a part with noise of its own is not.
+        # A share under masks is charged for the whole sum, which counts a person's rows at all their sites. A part with the
+        # site's own noise is charged for this site alone, so it is multiplied.
         stretch = 1.0 if self.parties.masked is not None else math.sqrt(request.person_sites)
-        lines = [charge for entry in entered.entries for charge in entry.charges if charge != whole]
-        spent = tuple(Charge(line.label, line.mu / stretch) for line in lines)
+        # The ledger has charges per person, the party counts its own: undo the factor that `DurableSite` applied.
+        charged = [charge for step in entered.steps for charge in step.charges if charge != whole]
+        spent = tuple(Charge(charge.label, charge.mu / stretch) for charge in charged)
         party = self.parties.member(
             self.place.name, self._holding.rows, identity=self._keys.identity, secret=entered.secret, charges=spent
         )
@@ -156,7 +167,7 @@ class SiteAgent:
             async with asyncio.timeout(_GOODBYE):
                 await runner.note(above.name, THANKS)
         except TimeoutError:
-            # The answer is in the ledger; that the hub does not hear of it is no loss.
+            # The result is in the ledger, so nothing is lost if the hub does not hear the thanks.
             pass
         finally:
             await transport.close()
@@ -165,5 +176,5 @@ class SiteAgent:
     async def _noted(self, sender: str, words: bytes) -> None:
         if words == STOPPED:
             self._on_event(
-                Event("waiting", sender, f"{sender} has stopped; when it is started again the study goes on from there")
+                Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again")
             )

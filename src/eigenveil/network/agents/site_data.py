@@ -1,11 +1,11 @@
 """What a site or peer has before it takes part: its place in the study, its table, its policy and its account.
 
-Nothing here sends anything. Everything that must be refused is refused here, before anything is revealed.
+The agents call it first. Nothing here sends anything, and a study that must be refused is refused here.
 """
 
 import hashlib
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
@@ -28,59 +28,64 @@ __all__ = ["SiteData", "account_of", "credentials_of", "place_of", "require_poli
 
 
 def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
-    """The place in the study of who holds these keys; a `ValueError` if there is none, or it is another's, or out of date."""
+    """The place in the study that these keys belong to; a `ValueError` if it has none, another role, or is out of date."""
     mine = keys.certificate
     place = next((one for one in study.places if one.certificate.public == mine.public), None)
     require(
-        place is not None, f"these are the keys of {mine.name!r}, and the study {study.name!r} has no place for them"
+        place is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
     )
     assert place is not None
     require(
         place.certificate.key_digest == mine.key_digest,
-        f"the study has another certificate of {place.name!r} than the one beside its key: one of them is out of date",
+        f"the certificate of {place.name!r} beside its key differs from the one in the study file: one of them is out of date",
     )
     require(
         place.certificate.role == role,
         f"{place.name!r} is a {place.certificate.role} in this study: run `eigenveil {place.certificate.role}`",
     )
-    # Of others it is found out when they are talked to.
+    # Only our own date is checked here. Those of others are checked when they connect.
     place.certificate.require_current()
     return place
 
 
 def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
-    """What the party shows to others, and whose signature it takes."""
+    """What the party shows to others, and whose signature it accepts."""
     return Credentials(keys.tls_key, keys.certificate.pem.encode(), study.authority.encode())
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteData:
-    """A site's table: `rows` with the columns of a study in their order, how many `people` are in it, and whether its columns
-    were `named` or are taken to be those of the study."""
+    """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it.
+
+    `named` says whether its columns have names, or are taken to be those of the study. `columns` is how many the
+    file has, None if it does not name them.
+    """
 
     rows: Rows
     people: int
     named: bool = True
+    columns: int | None = None
 
     @classmethod
     def read(cls, path: Path, study: StudyFile) -> "SiteData":
-        """The columns that the study names, from a file that may have others; the error names the file and no value."""
+        """The columns that the study names, from a file that may have others; errors name the file and no value."""
         try:
             table = read_table(path, person=study.params.person, columns=study.columns)
         except UnicodeDecodeError:
-            # Its own words would quote a byte of the table.
+            # The original message would quote a byte of the table.
             raise ValueError(f"{path} is not UTF-8 text") from None
         count = table.rows.shape[1]
         require(
             count == len(study.columns),
-            f"{path} has {count} columns without names, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
+            f"{path} has {count} unnamed columns, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
         )
-        return cls.of(table.rows, study, named=table.columns is not None)
+        found = cls.of(table.rows, study, named=table.columns is not None)
+        return replace(found, columns=table.available)
 
     @classmethod
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
-        """Rows that are at hand."""
+        """The same for rows in memory."""
         require(
             rows.shape[1] == len(study.columns),
             f"the rows have {rows.shape[1]} columns, and the study has {len(study.columns)}",
@@ -90,8 +95,9 @@ class SiteData:
         return cls(CheckedRows(rows), round(people_at(rows)), named)
 
     def fingerprint(self) -> bytes:
-        """A digest of all rows, for the site alone: to notice that a name stands for other rows than before."""
+        """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
         state = hashlib.sha256(repr(self.rows.shape).encode())
+        # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
         for block in self.rows.blocks(block_size(self.rows)):
             values = block.values.toarray() if block.sparse else block.values
             state.update(np.ascontiguousarray(values, dtype="<f8").data)
@@ -101,37 +107,35 @@ class SiteData:
 
 
 def _require_sparse(study: StudyFile) -> None:
-    """Refuse bounds that a sparse table could only be brought into by filling it."""
+    """Refuse bounds that would fill a sparse table with numbers other than zero."""
     try:
         RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True)
     except ValueError as error:
         why = said_in_file(error) if isinstance(error, ParameterError) else error
-        raise ValueError(f"the table is sparse, and the study does not go with that: {why}") from error
+        raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error
 
 
 def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *, me: str, method: str) -> None:
     """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
     if study.sizes is not None:
-        # Others go by it, and it is public; whether it is right is not.
+        # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
         require(
             study.sizes[me] == holding.people,
-            f"[sizes] of the study says that {me} has {study.sizes[me]} people, and that is not what is here",
+            f"[sizes] in the study file says that {me} has {study.sizes[me]} people, and this table has another number",
         )
     if policy is None:
         return
     reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people)]
+    # A table without names cannot be checked against a list of allowed columns, so it fails closed.
     if policy.limits.columns is not None and not holding.named:
-        reasons.append("[limits] columns: the table has no names of columns, so nobody can tell which they are")
+        reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
     if reasons:
         raise PolicyRefusal(reasons)
 
 
 def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:
-    """What the study may spend of a dataset: `mu` of Gaussian noise, for a guarantee of `budget`, or all there is.
-
-    What of delta is not in mu adds up over studies by itself.
-    """
+    """What the study may spend of a dataset: `mu`, for a guarantee of `budget`; infinite if it protects nobody."""
     if budget is None or study.seed is not None:
-        # Noise from a seed that stands in the study file protects nobody.
+        # Noise from a seed in the study file protects nobody: anyone can compute it again.
         return StudyBudget(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
     return StudyBudget(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)

@@ -1,3 +1,4 @@
-"""Keys and certificates: who is who, and which name belongs to which key. Commands make them, and agents check
-them.
+"""Keys and certificates: who is who, and which name belongs to which key.
+
+`eigenveil keys` makes them, and study files and agents check them. It may import `protocols` and below.
 """

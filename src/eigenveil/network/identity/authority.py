@@ -1,7 +1,7 @@
 """The study's certificate authority: it signs requests, after a person has compared the pin.
 
-A request proves that its sender holds both private keys: the TLS key signed the request, and the Ed25519 identity signed
-what the request says. The authority copies that and adds dates; it cannot change a word of it.
+A request proves that its sender has both private keys. The TLS key signed the request, and the Ed25519 identity signed
+what the request says. The authority copies that and adds dates; it cannot change a word of it. `eigenveil keys` calls it.
 """
 
 import os
@@ -47,7 +47,7 @@ HUB: Final = "hub"
 AUTHORITY_DAYS: Final = 825
 DAYS: Final = 365
 MOST_DAYS: Final = 3660
-# Clocks of different organisations differ: a certificate of this minute must be good on a clock that is behind.
+# Clocks of different organisations differ. A new certificate must be valid on a clock that is behind.
 _EARLIER: Final = timedelta(hours=1)
 _LONGEST_STEM: Final = 100
 
@@ -55,7 +55,7 @@ _LONGEST_STEM: Final = 100
 @final
 @dataclass(frozen=True, slots=True)
 class CertificateRequest:
-    """What a party asks to be signed: its name, role, Ed25519 `public` half and hosts. Made by `read`, which checks it."""
+    """What a party asks to have signed: its name, role, Ed25519 `public` half and hosts. `read` makes and checks it."""
 
     name: str
     role: Role
@@ -65,12 +65,12 @@ class CertificateRequest:
 
     @classmethod
     def read(cls, pem: str | bytes) -> "CertificateRequest":
-        """The request in a PEM text from anybody; a `ValueError` unless both its TLS key and its identity signed it."""
+        """The request in an untrusted PEM text; a `ValueError` unless both its TLS key and its identity signed it."""
         raw = one_block(pem, "CERTIFICATE REQUEST")
         found = parsed("request", lambda: x509.load_pem_x509_csr(raw))
         key = spki(parsed("request", found.public_key))
         signed = parsed("request", lambda: found.is_signature_valid)
-        require(signed, "its TLS key did not sign it: it was forged or changed")
+        require(signed, "it was forged or changed: its TLS key did not sign it")
         subject, extensions = parsed("request", lambda: (found.subject, found.extensions))
         claim = CertificateClaim.of(subject, extensions)
         claim.require_signed(key)
@@ -79,7 +79,7 @@ class CertificateRequest:
 
     @classmethod
     def load(cls, path: Path) -> "CertificateRequest":
-        """The request in a file; a `ValueError` that names the file unless it is as `read` wants it."""
+        """The request in a file; each `ValueError` of `read` names the file."""
         return in_file(path, cls.read)
 
     @property
@@ -127,11 +127,11 @@ class Authority:
 
     @classmethod
     def fresh(cls, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> "Authority":
-        """A new one, self-signed, that may sign parties and no other authorities, for so many days."""
+        """A new authority, self-signed, that may sign parties but no other authorities, for so many days."""
         _require_days(days)
         key, now = generate_private_key(SECP256R1()), datetime.now(UTC) if now is None else now
         public = key.public_key()
-        # Two studies' authorities must not share a name: TLS looks for the signer by it.
+        # Authorities of two studies must not share a name, because TLS finds the signer by its name.
         subject = common_name(f"eigenveil authority {sha256(spki(public)).hexdigest()[:16]}")
         made = (
             _dated(subject, subject, public, now - _EARLIER, now + timedelta(days=days))
@@ -144,10 +144,10 @@ class Authority:
 
     @classmethod
     def load(cls, folder: Path) -> "Authority":
-        """The one in authority.key and authority.crt of a coordinator's folder."""
+        """The authority in authority.key and authority.crt of a coordinator's folder."""
         private, public = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
         both = private.is_file() and public.is_file()
-        require(both, f"there is no authority in {folder}: eigenveil keys init {folder} makes one")
+        require(both, f"there is no authority in {folder}. Make one with: eigenveil keys init {folder}")
         match private_keys_in(private):
             case [EllipticCurvePrivateKey() as key]:
                 pass
@@ -156,25 +156,27 @@ class Authority:
         return in_file(public, lambda pem: cls(pem, key))
 
     def private_pem(self) -> bytes:
-        """What to keep in a safe place: whoever has it can sign requests, though not make up an identity that is pinned."""
+        """The private key, to be kept in a safe place. Its holder can sign requests, but cannot fake a pinned identity."""
         return pem_of(self._key)
 
     def sign(self, request: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The certificate for a request, from now for so many days, and never longer than the authority itself."""
         _require_days(days)
+        # The fields are what a person compared; the PEM is what gets signed. They must agree.
         require(
             CertificateRequest.read(request.pem) == request,
-            f"the request of {request.name!r} says something else than its PEM text",
+            f"the request of {request.name!r} differs from its PEM text",
         )
         now = datetime.now(UTC) if now is None else now
         require(
             self.begins <= now <= self.ends,
-            f"the authority is good from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d} and it is {now:%Y-%m-%d} by this "
-            "computer's clock: a new authority needs a new folder (eigenveil keys init)",
+            f"the authority is valid from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d}, and it is {now:%Y-%m-%d} by this "
+            "computer's clock. Make a new authority in a new folder (eigenveil keys init)",
         )
         asked = x509.load_pem_x509_csr(request.pem.encode())
         public = asked.public_key()
         assert isinstance(public, EllipticCurvePublicKey)
+        # Never outside the authority's own dates: TLS would refuse the chain.
         begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
         names, identity = CertificateClaim.of(asked.subject, asked.extensions).extensions()
         made = (
@@ -195,7 +197,7 @@ class Authority:
 
 
 def file_stem(name: str) -> str:
-    """What the files of a party are called: its name with everything but letters, digits, "_", "." and "-" as "-".
+    """The file name of a party without its ending: its name, in which all but letters, digits, "_", "." and "-" is "-".
 
     >>> file_stem("St. Mary's / Ward 3"), file_stem("../etc/passwd")
     ('St.-Mary-s-Ward-3', 'etc-passwd')
@@ -205,7 +207,7 @@ def file_stem(name: str) -> str:
         safe = safe.replace("--", "-")
     safe = safe.strip(".-")
     if len(safe.encode()) > _LONGEST_STEM:
-        # Disks allow 255 bytes; the digest keeps two long names with the same beginning apart.
+        # File systems allow 255 bytes. The digest keeps apart two long names with the same beginning.
         safe = f"{safe.encode()[:_LONGEST_STEM].decode(errors='ignore')}-{sha256(name.encode()).hexdigest()[:8]}"
     require(bool(safe), f"a name needs at least one letter or digit to make a file name from, got {name!r}")
     return safe
@@ -214,23 +216,23 @@ def file_stem(name: str) -> str:
 def free_place(folder: Path, request: CertificateRequest) -> Path:
     """Where the certificate of this request goes in the coordinator's folder: FOLDER/NAME.crt.
 
-    One name, one identity, one file: a `ValueError` if a certificate that is there already says otherwise.
+    One name, one identity, one file: a `ValueError` if an existing certificate conflicts with that.
     """
     target = folder / f"{file_stem(request.name)}.crt"
     for path in sorted(folder.glob("*.crt")):
         try:
             found = in_file(path, Certificate.read)
         except ValueError:
-            # The authority's own, or something that nobody can use as the certificate of a party.
+            # The authority's own certificate, or a file that no party could use as one.
             continue
         match found.name == request.name, found.public == request.public:
             case True, True:
-                require(path != target, f"{path} is the certificate of this very request; to renew it, move it away")
+                require(path != target, f"{path} is already the certificate of this request. To renew it, move it away")
             case True, False:
-                raise ValueError(f"{path} is of another identity with the same name; if it is void, move it away")
+                raise ValueError(f"{path} is of another identity with the same name. If it is void, move it away")
             case False, True:
                 raise ValueError(
-                    f"{path} is of the same identity with the name {found.name!r}; each party needs its own"
+                    f"{path} is of the same identity with the name {found.name!r}. Each party needs its own identity"
                 )
             case _:
                 require(
@@ -241,9 +243,9 @@ def free_place(folder: Path, request: CertificateRequest) -> Path:
 
 
 def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Path, str] | None = None) -> None:
-    """Write all these files or none: private ones readable by their owner only from the first byte on, public ones by all.
+    """Write all these files or none. From the first byte on only the owner can read the private ones.
 
-    A `ValueError` if one of them is there already. A lost key could not be made again, so nothing is ever overwritten.
+    A `ValueError` if one of them exists. A lost key could not be made again, so nothing is ever overwritten.
     """
     wanted = [(path, content, 0o600) for path, content in (private or {}).items()]
     wanted += [(path, content.encode(), 0o644) for path, content in (public or {}).items()]
@@ -255,13 +257,14 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
             except FileExistsError:
                 raise ValueError(f"{path} already exists, and keys and certificates are never overwritten") from None
             done.append(path)
+            # On disk before anyone hears of the key: others may pin it for years.
             with os.fdopen(handle, "wb") as file:
                 file.write(content)
                 file.flush()
                 os.fsync(file.fileno())
             path.chmod(mode)
     except BaseException:
-        # Nobody has seen these keys yet, and half of them would only stand in the way of the next try.
+        # Nobody has seen these keys yet, and half of them would block the next attempt.
         for path in done:
             path.unlink(missing_ok=True)
         raise
@@ -270,7 +273,7 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
 def _dated(
     subject: x509.Name, issuer: x509.Name, public: EllipticCurvePublicKey, begins: datetime, ends: datetime
 ) -> x509.CertificateBuilder:
-    """The part of a certificate that an authority's and a party's have in common."""
+    """What the certificates of an authority and of a party have in common."""
     return (
         x509.CertificateBuilder()
         .subject_name(subject)

@@ -1,7 +1,7 @@
-"""What a certificate and a request for one both carry: who somebody is, signed with their own Ed25519 identity.
+"""What a certificate and a request for one both carry: who a party is, signed with its own Ed25519 identity.
 
-X.509 says that an authority vouches for a TLS key. Here the party vouches too: a private extension holds its Ed25519
-public key and a signature of the TLS key, the name, the role and the hosts, so that an authority alone cannot make a party.
+In X.509 an authority vouches for a TLS key. Here the party vouches too. A private extension has its Ed25519 public key,
+and a signature of the TLS key, name, role and hosts. So an authority alone cannot invent a party.
 """
 
 import ipaddress
@@ -39,7 +39,7 @@ ROLES: Final[tuple[Role, ...]] = get_args(Role)
 LARGEST_PEM: Final = 64 * 1024
 MOST_HOSTS: Final = 32
 
-# A UUID drawn once, under the arc that anybody may use without asking (ITU-T X.667).
+# A UUID drawn once, under the arc that anyone may use without registering (ITU-T X.667).
 _EXTENSION: Final = x509.ObjectIdentifier("2.25.112894589984076461507073157014341366896")
 _VERSION: Final = 1
 _HEAD: Final = 2 + KEY + SIGNATURE
@@ -53,9 +53,9 @@ Made = TypeVar("Made")
 @final
 @dataclass(frozen=True, slots=True)
 class CertificateClaim:
-    """Who holds a TLS key, in their own words: name, role, Ed25519 `public` half, hosts, and their signature of all that.
+    """Who a TLS key belongs to, as its owner says: name, role, Ed25519 `public` half, hosts, and a signature of all that.
 
-    `hosts` begins with the DNS name made from `public`. A claim that exists is well formed; `require_signed` says
+    `hosts` begins with the DNS name made from `public`. A claim that exists is well formed. `require_signed` checks
     whether it is about a given TLS key.
     """
 
@@ -86,7 +86,7 @@ class CertificateClaim:
 
     @classmethod
     def of(cls, subject: x509.Name, extensions: x509.Extensions) -> "CertificateClaim":
-        """The claim in a certificate or request; a `ValueError` where there is none. Its signature is not checked here."""
+        """The claim in a certificate or request; a `ValueError` if there is none. Its signature is not checked here."""
         try:
             carried = extensions.get_extension_for_oid(_EXTENSION).value
             listed = extensions.get_extension_for_class(x509.SubjectAlternativeName).value
@@ -101,20 +101,20 @@ class CertificateClaim:
         except UnicodeDecodeError:
             raise ValueError("the name in it is not UTF-8 text") from None
         claim = cls(name, ROLES[raw[1]], raw[2 : 2 + KEY], tuple(map(_host_of, listed)), raw[2 + KEY : _HEAD])
-        # The name shown by other programs must not be another one.
-        require(subject == common_name(name), "its common name is not the name in its identity")
+        # Other programs show the common name, so it must not say something else.
+        require(subject == common_name(name), "its common name differs from the name in its identity")
         return claim
 
     def require_signed(self, key: bytes) -> None:
-        """A `ValueError` unless this identity signed this claim for this TLS `key` (SubjectPublicKeyInfo, DER)."""
+        """Refuse the claim unless its identity signed it for this TLS `key` (SubjectPublicKeyInfo, DER)."""
         statement = _statement(key, self.name, self.role, self.hosts)
         require(
             signed_by(self.public, statement, self.signature),
-            f"the identity in it did not sign its TLS key, name, role and hosts: it was forged or changed ({self.name!r})",
+            f"it was forged or changed: the identity of {self.name!r} did not sign its TLS key, name, role and hosts",
         )
 
     def extensions(self) -> tuple[x509.ExtensionType, x509.ExtensionType]:
-        """The two extensions that carry it: its hosts as subjectAltName, and all else in a private one."""
+        """The two extensions that carry it: the hosts as subjectAltName, and the rest in a private one."""
         head = bytes((_VERSION, ROLES.index(self.role))) + self.public + self.signature
         names = [_general_name(host) for host in self.hosts]
         return x509.SubjectAlternativeName(names), x509.UnrecognizedExtension(_EXTENSION, head + self.name.encode())
@@ -129,8 +129,9 @@ def checked_name(name: str, role: Role) -> str:
     require(0 < len(name) <= LONGEST_NAME, f"a name must have 1 to {LONGEST_NAME} characters, got {len(name)}")
     require(name.isprintable(), f"a name must have printable characters only, got {name!r}")
     require(name == name.strip(), f"a name must not begin or end with a space, got {name!r}")
-    # Otherwise two names could look the same and be different.
+    # Otherwise two different names could look the same.
     require(unicodedata.is_normalized("NFC", name), f"a name must be in Unicode's normal form C, got {name!r}")
+    # A tree names its nodes "node 1", "node 2", ...; a site of such a name could be taken for one.
     node = role == "node" or not name.startswith("node ")
     require(node, f"a {role} cannot be called {name!r}: names that begin with 'node ' are for nodes")
     return name
@@ -147,12 +148,13 @@ def host_from(text: str) -> str:
     except ValueError:
         pass
     else:
-        require("%" not in text, f"an address with a scope means something on one machine only, got {text!r}")
-        # Python versions write such an address differently, and its text is signed.
+        require("%" not in text, f"an address with a scope is valid on one machine only, got {text!r}")
+        # Python versions write IPv4-mapped addresses differently, and the text is signed.
         mapped = address.ipv4_mapped if isinstance(address, ipaddress.IPv6Address) else None
         return str(mapped or address)
     require(":" not in text and "/" not in text, f"a host is a name or an IP address without a port, got {text!r}")
     host = text.lower()
+    # Those names stand for identities, so nobody may choose one.
     require(not host.endswith(_OUR_HOSTS), f"host names that end in {_OUR_HOSTS} are made by the program, got {text!r}")
     labels = host.split(".")
     well = len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
@@ -161,7 +163,7 @@ def host_from(text: str) -> str:
 
 
 def server_name_of(public: bytes) -> str:
-    """The DNS name that stands for an Ed25519 identity in TLS: half its digits, which nobody can match with other keys.
+    """The DNS name that stands for an Ed25519 identity in TLS: half of its digits, too many to match with other keys.
 
     >>> server_name_of(bytes(32))
     '00000000000000000000000000000000.eigenveil'
@@ -170,7 +172,7 @@ def server_name_of(public: bytes) -> str:
 
 
 def common_name(name: str) -> x509.Name:
-    """The subject for `name`: X.509 allows 64 bytes, so a longer name is shown cut, and stands whole in the extension."""
+    """The subject for `name`. X.509 allows 64 bytes: a longer name is truncated here and complete in the extension."""
     raw = name.encode()
     if len(raw) > _LONGEST_COMMON_NAME:
         name = raw[: _LONGEST_COMMON_NAME - 3].decode(errors="ignore") + "..."
@@ -185,32 +187,33 @@ def spki(key: object) -> bytes:
 
 
 def one_block(pem: str | bytes, label: str) -> bytes:
-    """`pem` if it is one PEM block with this `label` and nothing else but white space, in at most 64 KiB."""
+    """`pem` if it is one PEM block with this `label`, white space around it, and at most 64 KiB."""
     require(len(pem) <= LARGEST_PEM, f"a PEM text must have at most {LARGEST_PEM} bytes, got {len(pem)}")
     try:
         raw = (pem.encode("ascii") if isinstance(pem, str) else pem).strip()
     except UnicodeEncodeError:
-        raise ValueError("it is not a PEM text: it is not in ASCII") from None
+        raise ValueError("it is not a PEM text, which is ASCII only") from None
     found = re.match(rb"-----BEGIN ([A-Z0-9 ]{1,40})-----", raw)
-    require(found is not None, "it is not a PEM text: that begins with -----BEGIN")
+    require(found is not None, "it is not a PEM text, which begins with -----BEGIN")
     assert found is not None
     kind = found[1].decode()
     require(kind == label, f"it is a {kind.lower()}, not a {label.lower()}")
     ends = raw.count(b"-----BEGIN ") == 1 and raw.endswith(f"-----END {label}-----".encode())
-    require(ends, f"it must hold one {label.lower()} and nothing else; it is cut short, or there is more in it")
+    require(ends, f"it must be one {label.lower()} and nothing else: it is truncated, or has more in it")
     return raw
 
 
 def parsed(what: str, read: Callable[[], Made]) -> Made:
-    """What `read` returns; a `ValueError` that says it is damaged for whatever it raises."""
+    """What `read` returns; whatever it raises becomes a `ValueError` that says the bytes are damaged."""
     try:
         return read()
-    # The parser's errors are of many kinds, not all documented, and the bytes may be anybody's.
+    # The parser raises errors of many kinds, not all documented, and the bytes may come from an attacker.
     except Exception as error:
         raise ValueError(f"the {what} is damaged: {str(error)[:200]}") from error
 
 
 def _statement(key: bytes, name: str, role: Role, hosts: Sequence[str]) -> bytes:
+    # The word "certificate" keeps this signature apart from all others that the identity makes.
     return digest("certificate", key, name, role, *hosts)
 
 

@@ -1,7 +1,7 @@
-"""Identities: a certificate that says who holds a TLS key, and the private keys behind it.
+"""Identities: a certificate that says whom a TLS key belongs to, and the private keys behind it.
 
 Others pin the Ed25519 public key of a party, its `pin`. The certificate binds a TLS key to it with a signature by that
-identity, so whoever has pinned it needs to trust no authority.
+identity. So those who pinned it need not trust any authority.
 """
 
 import os
@@ -63,11 +63,14 @@ Made = TypeVar("Made")
 @final
 @dataclass(frozen=True, slots=True)
 class Certificate:
-    """Who a party is, for others: name, role, Ed25519 `public` half (32 bytes), and the TLS key it speaks with.
+    """Who a party is, for others: name, role, Ed25519 `public` half (32 bytes), and the TLS key it uses.
 
-    `key_digest` is the SHA-256 of the TLS key's SubjectPublicKeyInfo (DER); `hosts` are the names and addresses it may be
-    reached at, of which the first is `server_name`; `begins` and `ends` are in UTC. All of it is read from `pem` and signed
-    by the party itself, dates apart; whether the authority's signature and the date are right are separate questions.
+    - `key_digest` is the SHA-256 of the TLS key's SubjectPublicKeyInfo (DER).
+    - `hosts` are the names and addresses it may be reached at; the first is `server_name`.
+    - `begins` and `ends` are in UTC.
+
+    All of it is read from `pem`. The party itself signed it, except for the dates. The authority's signature and the dates
+    are checked by `require_issued_by` and `require_current`.
     """
 
     name: str
@@ -80,16 +83,17 @@ class Certificate:
     ends: datetime
 
     def __post_init__(self) -> None:
+        # The fields must be what the PEM says, however the object was made: others act on the fields.
         said = (self.name, self.role, self.public, self.pem, self.key_digest, self.hosts, self.begins, self.ends)
-        require(said == _said_in(self.pem), f"the certificate of {self.name!r} says something else than its PEM text")
+        require(said == _said_in(self.pem), f"the certificate of {self.name!r} differs from its PEM text")
 
     @classmethod
     def read(cls, pem: str | bytes) -> "Certificate":
-        """The certificate in a PEM text from anybody; a `ValueError` unless it is well formed and its identity signed it."""
+        """The certificate in an untrusted PEM text; a `ValueError` unless it is well formed and its identity signed it."""
         return cls(*_said_in(pem))
 
     def require_issued_by(self, authority_pem: str) -> None:
-        """A `ValueError` unless the authority with this certificate signed this one."""
+        """Refuse it unless the authority with this certificate signed it."""
         authority = authority_in(authority_pem)
         mine = x509.load_pem_x509_certificate(self.pem.encode())
         try:
@@ -101,19 +105,18 @@ class Certificate:
             ) from None
 
     def require_current(self, now: datetime | None = None) -> None:
-        """A `ValueError`, which says what to do, before the certificate begins and after it ends."""
+        """Refuse it before it begins and after it ends; the `ValueError` says what to do."""
         now = datetime.now(UTC) if now is None else now
         require(now.tzinfo is not None, "now must have a time zone")
         shown = f"it is {now.astimezone(UTC):%Y-%m-%d %H:%M} UTC by this computer's clock"
         require(
             now >= self.begins,
-            f"the certificate of {self.name!r} begins on {self.begins:%Y-%m-%d %H:%M} UTC, and {shown}: set the clock, or wait",
+            f"the certificate of {self.name!r} begins on {self.begins:%Y-%m-%d %H:%M} UTC, and {shown}. Set the clock, or wait",
         )
         require(
             now <= self.ends,
-            f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC, and {shown}: "
-            "the coordinator signs its request again (eigenveil keys sign) and makes a new study file with the new certificate; "
-            "the keys and the pin stay the same",
+            f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC, and {shown}. The coordinator must sign "
+            "its request again (eigenveil keys sign) and make a new study file. The keys and the pin stay the same",
         )
 
     @property
@@ -123,7 +126,7 @@ class Certificate:
 
     @property
     def server_name(self) -> str:
-        """The DNS name in the certificate that stands for this identity, whatever host it runs on."""
+        """The DNS name in the certificate that stands for this identity on any host."""
         return server_name_of(self.public)
 
 
@@ -141,13 +144,14 @@ def pin_words(pin: str) -> str:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Keys:
-    """The private half of a party with its certificate: its `identity`, and `tls_key` in PEM. Never printed."""
+    """The private keys of a party with its certificate: its `identity`, and `tls_key` in PEM. Never printed."""
 
     certificate: Certificate
     identity: Identity = field(repr=False)
     tls_key: bytes = field(repr=False)
 
     def __post_init__(self) -> None:
+        # Keys of another party would fail only in the middle of a study, so they are compared here.
         own = self.identity.public == self.certificate.public
         require(own, f"the identity is not the one in the certificate of {self.certificate.name!r}")
         match _private_keys(self.tls_key):
@@ -161,12 +165,13 @@ class Keys:
         """The keys in NAME.key, which only its owner may read, with the certificate NAME.crt beside it."""
         require(path.suffix == ".key", f"{path} must be a private key file, whose name ends in .key")
         identity, tls_key = party_keys_in(path)
+        # A party that has not been signed yet is told what to do, not only what is missing.
         beside, request = path.with_suffix(".crt"), path.with_suffix(".request")
         require(
             beside.exists() or not request.exists(),
-            f"{beside} is not there yet: send {request} to the coordinator, who signs it and sends back {beside.name}",
+            f"{beside} is missing. Send {request} to the coordinator, who signs it and sends back {beside.name}",
         )
-        require(beside.is_file(), f"{path} needs its certificate {beside.name} beside it, which is not there")
+        require(beside.is_file(), f"{path} needs its certificate beside it, and {beside.name} is missing")
         return in_file(beside, lambda pem: cls(Certificate.read(pem), identity, tls_key))
 
 
@@ -180,7 +185,7 @@ def party_keys_in(path: Path, *, even_if_readable: bool = False) -> tuple[Identi
 
 
 def pem_of(key: PrivateKeyTypes) -> bytes:
-    """A private key in PEM (PKCS 8). Whoever reads it has the key."""
+    """A private key in PEM (PKCS 8), not encrypted."""
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -212,12 +217,13 @@ def is_authority(pem: str | bytes) -> bool:
 
 
 def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | None]:
-    """From the PEM that somebody showed in TLS to the name of whose key it is; None for a stranger.
+    """A function from the PEM that a caller shows in TLS to the caller's name; None for a stranger.
 
-    TLS itself proves that they hold the key. A certificate signed anew for the same key is the same party.
+    TLS itself proves that the caller has the private key. A new certificate for the same key is the same party.
     """
     listed = list(certificates)
     names = {certificate.key_digest: certificate.name for certificate in listed}
+    # With a shared key one party could pass for another.
     require(
         len(names) == len(listed) == len(set(names.values())), "every certificate needs a key and a name of its own"
     )
@@ -227,7 +233,7 @@ def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | N
             return None
         try:
             key = spki(x509.load_pem_x509_certificate(pem).public_key())
-        # Whatever is wrong with it, it is nobody we know.
+        # A certificate that cannot be read belongs to a stranger, whatever is wrong with it.
         except Exception:
             return None
         return names.get(sha256(key).digest())
@@ -236,7 +242,7 @@ def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | N
 
 
 def in_file(path: Path, read: Callable[[bytes], Made]) -> Made:
-    """What `read` makes of a small file that anybody may have written; each `ValueError` names the file."""
+    """What `read` makes of a small untrusted file; each `ValueError` names the file."""
     raw = contents(path)
     try:
         return read(raw)
@@ -245,32 +251,34 @@ def in_file(path: Path, read: Callable[[bytes], Made]) -> Made:
 
 
 def others_may_read(path: Path) -> bool:
-    """Whether others than its owner may read or change a file. Windows keeps that elsewhere: always False there."""
+    """Whether anyone but its owner may read or change a file. Always False on Windows, where the mode does not say."""
     return _open_to_others(path.stat().st_mode)
 
 
 def contents(path: Path, *, private: bool = False) -> bytes:
-    """What is in a small file; where it is `private`, only if nobody but its owner may read or change it."""
+    """What is in a small file; a `private` one is refused if anyone but its owner may read or change it."""
     with path.open("rb") as file:
+        # The mode of the open file, not of the path: the path could be exchanged between a look and an open.
         mode = os.fstat(file.fileno()).st_mode
         require(stat.S_ISREG(mode), f"{path} is not a file")
         unsafe = private and _open_to_others(mode)
-        require(not unsafe, f"{path} may be read or changed by others, which a private key must not: chmod 600 {path}")
+        require(not unsafe, f"{path} is a private key, and others may read or change it. Run: chmod 600 {path}")
         raw = file.read(LARGEST_PEM + 1)
-    require(len(raw) <= LARGEST_PEM, f"{path} is larger than {LARGEST_PEM} bytes: it is no key or certificate")
+    require(len(raw) <= LARGEST_PEM, f"{path} is larger than {LARGEST_PEM} bytes: it is not a key or certificate")
     return raw
 
 
 # What is read is checked when it is made into a certificate, and studies name the same parties again and again.
 @lru_cache(maxsize=256)
 def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str, ...], datetime, datetime]:
-    """The fields of `Certificate`, from a PEM text that may be anybody's."""
+    """The fields of `Certificate`, from an untrusted PEM text."""
     raw = one_block(pem, "CERTIFICATE")
     found = parsed("certificate", lambda: x509.load_pem_x509_certificate(raw))
     extensions = parsed("certificate", lambda: found.extensions)
     subject = parsed("certificate", lambda: found.subject)
     begins, ends = parsed("certificate", lambda: (found.not_valid_before_utc, found.not_valid_after_utc))
     key = spki(parsed("certificate", found.public_key))
+    # An authority's certificate in a party's place could sign further parties.
     require(not _signs_others(extensions), "it is the certificate of an authority, not of a party")
     claim = CertificateClaim.of(subject, extensions)
     claim.require_signed(key)
@@ -279,11 +287,11 @@ def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str,
 
 
 def _private_keys(pem: bytes) -> list[PrivateKeyTypes]:
-    """The private keys in a PEM text; none where it is damaged or there is something else in it."""
+    """The private keys in a PEM text; none if it is damaged or has something else in it."""
     *blocks, rest = pem.split(_END_OF_KEY)
     try:
         return [] if rest.strip() else [load_pem_private_key(block + _END_OF_KEY, None) for block in blocks]
-    # The error of the parser goes no further: nothing says that it quotes no private byte.
+    # The parser's error goes no further, because it might quote private bytes.
     except Exception:
         return []
 

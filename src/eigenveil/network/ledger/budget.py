@@ -1,7 +1,7 @@
-"""What a study may spend, what it has spent, and whether everything about a dataset still keeps the guarantee for its life.
+"""What a study may spend, what it has spent, and whether all studies of a dataset together keep its budget for life.
 
-The rule for life: let M be the sum of mu^2 over all studies of a dataset, counting what is reserved for those still open and
-what was spent by those that ended, and D the sum of what they take of delta beyond that. Then
+The rule for life. Let M be the sum of mu^2 over all studies of a dataset: what is reserved for open studies, and what was
+spent by those that ended. Let D be the sum of what they take of delta beyond that. Then
     M <= mu_for(epsilon, delta - D)^2 and D < delta
 for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
 """
@@ -22,7 +22,7 @@ __all__ = [
     "Standing",
     "State",
     "StudyBudget",
-    "StudyEntry",
+    "StudyStep",
     "Together",
     "alike",
     "life_from",
@@ -34,9 +34,9 @@ __all__ = [
 
 State = Literal["open", "finished", "abandoned"]
 
-# A charge may be computed in another order than the budget it is paid from.
+# A charge may be computed in another order of operations than the budget it is paid from.
 _SLACK: Final = 1e-9
-# Sums of squares are rounded; `mu_for` stays further than this on the safe side.
+# Sums of squares are rounded. `mu_for` stays further than this on the safe side, so the guarantee holds.
 _ROUNDING: Final = 1e-13
 _LONGEST: Final = 200
 
@@ -44,22 +44,22 @@ _mu_for = lru_cache(maxsize=256)(mu_for)
 
 
 def require_study(study: str) -> None:
-    """A study is named by the digest of its file: 64 hexadecimal digits in lower case."""
+    """Refuse anything but the digest of a study file: 64 hexadecimal digits in lower case."""
     good = isinstance(study, str) and len(study) == 64 and set(study) <= set("0123456789abcdef")
     require(good, f"study must be 64 hexadecimal digits, the digest of its file, got {str(study)[:80]!r}")
 
 
 def require_words(name: str, words: str) -> None:
-    """A name for people: printable, not empty, and short."""
+    """Refuse a name that is empty, long, or not printable."""
     good = isinstance(words, str) and words.isprintable() and 0 < len(words) <= _LONGEST and words == words.strip()
     require(
         good,
-        f"{name} must be printable text of 1 to {_LONGEST} letters, with no space at either end, got {str(words)[:80]!r}",
+        f"{name} must be printable text of 1 to {_LONGEST} characters, with no space at either end, got {str(words)[:80]!r}",
     )
 
 
 def alike(name: str, other: str) -> bool:
-    """Whether two names differ in nothing that people see: in case, or in how letters are made up.
+    """Whether two names look the same to people: they differ only in case, or in how Unicode composes a character.
 
     >>> alike("Patients", "patients"), alike("patients 1", "patients 2")
     (True, False)
@@ -72,10 +72,12 @@ def alike(name: str, other: str) -> bool:
 class StudyBudget:
     """What a study may spend, as joined.
 
-    `study` is the digest of its file and `title` its name for people. Budgets attach to `dataset`, a declared name, for life.
-    `mu` is the most it may spend, in Gaussian-DP terms; infinite where epsilon and delta are None, which means no privacy
-    (exact, or a rehearsal with a known seed). `beyond` is what it takes of delta on top of what mu accounts for. `party` is who
-    takes part: what one has said is not to be repeated by another.
+    - `study` is the digest of its file and `title` its name for people.
+    - Budgets attach to `dataset`, a declared name, for life.
+    - `mu` is the most it may spend, in Gaussian-DP terms. It is infinite where epsilon and delta are None, which means no
+      privacy: an exact result, or a rehearsal with a known seed.
+    - `beyond` is what it takes of delta on top of what mu accounts for.
+    - `party` is who takes part: one party must not repeat what another has said.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -100,6 +102,7 @@ class StudyBudget:
             Budget(self.epsilon, self.delta)
             require(math.isfinite(self.epsilon), "epsilon must be finite; None says that there is no privacy")
         require(self.mu > 0, f"mu must be positive, got {self.mu}")
+        # An infinite mu with a finite epsilon would let a study spend without limit under a guarantee.
         require(
             math.isinf(self.mu) == (self.epsilon is None),
             f"mu must be infinite exactly where epsilon is None, got mu = {self.mu} with epsilon = {self.epsilon}",
@@ -108,11 +111,11 @@ class StudyBudget:
 
     @property
     def private(self) -> bool:
-        """Whether there is a guarantee at all."""
+        """Whether the study gives any guarantee."""
         return self.epsilon is not None
 
     def same(self, other: "StudyBudget") -> bool:
-        """Whether these are the same terms; another version of a library may round a number differently."""
+        """Whether these are the same terms, but for rounding: another version of a library may round differently."""
         near = all(
             math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-18)
             for one, two in ((self.mu, other.mu), (self.beyond, other.beyond))
@@ -120,20 +123,20 @@ class StudyBudget:
         return near and replace(self, mu=other.mu, beyond=other.beyond) == other
 
     def values(self) -> dict[str, Any]:
-        """Plain values for a line; an infinite mu is null."""
+        """Plain values for an entry; an infinite mu is null."""
         named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "beyond", "party")}
         return {**named, "mu": _finite(self.mu)}
 
     @classmethod
     def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "StudyBudget":
-        """The account that a line tells of."""
+        """The account that an entry records."""
         return cls(study=study, dataset=dataset, **{**values, "mu": _number(values["mu"])})
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class StudyEntry:
-    """One step of a study: the messages that came, what was said to it, byte for byte, and what that cost.
+class StudyStep:
+    """One step of a study: the message that came, what was said to it, byte for byte, and what that cost.
 
     `kept` is False where the bytes are no longer stored, or never were; then `came` and `said` are empty.
     """
@@ -155,17 +158,17 @@ class Opened:
 
     fresh: bool
     secret: bytes = field(repr=False)
-    entries: tuple[StudyEntry, ...]
+    steps: tuple[StudyStep, ...]
     finished: bool
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Standing:
-    """How a study stands after a line: what it may spend, what it has spent, and what of that counts for its dataset.
+    """How a study stands after an entry: what it may spend, what it has spent, and what of that counts for its dataset.
 
-    `square` is the sum of mu^2 charged; `said` whether anything has left. Every line that changes a standing repeats it, so
-    that the last line of a study says it all, sealed.
+    `square` is the sum of mu^2 charged; `said` whether anything has left. Every entry that changes a standing repeats it,
+    so the last entry of a study has all of it, sealed.
     """
 
     mu: float
@@ -186,7 +189,7 @@ class Standing:
             return self.mu * self.mu
         if math.isinf(self.mu):
             return math.inf if self.said else 0.0
-        # What rounding adds on top of the reserve is forgiven, and not counted either.
+        # `charged` lets rounding exceed the reserve a little; that little is not counted either.
         return min(self.square, self.mu * self.mu)
 
     @property
@@ -195,15 +198,16 @@ class Standing:
         return math.inf if math.isinf(self.mu) and self.said else math.sqrt(self.square)
 
     def charged(self, charges: Sequence[Charge], *, said: bool) -> "Standing":
-        """After one more entry; `BudgetExceeded` if its charges do not fit in what is reserved."""
+        """After one more step; `BudgetExceeded` if its charges do not fit in what is reserved."""
         for charge in charges:
             require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
+        # Under Gaussian DP the squares of mu add up.
         square = math.fsum([self.square, *(charge.mu * charge.mu for charge in charges)])
         if math.sqrt(square) > self.mu * (1 + _SLACK):
             asked = math.sqrt(max(square - self.square, 0.0))
             raise BudgetExceeded(
                 f"charges of mu = {asked:.4g} on top of mu = {math.sqrt(self.square):.4g} already spent exceed the "
-                f"mu = {self.mu:.4g} reserved for the study; nothing was written and nothing may leave"
+                f"mu = {self.mu:.4g} reserved for the study. Nothing was written and nothing may leave"
             )
         return replace(self, entries=self.entries + 1, square=square, said=self.said or said)
 
@@ -212,13 +216,13 @@ class Standing:
         return replace(self, state=state)
 
     def values(self) -> dict[str, Any]:
-        """Plain values for a line; what is infinite is null."""
+        """Plain values for an entry; infinite numbers are null."""
         named = {name: getattr(self, name) for name in ("beyond", "state", "entries", "square", "said")}
         return {**named, "mu": _finite(self.mu), "life": life_values(self.life)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Standing":
-        """The standing that a line tells of."""
+        """The standing that an entry records."""
         return cls(**{**values, "mu": _number(values["mu"]), "life": life_from(values["life"])})
 
 
@@ -242,48 +246,49 @@ class Together:
         return cls(len(found), math.fsum(s.counts for s in found), math.fsum(s.beyond for s in found))
 
     def within(self, life: Budget | None) -> bool:
-        """Whether the guarantee for life holds. Without one, or with an infinite epsilon, anything does."""
+        """Whether the budget for life holds. Without one, or with an infinite epsilon, it always does."""
         if life is None or math.isinf(life.epsilon):
             return True
+        # The delta that masks may fail with is gone whatever epsilon is, so only the rest of delta is left for mu.
         return self.beyond < life.delta and self.counts <= (_left(life, self.beyond) * (1 + _ROUNDING)) ** 2
 
     def values(self) -> dict[str, Any]:
-        """Plain values for a line; an infinite sum is null."""
+        """Plain values for an entry; an infinite sum is null."""
         return {"studies": self.studies, "counts": _finite(self.counts), "beyond": self.beyond}
 
     @classmethod
     def read(cls, values: Mapping[str, Any]) -> "Together":
-        """The sums that a line tells of."""
+        """The sums that an entry records."""
         return cls(values["studies"], _number(values["counts"]), values["beyond"])
 
 
 def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, title: str) -> None:
-    """Raise `BudgetExceeded`, in words and numbers, unless `asked` fits beside the `others` in the life of the dataset."""
+    """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's budget for life."""
     life = asked.life
     total = Together.of([*others, asked])
     if life is None or total.within(life):
         return
-    opening = f"study {title!r} does not fit in the life of dataset {dataset!r}"
-    allowed = f"epsilon = {life.epsilon:g} at delta = {life.delta:g} is allowed for life"
+    opening = f"study {title!r} does not fit in the budget for life of dataset {dataset!r}"
+    allowed = f"The policy allows epsilon = {life.epsilon:g} at delta = {life.delta:g} for life. Nothing was written"
     if math.isinf(asked.mu):
-        raise BudgetExceeded(f"{opening}: it has no privacy, and {allowed}; nothing was written")
+        raise BudgetExceeded(f"{opening}: it has no privacy. {allowed}")
     if any(math.isinf(other.counts) for other in others):
         raise BudgetExceeded(
-            f"{opening}: a study without privacy was joined before, so no guarantee for life can be kept, and {allowed}; "
-            "nothing was written"
+            f"{opening}: a study without privacy was joined before, so no guarantee for life can be kept. {allowed}"
         )
     if total.beyond >= life.delta:
         raise BudgetExceeded(
-            f"{opening}: masks that may fail take {total.beyond - asked.beyond:.4g} of delta already and "
-            f"{asked.beyond:.4g} is asked, and {allowed}; nothing was written"
+            f"{opening}: masks that may fail already take {total.beyond - asked.beyond:.4g} of delta, and the study asks "
+            f"for {asked.beyond:.4g} more. {allowed}"
         )
+    # All numbers as epsilon at the same delta, so that the reader can compare them.
     delta = life.delta - total.beyond
     spent = math.sqrt(math.fsum(other.square for other in others))
     reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))
     numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (asked.mu, "asked"))
     each = ", ".join(f"{epsilon_of(mu, delta):.4g} {words}" for mu, words in numbers)
     together = epsilon_of(math.sqrt(total.counts), delta)
-    raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}, and {allowed}; nothing was written")
+    raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}. {allowed}")
 
 
 def life_values(life: Budget | None) -> dict[str, Any] | None:
@@ -292,7 +297,7 @@ def life_values(life: Budget | None) -> dict[str, Any] | None:
 
 
 def life_from(values: Mapping[str, Any] | None) -> Budget | None:
-    """The budget for life that a line tells of."""
+    """The budget for life that an entry records."""
     return None if values is None else Budget(_number(values["epsilon"]), values["delta"])
 
 

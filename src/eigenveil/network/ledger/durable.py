@@ -1,12 +1,29 @@
-"""`DurableLedger`: a site's durable ledger. A charge and the exact bytes it pays for are on the disk before they leave the site.
+"""`DurableLedger`: a site's ledger on disk. A charge and the exact bytes it pays for are there before they leave the site.
 
-One file serves all studies and all datasets of a site, for life. Each thing that happens is a line, sealed with the hash of
-the lines before it, and every budget is read off sealed lines. A site that dies at any moment opens the ledger again, finds
-each step either whole or not at all, and repeats what it said byte for byte: nothing is paid twice and nothing leaves unpaid.
+One file serves all studies and all datasets of a site, for life. Each thing that happens is an entry, sealed with the
+hash of the entries before it, and every budget is read from sealed entries. A study goes through these states:
 
-What no file can find out by itself: putting an old copy of the ledger back forgets the charges since. The defence is the head,
-the hash of the last line. Note it elsewhere (`eigenveil ledger verify` prints it, `export` ends with it), and `verify(head)`
-will find out.
+    | state     | call    | entry written              | counts for life      | next state |
+    |-----------|---------|----------------------------|----------------------|------------|
+    | (unknown) | join    | join                       | all that is reserved | open       |
+    | open      | join    | life, if that has changed  | all that is reserved | open       |
+    | open      | commit  | commit                     | all that is reserved | open       |
+    | open      | prune   | none                       | all that is reserved | open       |
+    | open      | finish  | finish                     | what was spent       | finished   |
+    | open      | abandon | abandon                    | what was spent       | abandoned  |
+    | finished  | join    | none                       | what was spent       | finished   |
+    | any       | note    | note                       | as before            | as before  |
+
+Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
+`join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
+stored bytes.
+
+A site that dies at any moment opens the ledger again and finds each step whole or not at all. It repeats what it said
+byte for byte, so nothing is charged twice and nothing leaves without a charge.
+
+One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
+head, the hash of the last entry. `eigenveil ledger verify` prints it and `export` ends with it. Note it elsewhere, and
+`verify(head)` will find out.
 """
 
 import hmac
@@ -25,7 +42,7 @@ from eigenveil.network.ledger.budget import (
     Standing,
     State,
     StudyBudget,
-    StudyEntry,
+    StudyStep,
     alike,
     require_life,
     require_study,
@@ -44,12 +61,12 @@ __all__ = [
     "LedgerError",
     "Opened",
     "StudyBudget",
-    "StudyEntry",
     "StudyReplay",
+    "StudyStep",
 ]
 
-_GOES_ON: Final = "the budget of that name goes on counting for the people in both"
-_ADD_UP: Final = "for the people in them the budgets of both names add up"
+_GOES_ON: Final = "its budget covers the people in both tables"
+_ADD_UP: Final = "for the people in them the costs under both names add up"
 _PER_LOOK: Final = 500
 _LONGEST_NOTE: Final = 1000
 
@@ -65,7 +82,7 @@ class DurableLedger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
-    >>> again.entries[0].said, again.entries[0].charges, again.secret == opened.secret
+    >>> again.steps[0].said, again.steps[0].charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
     >>> folder.cleanup()
     """
@@ -77,12 +94,12 @@ class DurableLedger:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
-        """The ledger at `path`, made if there is none and `create` says so. Only its owner may be able to read it."""
+        """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it."""
         return cls(LedgerFile.open(path, create=create))
 
     @classmethod
     def reading(cls, path: Path) -> "DurableLedger":
-        """The ledger at `path` to look at: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
+        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
         return cls(LedgerFile.reading(path))
 
     def close(self) -> None:
@@ -98,29 +115,31 @@ class DurableLedger:
         self.close()
 
     def declare(self, dataset: str, fingerprint: bytes) -> list[str]:
-        """Say which rows go by the name `dataset`; warnings where they were others before, or are known by another name.
+        """Declare which rows the name `dataset` stands for; warnings if they changed, or have another name too.
 
-        `fingerprint` is a digest of the rows. Only a keyed digest of it is stored, and none is in a line.
+        `fingerprint` is a digest of the rows. Only a keyed digest of it is stored, and no entry has it.
         """
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
         with self._file.writing() as tables:
             self._require_own_name(tables, dataset)
+            # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
             mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
             last = tables.execute(seen, (dataset,)).fetchone()
             elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
             names = [name for (name,) in tables.execute(elsewhere, (mark, dataset))]
             changed = last is not None and last[0] != mark
+            # The same rows again write nothing: a restarted site must not grow the ledger.
             if last is None or changed:
                 tables.execute("INSERT INTO prints (dataset, print) VALUES (?, ?)", (dataset, mark))
                 body = {"rows": "changed" if changed else "first", "known_as": names}
                 table.append(tables, "declare", body, dataset=dataset)
         other = [f"the rows of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
-        return other + [f"the rows of {dataset!r} are also known as {name!r}: {_ADD_UP}" for name in names]
+        return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
 
     def mark(self, data: bytes) -> dict[str, Any]:
-        """What a line of this ledger says of these bytes."""
+        """What an entry of this ledger says of these bytes."""
         if self._key is None:
             with self._file.looking() as tables:
                 self._key = table.key_of(tables)
@@ -129,35 +148,36 @@ class DurableLedger:
     def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
-        `BudgetExceeded` says what is spent, reserved, asked and allowed, and nothing is written. With `life=None` the policy
-        sets no bound, and only there (or with an infinite epsilon) may a study without privacy be joined. A study joined again is
-        held to the `life` given then. `LedgerError` if it was joined with another account, or abandoned. A study that has
-        finished can be looked at, and says so.
+        `BudgetExceeded` says what is spent, reserved, asked and allowed. With `life=None` the policy sets no bound. Only
+        then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
+        the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
         """
         with self._file.writing() as tables:
             known = table.standing_of(tables, account.study)
             if known is None:
                 return self._join(account, Standing(account.mu, account.beyond, life), tables)
             before = table.study_of(tables, account.study).account
+            # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
                 raise LedgerError(
-                    f"study {account.title!r} was joined before{party} on other terms: dataset {before.dataset!r}, trust "
-                    f"{before.trust!r}, epsilon {before.epsilon}, delta {before.delta}; what was joined cannot be changed"
+                    f"study {account.title!r} was joined before{party} on other terms, which cannot be changed: dataset "
+                    f"{before.dataset!r}, trust {before.trust!r}, epsilon {before.epsilon}, delta {before.delta}"
                 )
             standing = known[1]
             if standing.state == "abandoned":
                 raise LedgerError(f"study {account.title!r} was closed for good and cannot be joined again")
+            # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
                 self._hold_to(life, account, standing, tables)
             (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
-            entries = tuple(table.entries_of(tables, account.study))
-            return Opened(False, secret or b"", entries, finished=standing.state == "finished")
+            steps = tuple(table.steps_of(tables, account.study))
+            return Opened(False, secret or b"", steps, finished=standing.state == "finished")
 
     def lock(self, study: str) -> AbstractContextManager[None]:
-        """Hold `study` for this process alone; `LedgerError` that names it where another has it."""
+        """Hold `study` for this process alone; `LedgerError` if another process has it."""
         require_study(study)
-        refusal = f"study {study[:16]} is run by another process here, and only one may run it at a time"
+        refusal = f"study {study[:16]} is run by another process here, and only one process may run it at a time"
         return locked(self._file.path, study[:32], refusal)
 
     def commit(
@@ -170,13 +190,14 @@ class DurableLedger:
         charges: Sequence[Charge],
         keep: bool = True,
     ) -> None:
-        """Write step `number`: what came, what will be said, and what it costs. Send only after this returned.
+        """Write step `number`: what came, what will be said, and what it costs. Send only after this has returned.
 
-        On return all of it is on the disk; after any error none of it is. `BudgetExceeded` if it does not fit in what is
-        reserved, or in the life given when joining. `LedgerError` if this is not the next step (another process has gone on),
-        the study is not open, or the disk refuses. With `keep=False` only digests are stored.
+        On return all of it is on disk; after any error none of it is. With `keep=False` only digests are stored.
+
+        - `BudgetExceeded` if it does not fit in what is reserved, or in the life given when joining.
+        - `LedgerError` if this is not the next step (another process has gone on), the study is not open, or the disk refuses.
         """
-        # Marked before the ledger is held: others wait for it meanwhile.
+        # Digests of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         digests = self.mark(came), [self.mark(data) for data in said]
         with self._file.writing() as tables:
             dataset, known = _open(table.standing_of(tables, study), study)
@@ -186,11 +207,12 @@ class DurableLedger:
                     "nothing was written and nothing may leave"
                 )
             standing = known.charged(charges, said=bool(said))
+            # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
             together = table.together_of(tables, dataset)
             if charges and not together.within(standing.life):
                 raise BudgetExceeded(
-                    f"the studies of dataset {dataset!r} hold more than the life this study was joined under; join it again "
-                    "under the policy of today. Nothing was written and nothing may leave"
+                    f"the studies of dataset {dataset!r} together exceed the budget for life this study was joined under. Join "
+                    "it again under the current policy. Nothing was written and nothing may leave"
                 )
             body = {
                 "number": number,
@@ -207,30 +229,31 @@ class DurableLedger:
                 tables.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", rows)
 
     def prune(self, study: str, before: int) -> None:
-        """Drop the stored bytes of the steps before this number; digests and charges stay in the lines."""
+        """Drop the stored bytes of the steps before this number; digests and charges stay in the entries."""
         with self._file.writing() as tables:
             _open(table.standing_of(tables, study), study)
             tables.execute("DELETE FROM stored WHERE study = ? AND number < ?", (study, before))
             tables.execute("UPDATE studies SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
 
     def finish(self, study: str) -> None:
-        """The study ended: what it has not spent is free again, and its private randomness and its bytes are wiped."""
+        """End the study: what it has not spent is free again, and its private randomness and stored bytes are wiped."""
         self._end(study, "finish", "finished")
 
     def abandon(self, study: str) -> None:
-        """The study will not be gone on with: as `finish`, and it can never be joined or charged again."""
+        """Give the study up: as `finish`, and it can never be joined or charged again."""
         self._end(study, "abandon", "abandoned")
 
     def note(self, study: str, words: str) -> None:
-        """A line for people about a study, joined or not: what was refused, who consented."""
+        """An entry for people about a study, joined or not: what was refused, who consented."""
         require_study(study)
+        # Words may come from another party. Control characters could rewrite the terminal of those who read them.
         plain = "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
         with self._file.writing() as tables:
             row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
             table.append(tables, "note", {"words": plain}, study=study, dataset=None if row is None else row[0])
 
     def datasets(self) -> tuple[DatasetState, ...]:
-        """Every dataset that was declared or joined, by name, with what its studies spent and hold."""
+        """Every dataset that was declared or joined, by name, with what its studies have spent and reserved."""
         found = []
         with self._file.looking() as tables:
             names = tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies ORDER BY 1").fetchall()
@@ -248,17 +271,17 @@ class DurableLedger:
 
     @property
     def head(self) -> str:
-        """The hash of the last line: noted elsewhere, it proves later that nothing before it was changed or cut off."""
+        """The hash of the last entry. Noted elsewhere, it proves later that no entry up to it was changed or removed."""
         with self._file.looking() as tables:
-            return table.last_line(tables).hash
+            return table.last_entry(tables).hash
 
-    def lines(self) -> Iterator[Entry]:
-        """Every line, in order, as they are; `verify` checks them."""
+    def entries(self) -> Iterator[Entry]:
+        """Every entry, in order, unchecked; `verify` checks them."""
         number = 0
         while True:
-            # One look after the other, so that nobody has to wait for whoever reads slowly. Lines are only ever added.
+            # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
             with self._file.looking() as tables:
-                found = table.lines_after(tables, number, _PER_LOOK)
+                found = table.entries_after(tables, number, _PER_LOOK)
             if not found:
                 return
             yield from found
@@ -267,15 +290,15 @@ class DurableLedger:
     def verify(self, head: str | None = None) -> Entry:
         """Check everything: each hash, each balance added up anew, and stored bytes against their digests.
 
-        Returns the last line: its number says how many there are, and its hash is the head to note down.
-        `head` is one noted earlier, and must be the hash of some line. `LedgerError` names the first line that is wrong.
-        Somebody who can write to the file can rewrite all of it, and an old copy put back is right in itself, though it has
-        forgotten the charges since: only a `head` kept elsewhere tells.
+        Returns the last entry: its number says how many there are, and its hash is the head to note down. A `head` noted
+        earlier must be the hash of some entry. The `LedgerError` names the first entry that is wrong. Someone who can
+        write to the file can rewrite all of it, and an old copy that is put back is consistent in itself. Only a `head`
+        kept elsewhere reveals either.
         """
         with self._file.looking() as tables:
             table.require_sound(tables)
             replay = Replay()
-            last = replay.run(table.all_lines(tables), head=head)
+            last = replay.run(table.all_entries(tables), head=head)
             table.require_stored(tables, replay)
             return last
 
@@ -284,23 +307,24 @@ class DurableLedger:
         others = table.standings_of(tables, account.dataset)
         require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
         whose, body = (account.study, account.dataset), {"account": account.values()}
-        line = table.append_balance(tables, "join", whose, standing, others, body)
+        entry = table.append_balance(tables, "join", whose, standing, others, body)
+        # Drawn once for the study: keys and masks are derived from it again after a crash.
         secret = secrets.token_bytes(32)
-        row = (*whose, line.number, secret)
+        row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
 
     def _require_own_name(self, tables: table.Tables, dataset: str) -> None:
-        """Refuse a name that people would take for another: its budget would be a second one for the same people."""
+        """Refuse a name that looks like another one: it would give the same people a second budget."""
         for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
             if name != dataset and alike(name, dataset):
                 raise LedgerError(
-                    f"there is a dataset {name!r} in this ledger, and {dataset!r} differs from it in nothing that one sees: use "
-                    "the name that is there, or another"
+                    f"dataset {dataset!r} looks the same as {name!r}, which is in this ledger. Use {name!r}, or a name that "
+                    "differs visibly"
                 )
 
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
-        """From now on the study is held to `life`, which may have changed with the policy since it was joined."""
+        """Bind the study to `life`, which may have changed with the policy since it was joined."""
         standing, others = replace(known, life=life), table.standings_of(tables, account.dataset)
         rest = [found for study, found in others.items() if study != account.study]
         require_life(rest, standing, dataset=account.dataset, title=account.title)
@@ -314,6 +338,7 @@ class DurableLedger:
             table.append_balance(tables, kind, (study, dataset), known.closed(state), others, {})
             tables.execute("UPDATE studies SET secret = NULL WHERE study = ?", (study,))
             tables.execute("DELETE FROM stored WHERE study = ?", (study,))
+        # The secret and the bytes are still in the write-ahead log until it is truncated.
         self._file.wipe_log()
 
 

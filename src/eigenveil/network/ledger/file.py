@@ -1,8 +1,8 @@
-"""The file of a ledger: made whole or not at all, readable by its owner only, and written in transactions that survive a crash.
+"""The file of a ledger: made whole or not at all, readable by its owner only, written in transactions that survive a crash.
 
-It is one SQLite database in write-ahead mode with full synchronisation: COMMIT returns after the disk has said that the
-log is there (fdatasync), and what is half written is not there after a crash. It must lie on a local disk, because network
-file systems do not keep the locks. Never copy it without the -wal file beside it while a site runs.
+It is one SQLite database in write-ahead mode with full synchronisation. COMMIT returns after the disk has confirmed the
+log (fdatasync), and a half-written transaction is gone after a crash. The file must be on a local disk, because network
+file systems do not keep the locks. While a site runs, never copy it without the -wal file beside it.
 """
 
 import contextlib
@@ -20,20 +20,21 @@ from typing import Final, final
 from eigenveil.data.archive import whole_file
 from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
 
-__all__ = ["LedgerFile", "add_line", "locked"]
+__all__ = ["LedgerFile", "add_entry", "locked"]
 
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
 _VERSION: Final = 1
-# Releases can be 25 MB: larger pages than usual halve the time to write them, and small ones take no longer.
+# Releases can have 25 MB. Pages larger than usual halve the time to write them, and small entries take no longer.
 _PAGE: Final = 16384
 _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 _OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
-# `lines` decides every budget. `studies` and `stored` hold what lines must not: private randomness and the bytes of messages.
-# `prints` tells tables apart that go by one name, keyed with a secret of the ledger.
+# The entries are in `lines`, and decide every budget. What entries must not have is in `studies` and `stored`: private
+# randomness and the bytes of messages. Fingerprints in `prints` tell apart tables of one name. The names of the tables
+# are those of version 0.1, whose files are read.
 _SCHEMA: Final = (
     """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
     body TEXT NOT NULL, hash TEXT NOT NULL)""",
@@ -49,7 +50,7 @@ _SCHEMA: Final = (
     """CREATE TABLE prints (seen INTEGER PRIMARY KEY, dataset TEXT NOT NULL, print BLOB NOT NULL)""",
     "CREATE TABLE keys (name TEXT PRIMARY KEY, key BLOB NOT NULL)",
 )
-# What is asked for, and what SQLite must answer afterwards: an answer that differs is an error, not a weaker ledger.
+# What each setting is set to, and what SQLite must answer afterwards. Any other answer is an error, never a weaker ledger.
 _SETTINGS: Final = (
     ("journal_mode", "WAL", "wal"),
     ("synchronous", "FULL", 2),
@@ -76,9 +77,10 @@ class LedgerFile:
 
     @classmethod
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
-        """Open the ledger at `path` to read and write; make it first if there is none and `create` says so."""
+        """Open the ledger at `path` to read and write; make it first if there is none and `create` is set."""
         path = _whole(path)
         if create and not path.exists():
+            # Two processes that start at once must not both make the file: one would lose its charges.
             with locked(path, "new"):
                 if not path.exists():
                     _make(path)
@@ -94,9 +96,9 @@ class LedgerFile:
     def reading(cls, path: Path) -> "LedgerFile":
         """Open the ledger at `path` so that neither it nor its folder is written to.
 
-        A ledger that is in use, or was left by a crash, has a -wal file beside it and is read through that (mode=ro). Without
-        one nobody has it open, and it is read as it is (immutable), without locks; so that this is sound, closing raises
-        `LedgerError` if the file was changed or taken into use meanwhile.
+        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). Without one
+        nobody has it open, and it is read without locks (immutable). That is sound only while it stays so: closing
+        raises `LedgerError` if the file was changed or opened by a site meanwhile.
         """
         path = _whole(path)
         _require_private(path)
@@ -114,10 +116,11 @@ class LedgerFile:
             connection, self._connection = self._connection, None
             if connection is None:
                 return
+            # After a fork the connection belongs to the parent: SQLite forbids using it in the child, even to close it.
             if os.getpid() == self._process:
                 connection.close()
         if self._untouched is not None and self._untouched != _state_of(self.path):
-            raise LedgerError(f"{self.path} was taken into use while it was read; do it again")
+            raise LedgerError(f"a site opened {self.path} while it was read. Run the same command again")
 
     @contextmanager
     def writing(self) -> Iterator[sqlite3.Connection]:
@@ -125,28 +128,28 @@ class LedgerFile:
         with self._lock:
             connection = self._ready()
             if not self._writes:
-                raise LedgerError(f"{self.path} was opened to be read only")
+                raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that sees the ledger as it is at one moment, whatever others write meanwhile."""
+        """A transaction that sees the ledger as it is at one moment, even while others write."""
         with self._lock:
             connection = self._ready()
             with self._transaction(connection, "BEGIN", "nothing was written"):
                 yield connection
 
     def wipe_log(self) -> None:
-        """Write the log into the file and cut it to nothing, so that what was deleted is not left in it either.
+        """Write the log into the file and truncate it, so that deleted secrets are not left in it.
 
-        Where another process is reading, it is left for the next who closes the ledger.
+        While another process reads, this is left to the next one that closes the ledger.
         """
         with self._lock, contextlib.suppress(sqlite3.Error):
             connection = self._ready()
             connection.execute(f"PRAGMA busy_timeout = {_SHORT_MS}").fetchall()
             try:
-                # As a script: `execute` would take the first step of it only, which gives back one page.
+                # As a script, because `execute` would take only its first step, which gives back one page.
                 connection.executescript("PRAGMA incremental_vacuum")
                 connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             finally:
@@ -156,7 +159,7 @@ class LedgerFile:
         if self._connection is None:
             raise LedgerError(f"{self.path} is closed")
         if os.getpid() != self._process:
-            raise LedgerError(f"{self.path} was opened by another process; each process must open it itself")
+            raise LedgerError(f"another process opened {self.path}; each process must open it itself")
         return self._connection
 
     @contextmanager
@@ -178,7 +181,7 @@ class LedgerFile:
 def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
     """Hold a lock beside `path` that ends with this process, however it ends.
 
-    If another holds it: `LedgerError(refusal)`, or without a refusal wait for it.
+    If another process has it: `LedgerError(refusal)`, or without a refusal wait for it.
     """
     beside = path.with_name(f".{path.name}.{name}.lock")
     while True:
@@ -192,7 +195,7 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
             os.close(handle)
             taken = isinstance(error, BlockingIOError) and refusal is not None
             raise LedgerError(refusal if taken else f"{beside} cannot be locked: {error.strerror}") from error
-        # Who held it before may have removed the file between our two steps: then we hold what nobody else will look at.
+        # The previous holder may have removed the file between our two steps. Then we hold a lock that nobody else sees.
         with contextlib.suppress(FileNotFoundError):
             if os.fstat(handle).st_ino == beside.stat().st_ino:
                 break
@@ -204,14 +207,14 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
         os.close(handle)
 
 
-def add_line(connection: sqlite3.Connection, line: Entry) -> None:
-    """Write a line, inside a transaction."""
-    row = (line.number, line.time, line.kind, line.study, line.dataset, canonical(line.body), line.hash)
+def add_entry(connection: sqlite3.Connection, entry: Entry) -> None:
+    """Write an entry, inside a transaction."""
+    row = (entry.number, entry.time, entry.kind, entry.study, entry.dataset, canonical(entry.body), entry.hash)
     connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
 
 
 def _whole(path: Path) -> Path:
-    # Through a link SQLite would keep the log beside the link, and two names of one ledger would not see each other.
+    # Through a link SQLite would keep the log beside the link, and two names of one ledger would overlook each other.
     path = Path(path).resolve()
     if not path.parent.is_dir():
         raise LedgerError(f"{path}: the folder {path.parent} does not exist")
@@ -222,8 +225,8 @@ def _make(path: Path) -> None:
     left = [path.name + ending for ending in _BESIDE if path.with_name(path.name + ending).exists()]
     if left:
         raise LedgerError(
-            f"there is no {path}, but {' and '.join(left)} beside it: charges may be in there. Put the ledger back; "
-            "if it is gone for good, move these away first"
+            f"{path} is missing, but {' and '.join(left)} is beside it and may have charges in it. Put the ledger back. If it "
+            "is gone for good, move the other files away first"
         )
     with _as_ledger_errors(path), whole_file(path) as temporary:
         connection = _connected(temporary, "mode=rw")
@@ -235,17 +238,19 @@ def _make(path: Path) -> None:
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
-            # The random name makes the head of every ledger its own, from the first line on.
-            add_line(
+            # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
+            # "book" in files of version 0.1, and stays so: it is part of the hash.
+            add_entry(
                 connection, Entry.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
             )
             connection.execute("COMMIT")
-            # The file alone is renamed. Closing would write the log into it as well, and not say whether it could.
+            # Only the file itself is renamed, so the log must be in it. Closing would try that too, but hide a failure.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             connection.close()
             for ending in _BESIDE:
                 temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
+    # The new name is durable only when its folder is synchronised as well.
     folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
     try:
         os.fsync(folder)
@@ -254,7 +259,7 @@ def _make(path: Path) -> None:
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
-    # Threads take turns by the lock of `LedgerFile`.
+    # `LedgerFile` locks, so only one thread at a time uses the connection.
     return sqlite3.connect(
         f"{path.as_uri()}?{how}", uri=True, isolation_level=None, timeout=_WAIT_MS / 1000, check_same_thread=False
     )
@@ -266,12 +271,12 @@ def _settle(path: Path, connection: sqlite3.Connection) -> None:
         (found,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
         if found != wanted:
             raise LedgerError(
-                f"{path}: this SQLite cannot be set to {name} = {value} (it answers {found}), which a ledger needs"
+                f"{path}: a ledger needs the SQLite setting {name} = {value}, and this SQLite answers {found}"
             )
 
 
 def _require_private(path: Path) -> None:
-    # The file is not opened to look at it: closing it again would drop the locks SQLite holds on it in this process.
+    # Look without opening the file: closing it again would drop the POSIX locks that SQLite has on it in this process.
     if not path.is_file():
         raise LedgerError(f"{path} does not exist or is not a file")
     for name in (path.name, *(path.name + ending for ending in _BESIDE)):
@@ -279,7 +284,7 @@ def _require_private(path: Path) -> None:
         with contextlib.suppress(FileNotFoundError):
             if beside.stat().st_mode & _OTHERS:
                 raise LedgerError(
-                    f"{beside} can be read or written by others, and it holds secrets of studies: chmod 600 {beside}"
+                    f"others can read or write {beside}, and it has secrets of studies in it. Run: chmod 600 {beside}"
                 )
 
 
@@ -289,7 +294,8 @@ def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
     if application != _APPLICATION:
         raise LedgerError(f"{path} is not a ledger of Eigenveil")
     if version != _VERSION:
-        raise LedgerError(f"{path} is a ledger of version {version}; this program reads version {_VERSION}")
+        raise LedgerError(f"{path} is a ledger of version {version}, and this program reads version {_VERSION}")
+    # A trigger or view that someone added could change what is read or written, so the schema must match exactly.
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
     if [sql for (sql,) in found] != list(_SCHEMA):
         raise LedgerError(f"{path} is damaged: its tables are not those of a ledger")
@@ -321,16 +327,16 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
 
 
 def _why(error: sqlite3.Error) -> str:
-    """What SQLite says, in words for those who run a site."""
+    """What SQLite says, in words for the people who run a site."""
     match (getattr(error, "sqlite_errorname", "") or "").split("_")[1:]:
         case ["FULL", *_]:
-            return "there is no room left on the disk"
+            return "the disk is full"
         case ["BUSY" | "LOCKED", *_]:
-            return f"another process has held it for {_WAIT_MS // 1000} seconds"
+            return f"another process has locked it for {_WAIT_MS // 1000} seconds"
         case ["IOERR", *_]:
             return f"the disk refused ({error})"
         case ["CANTOPEN" | "READONLY", *_]:
-            return "it or its folder cannot be written to, and there is a log (-wal) to be read with it; copy both elsewhere"
+            return "it or its folder cannot be written, and its log (-wal) must be read with it. Copy both elsewhere"
         case ["NOTADB", *_]:
             return "it is not a ledger of Eigenveil"
         case ["CORRUPT", *_]:

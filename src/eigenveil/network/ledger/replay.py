@@ -1,7 +1,7 @@
-"""What a ledger says of its studies and datasets, as values; and the same worked out again from the first line on.
+"""What a ledger says of its studies and datasets, as values; and the same worked out again from the first entry on.
 
-The ledger itself reads only the last line of each study, which repeats how the study stands. `Replay` trusts none of that: it
-adds up every charge anew and compares.
+In daily use the ledger reads only the last entry of each study, which repeats how the study stands. A `Replay` trusts
+none of that: it adds up every charge anew and compares. It is what `DurableLedger.verify` runs.
 """
 
 import math
@@ -17,7 +17,7 @@ from eigenveil.privacy.ledger import Charge
 
 __all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
-# The lines that change how a study stands. All others are for people.
+# The entries that change how a study stands. All others are for people.
 BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
 _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 
@@ -25,7 +25,7 @@ _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 @final
 @dataclass(frozen=True, slots=True)
 class StudyReplay:
-    """A study as the ledger has it: its account, when it was joined, and how it stands. Public facts only."""
+    """A study as the ledger has it: its account, the time it was joined, and how it stands. Public facts only."""
 
     account: StudyBudget
     joined: str
@@ -33,7 +33,7 @@ class StudyReplay:
 
     @property
     def state(self) -> State:
-        """Whether it is open, has finished, or was given up."""
+        """Whether it is open, finished or abandoned."""
         return self.standing.state
 
     @property
@@ -42,7 +42,7 @@ class StudyReplay:
         return self.standing.spent
 
     @property
-    def entries(self) -> int:
+    def steps(self) -> int:
         """How many steps were committed."""
         return self.standing.entries
 
@@ -52,9 +52,11 @@ class StudyReplay:
 class DatasetState:
     """All studies of a declared dataset together.
 
-    `spent` is the mu of everything released so far, `reserved` what open studies hold, what they have spent included, and
-    `counted` what counts for life: the reserve of open studies and what closed ones spent. `beyond` comes on top, out of delta.
-    `life` is the budget for life that the last study was joined under.
+    - `spent` is the mu of everything released so far.
+    - `reserved` is what open studies may spend, including what they have spent.
+    - `counted` is what counts for life: the reserve of open studies and what closed ones spent.
+    - `beyond` comes on top, out of delta.
+    - `life` is the budget for life that the last study was joined under.
     """
 
     name: str
@@ -78,7 +80,7 @@ class DatasetState:
 
     @property
     def void(self) -> bool:
-        """Whether a study without privacy leaves no guarantee for life to be kept."""
+        """Whether a study without privacy has ended the guarantee for life."""
         return math.isinf(self.counted)
 
     def epsilon(self, delta: float, *, mu: float | None = None) -> float:
@@ -90,9 +92,9 @@ class DatasetState:
 
 @final
 class Replay:
-    """Balances worked out from lines, one after the other. Changes in place.
+    """Balances worked out from entries, one after the other. Changes in place.
 
-    `LedgerError` names the first line that is wrong: its hash, its number, or what it says of a balance.
+    `LedgerError` names the first entry whose hash, number or balance is wrong.
     """
 
     def __init__(self) -> None:
@@ -101,70 +103,76 @@ class Replay:
         self._together: dict[str, Together] = {}
         self.commits: dict[tuple[str, int], Entry] = {}
 
-    def run(self, lines: Iterable[Entry], *, head: str | None = None) -> Entry:
-        """Check all `lines`, and that the noted `head` is the hash of one of them. Returns the last."""
+    def run(self, entries: Iterable[Entry], *, head: str | None = None) -> Entry:
+        """Check all entries, and that the noted `head` is the hash of one of them. Returns the last."""
         last, found = None, head is None
-        for line in chained(lines):
-            self._add(line)
-            last = line
-            found = found or line.hash == head
+        for entry in chained(entries):
+            self._add(entry)
+            last = entry
+            found = found or entry.hash == head
         if last is None:
-            raise LedgerError("there is not a single line: the first says when the ledger was made")
+            raise LedgerError("the ledger has no entries, and the first one is written when it is made")
         if not found:
             raise LedgerError(
-                f"line {last.number} is the last, and no line has the noted head {str(head)[:80]}: lines were cut off the "
-                "end, an older copy was put back, lines were rewritten, or the head is of another ledger. Charges may have "
-                "been forgotten"
+                f"none of the {last.number} entries has the noted head {str(head)[:80]}. Charges may have been forgotten: "
+                "entries were removed or rewritten, an older copy was put back, or the head is of another ledger"
             )
         return last
 
-    def _add(self, line: Entry) -> None:
-        if line.kind not in BUDGET_KINDS:
+    def _add(self, entry: Entry) -> None:
+        if entry.kind not in BUDGET_KINDS:
             return
         try:
-            standing = self._stands(line)
+            standing = self._stands(entry)
         except BudgetExceeded as error:
-            raise LedgerError(f"line {line.number} ({line.kind}) breaks a budget: {error}") from None
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
-            raise LedgerError(f"line {line.number} ({line.kind}) does not follow from the lines before it") from None
-        assert line.study is not None
-        assert line.dataset is not None
-        if line.body.get("standing") != standing.values():
             raise LedgerError(
-                f"line {line.number} ({line.kind}) states a balance that the lines before it do not add up to"
+                f"entry {entry.number} ({entry.kind}) does not follow from the entries before it"
+            ) from None
+        assert entry.study is not None
+        assert entry.dataset is not None
+        # Exact comparison of floats: the ledger computed them in the same order from the same numbers.
+        if entry.body.get("standing") != standing.values():
+            raise LedgerError(
+                f"entry {entry.number} ({entry.kind}) states a balance that the entries before it do not add up to"
             )
-        self.standings[line.study] = standing
-        self.datasets.setdefault(line.dataset, {})[line.study] = standing
-        if line.kind != "commit":
-            self._together[line.dataset] = Together.of(self.datasets[line.dataset].values())
-        together = self._together[line.dataset]
-        if line.body.get("together") != together.values():
-            raise LedgerError(f"line {line.number} ({line.kind}) states a sum over the dataset that is not the sum")
-        costs = standing.state == "open" and (line.kind != "commit" or line.body["charges"])
+        self.standings[entry.study] = standing
+        self.datasets.setdefault(entry.dataset, {})[entry.study] = standing
+        # A commit changes no sum of the dataset, because open studies count with their whole reserve.
+        if entry.kind != "commit":
+            self._together[entry.dataset] = Together.of(self.datasets[entry.dataset].values())
+        together = self._together[entry.dataset]
+        if entry.body.get("together") != together.values():
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) states a sum over the dataset that is not the sum")
+        # A commit without charges spends nothing, so it cannot exceed the budget.
+        costs = standing.state == "open" and (entry.kind != "commit" or entry.body["charges"])
         if costs and not together.within(standing.life):
-            raise LedgerError(f"line {line.number} ({line.kind}) breaks the budget for the life of its dataset")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds the budget for life of its dataset")
 
-    def _stands(self, line: Entry) -> Standing:
-        """How the study stands after `line`, worked out; any error of these kinds where the line cannot be."""
-        if line.study is None or line.dataset is None:
-            raise ValueError("a line about a budget must name a study and its dataset")
-        body, known = line.body, self.standings.get(line.study)
-        if line.kind == "join":
-            account = StudyBudget.of(line.study, line.dataset, body["account"])
+    def _stands(self, entry: Entry) -> Standing:
+        """How the study stands after this entry, worked out; an error of the kinds `_add` catches if it cannot be."""
+        if entry.study is None or entry.dataset is None:
+            raise ValueError("an entry about a budget must name a study and its dataset")
+        body, known = entry.body, self.standings.get(entry.study)
+        if entry.kind == "join":
+            account = StudyBudget.of(entry.study, entry.dataset, body["account"])
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             return Standing(account.mu, account.beyond, life)
-        if known is None or known.state != "open" or line.study not in self.datasets[line.dataset]:
+        # After a study ended no entry may change it, and it cannot move to another dataset's budget.
+        if known is None or known.state != "open" or entry.study not in self.datasets[entry.dataset]:
             raise ValueError("not an open study of this dataset")
-        if line.kind == "life":
+        if entry.kind == "life":
             return replace(known, life=Standing.of(body["standing"]).life)
-        if line.kind in _ENDS:
-            return known.closed(_ENDS[line.kind])
-        require(body["number"] == known.entries, "not the next entry")
-        self.commits[line.study, known.entries] = line
+        if entry.kind in _ENDS:
+            return known.closed(_ENDS[entry.kind])
+        # Steps are numbered without gaps, so a removed commit cannot hide.
+        require(body["number"] == known.entries, "not the next step")
+        self.commits[entry.study, known.entries] = entry
         return known.charged(charges_in(body), said=bool(body["said"]))
 
 
 def charges_in(body: Any) -> tuple[Charge, ...]:
-    """The charges that the body of a line tells of."""
+    """The charges that the body of an entry records."""
     return tuple(Charge(str(label), float(mu)) for label, mu in body["charges"])

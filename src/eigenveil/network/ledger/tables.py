@@ -1,8 +1,7 @@
-"""What is read from and added to the tables of a ledger, inside a transaction.
+"""What `DurableLedger` reads from and adds to the tables of a ledger, inside a transaction.
 
-Balances are not kept in rows of their own. They are read off the last line of a study or dataset, and that line only after
-its hash was computed anew. Changing a balance without the seal is refused here, and changing both is found by
-`DurableLedger.verify`.
+Balances have no rows of their own. They are read from the last entry of a study or dataset, after its hash was computed
+anew. A balance that was changed without its hash is refused here; one that was changed with it, `verify` finds.
 """
 
 import json
@@ -10,34 +9,34 @@ import sqlite3
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyEntry, Together
+from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together
 from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, canonical, digest_of, seal
-from eigenveil.network.ledger.file import add_line
+from eigenveil.network.ledger.file import add_entry
 from eigenveil.network.ledger.replay import Replay, StudyReplay, charges_in
 
 __all__ = [
     "Tables",
-    "all_lines",
+    "all_entries",
     "append",
     "append_balance",
-    "entries_of",
+    "entries_after",
+    "entry_in",
     "key_of",
-    "last_line",
+    "last_entry",
     "last_of_dataset",
-    "line_in",
-    "lines_after",
     "require_sound",
     "require_stored",
     "standing_in",
     "standing_of",
     "standings_of",
+    "steps_of",
     "study_of",
     "together_of",
 ]
 
-_LINE: Final = """SELECT this.number, this.time, this.kind, this.study, this.dataset, this.body, this.hash, before.hash
+_ENTRY: Final = """SELECT this.number, this.time, this.kind, this.study, this.dataset, this.body, this.hash, before.hash
     FROM lines AS this LEFT JOIN lines AS before ON before.number = this.number - 1"""
-# The words of the partial indexes: with them SQLite finds the last such line at once.
+# Word for word the condition of the partial indexes: only then does SQLite use them to find the last such entry at once.
 _BALANCES: Final = "this.kind IN ('join', 'life', 'commit', 'finish', 'abandon')"
 _COLUMNS: Final = ("number", "time", "kind", "study", "dataset", "body", "hash")
 _BODY: Final = _COLUMNS.index("body")
@@ -46,7 +45,7 @@ Tables = sqlite3.Connection
 
 
 def key_of(tables: Tables) -> bytes:
-    """What fingerprints and bytes are marked with; it never leaves the ledger."""
+    """The key of the digests of fingerprints and bytes; it never leaves the ledger."""
     (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
     return bytes(key)
 
@@ -54,18 +53,18 @@ def key_of(tables: Tables) -> bytes:
 def append(
     tables: Tables, kind: str, body: Mapping[str, Any], *, study: str | None = None, dataset: str | None = None
 ) -> Entry:
-    """Write the next line and return it."""
-    line = Entry.after(last_line(tables), kind=kind, body=body, study=study, dataset=dataset)
-    add_line(tables, line)
-    return line
+    """Write the next entry and return it."""
+    entry = Entry.after(last_entry(tables), kind=kind, body=body, study=study, dataset=dataset)
+    add_entry(tables, entry)
+    return entry
 
 
-def last_line(tables: Tables) -> Entry:
-    """The last line of the ledger, whose hash is the head."""
+def last_entry(tables: Tables) -> Entry:
+    """The last entry of the ledger, whose hash is the head."""
     last = _one(tables, "ORDER BY this.number DESC LIMIT 1")
     if last is None:
         raise LedgerError(
-            "the ledger is damaged: it has lost its first line; nothing was written and nothing may leave"
+            "the ledger is damaged: it has lost its first entry; nothing was written and nothing may leave"
         )
     return last
 
@@ -78,9 +77,9 @@ def append_balance(
     others: Mapping[str, Standing],
     body: Mapping[str, Any],
 ) -> Entry:
-    """Write a line after which a study stands as `standing` says; `account` is the study and its dataset.
+    """Write an entry after which a study stands as `standing` says; `account` is the study and its dataset.
 
-    `others` are all studies of the dataset as they stood before, this one may be among them.
+    `others` are all studies of the dataset as they stood before; this one may be among them.
     """
     study, dataset = account
     together = Together.of({**others, study: standing}.values())
@@ -90,161 +89,167 @@ def append_balance(
 
 def standing_of(tables: Tables, study: str) -> tuple[str, Standing] | None:
     """The dataset of a study and how it stands; None for a study that was never joined."""
-    line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number DESC LIMIT 1", study)
+    entry = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number DESC LIMIT 1", study)
     row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
-    if line is None and row is None:
+    # A study in only one of the two places was deleted from the other: fail closed instead of starting a new budget.
+    if entry is None and row is None:
         return None
-    if line is None or row is None or line.dataset != row[0]:
-        raise LedgerError(f"the ledger is damaged: its lines and its list of studies differ about study {study[:16]}")
-    return str(row[0]), standing_in(line)
+    if entry is None or row is None or entry.dataset != row[0]:
+        raise LedgerError(f"the ledger is damaged: its entries and its list of studies differ on study {study[:16]}")
+    return str(row[0]), standing_in(entry)
 
 
 def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
-    """How every study of a dataset stands; `LedgerError` unless they add up to what its last line says."""
-    last_lines = f"""{_LINE} WHERE this.number IN (SELECT (SELECT max(number) FROM lines AS this WHERE this.study = listed.study
-        AND {_BALANCES}) FROM studies AS listed WHERE listed.dataset = ?)"""
-    lines = [_followed(row) for row in tables.execute(last_lines, (dataset,)).fetchall()]
-    found = {line.study: standing_in(line) for line in lines if line.study is not None and line.dataset == dataset}
+    """How every study of a dataset stands; `LedgerError` unless they add up to what its last entry says."""
+    last_entries = f"""{_ENTRY} WHERE this.number IN (SELECT (SELECT max(number) FROM lines AS this
+        WHERE this.study = listed.study AND {_BALANCES}) FROM studies AS listed WHERE listed.dataset = ?)"""
+    entries = [_followed(row) for row in tables.execute(last_entries, (dataset,)).fetchall()]
+    found = {
+        entry.study: standing_in(entry) for entry in entries if entry.study is not None and entry.dataset == dataset
+    }
+    # Two independent records of the same sum: a deleted study or entry shows as a difference.
     last = last_of_dataset(tables, dataset)
     stated = None if last is None else last.body.get("together")
     if (found or stated is not None) and stated != Together.of(found.values()).values():
         raise LedgerError(
-            f"the ledger is damaged: its studies of dataset {dataset!r} do not add up to what its last line says. "
+            f"the ledger is damaged: its studies of dataset {dataset!r} do not add up to what its last entry says. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
     return found
 
 
 def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Entry | None:
-    """The last line that changed a balance of the dataset, or with `joins` the last that gave it a life."""
+    """The last entry that changed a balance of the dataset, or with `joins` the last that set its budget for life."""
     more = "AND this.kind IN ('join', 'life')" if joins else ""
     return _one(tables, f"WHERE this.dataset = ? AND {_BALANCES} {more} ORDER BY this.number DESC LIMIT 1", dataset)
 
 
 def together_of(tables: Tables, dataset: str) -> Together:
-    """The sums over a dataset with an open study, as its last line has them."""
+    """The sums over a dataset with an open study, as its last entry has them."""
     last = last_of_dataset(tables, dataset)
     try:
         return Together.read({} if last is None else last.body["together"])
     except (LookupError, TypeError, ValueError):
         raise LedgerError(
-            f"the ledger is damaged: no line says what the studies of dataset {dataset!r} add up to"
+            f"the ledger is damaged: no entry says what the studies of dataset {dataset!r} add up to"
         ) from None
 
 
 def study_of(tables: Tables, study: str) -> StudyReplay:
-    """A study that was joined: its account as its first line has it, and how it stands."""
+    """A study that was joined: its account from its first entry, and how it stands."""
     known = standing_of(tables, study)
-    line = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
-    if known is None or line is None or line.kind != "join":
-        raise LedgerError(f"the ledger is damaged: there is no line in which study {study[:16]} was joined")
+    entry = _one(tables, f"WHERE this.study = ? AND {_BALANCES} ORDER BY this.number LIMIT 1", study)
+    if known is None or entry is None or entry.kind != "join":
+        raise LedgerError(f"the ledger is damaged: no entry says that study {study[:16]} was joined")
     try:
-        account = StudyBudget.of(study, known[0], line.body["account"])
+        account = StudyBudget.of(study, known[0], entry.body["account"])
     except (LookupError, TypeError, ValueError):
-        raise LedgerError(f"line {line.number} ({line.kind}) does not say what the study may spend") from None
-    return StudyReplay(account, line.time, known[1])
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) does not say what the study may spend") from None
+    return StudyReplay(account, entry.time, known[1])
 
 
-def entries_of(tables: Tables, study: str) -> Iterator[StudyEntry]:
+def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
     """The steps of a study in order; the bytes are those whose digests were committed, or `LedgerError`."""
     where = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' ORDER BY this.number"
-    for number, row in enumerate(tables.execute(f"{_LINE} {where}", (study,)).fetchall()):
-        line = _followed(row)
-        if line.body["number"] != number:
+    for number, row in enumerate(tables.execute(f"{_ENTRY} {where}", (study,)).fetchall()):
+        entry = _followed(row)
+        if entry.body["number"] != number:
             raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
-        stored = list(_bytes_of(tables, line))
+        stored = list(_bytes_of(tables, entry))
         kept = bool(stored)
-        yield StudyEntry(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(line.body), kept)
+        yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
 
 
 def require_stored(tables: Tables, replay: Replay) -> None:
-    """Check stored bytes against the digests in the lines, and the list of studies against the studies that joined."""
+    """Check stored bytes against the digests in the entries, and the list of studies against the studies joined."""
     listed = dict(tables.execute("SELECT study, dataset FROM studies").fetchall())
     joined = {study: dataset for dataset, found in replay.datasets.items() for study in found}
     if listed != joined:
         wrong = sorted(study for study in {*listed, *joined} if listed.get(study) != joined.get(study))
-        raise LedgerError(f"the list of studies is not that of the lines: see study {wrong[0][:16]}")
+        raise LedgerError(f"the list of studies differs from the entries: see study {wrong[0][:16]}")
     for study, number in tables.execute("SELECT DISTINCT study, number FROM stored").fetchall():
         if (study, number) not in replay.commits:
-            raise LedgerError(f"there are bytes of step {number} of study {study[:16]}, and no line tells of it")
+            raise LedgerError(f"bytes are stored for step {number} of study {study[:16]}, and no entry has that step")
     pruned = dict(tables.execute("SELECT study, pruned FROM studies").fetchall())
-    for (study, number), line in replay.commits.items():
-        wanted = line.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
-        places = sum(1 for _ in _bytes_of(tables, line))
+    for (study, number), entry in replay.commits.items():
+        # Bytes are gone on purpose after `prune`, after the study ended, or if they were never to be kept.
+        wanted = entry.body["kept"] and replay.standings[study].state == "open" and number >= pruned[study]
+        places = sum(1 for _ in _bytes_of(tables, entry))
         if wanted and not places:
-            raise LedgerError(f"line {line.number} ({line.kind}) tells of bytes that should be stored and are gone")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) is about bytes that should be stored and are gone")
 
 
-def lines_after(tables: Tables, number: int, count: int) -> list[Entry]:
-    """Up to `count` lines after that number, as they are."""
-    rows = tables.execute(f"{_LINE} WHERE this.number > ? ORDER BY this.number LIMIT ?", (number, count)).fetchall()
-    return [line_in(row) for row in rows]
+def entries_after(tables: Tables, number: int, count: int) -> list[Entry]:
+    """Up to `count` entries after that number, unchecked."""
+    rows = tables.execute(f"{_ENTRY} WHERE this.number > ? ORDER BY this.number LIMIT ?", (number, count)).fetchall()
+    return [entry_in(row) for row in rows]
 
 
-def all_lines(tables: Tables) -> Iterator[Entry]:
-    """Every line, as they are, one at a time."""
-    for row in tables.execute(f"{_LINE} ORDER BY this.number"):
-        line = line_in(row)
-        if canonical(line.body) != row[_BODY]:
-            raise LedgerError(f"line {line.number} ({line.kind}) was changed: it is not written as lines are")
-        yield line
+def all_entries(tables: Tables) -> Iterator[Entry]:
+    """Every entry, one at a time, with only its form checked."""
+    for row in tables.execute(f"{_ENTRY} ORDER BY this.number"):
+        entry = entry_in(row)
+        # Two texts of the same JSON would have two hashes, so only the canonical one is accepted.
+        if canonical(entry.body) != row[_BODY]:
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) was changed: it is not in canonical form")
+        yield entry
 
 
 def require_sound(tables: Tables) -> None:
-    """What SQLite can say of its own file: that no page is broken and every index says what its table says."""
+    """Let SQLite check its own file: no page is broken, and every index agrees with its table."""
     (answer,) = tables.execute("PRAGMA integrity_check(1)").fetchone()
     if answer != "ok":
         raise LedgerError(f"the file is damaged: {answer}")
 
 
-def line_in(row: tuple[Any, ...]) -> Entry:
-    """The line in a row of the table, as it is; `LedgerError` if it is none."""
+def entry_in(row: tuple[Any, ...]) -> Entry:
+    """The entry in a row of the table, unchecked; `LedgerError` if it is not one."""
     number, *texts = row[: len(_COLUMNS)]
     try:
         body = json.loads(row[_BODY])
     except (ValueError, TypeError, RecursionError):
         body = None
     if not isinstance(body, dict) or not all(text is None or isinstance(text, str) for text in texts):
-        raise LedgerError(f"line {number} is not a line of a ledger: it was changed")
+        raise LedgerError(f"entry {number} was changed: it is not an entry of a ledger")
     return Entry(**{**dict(zip(_COLUMNS, row, strict=False)), "body": body})
 
 
-def _bytes_of(tables: Tables, line: Entry) -> Iterator[bytes]:
-    """What is stored of the step a line tells of, place by place: nothing, or all of it with the digests of the line."""
-    digests = [line.body["came"], *line.body["said"]]
-    step = (line.study, line.body["number"])
+def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
+    """The stored bytes of the step in an entry, place by place: none, or all of them with the digests of the entry."""
+    digests = [entry.body["came"], *entry.body["said"]]
+    step = (entry.study, entry.body["number"])
     found = tables.execute("SELECT place FROM stored WHERE study = ? AND number = ? ORDER BY place", step).fetchall()
     if found and found != [(place,) for place in range(len(digests))]:
-        raise LedgerError(f"line {line.number} ({line.kind}) tells of other bytes than are stored")
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) is about other bytes than are stored")
     for (place,) in found:
         # One at a time: they can be large.
         one = "SELECT data FROM stored WHERE study = ? AND number = ? AND place = ?"
         (data,) = tables.execute(one, (*step, place)).fetchone()
         if not isinstance(data, bytes) or digest_of(key_of(tables), data) != digests[place]:
-            raise LedgerError(f"line {line.number} ({line.kind}) has the digest of other bytes than are stored")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) has the digest of other bytes than are stored")
         yield data
 
 
 def _one(tables: Tables, where: str, *values: str) -> Entry | None:
-    row = tables.execute(f"{_LINE} {where}", values).fetchone()
+    row = tables.execute(f"{_ENTRY} {where}", values).fetchone()
     return None if row is None else _followed(row)
 
 
 def _followed(row: tuple[Any, ...]) -> Entry:
-    line = line_in(row)
-    before = FIRST if line.number == 1 else row[-1]
-    # The text of the body as it is stored, not as it would be written again: that is quicker, and stricter.
-    if before is None or line.hash != seal(before, row[_BODY], line.number, *row[1:_BODY]):
+    entry = entry_in(row)
+    before = FIRST if entry.number == 1 else row[-1]
+    # Hash the text of the body as it is stored, not as it would be written again: that is quicker, and stricter.
+    if before is None or entry.hash != seal(before, row[_BODY], entry.number, *row[1:_BODY]):
         raise LedgerError(
-            f"line {line.number} ({line.kind}) was changed, or the line before it: its hash does not follow. "
+            f"entry {entry.number} ({entry.kind}) was changed, or the one before it: its hash does not follow. "
             "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
         )
-    return line
+    return entry
 
 
-def standing_in(line: Entry) -> Standing:
-    """How a study stands after `line`."""
+def standing_in(entry: Entry) -> Standing:
+    """How a study stands after this entry."""
     try:
-        return Standing.of(line.body["standing"])
+        return Standing.of(entry.body["standing"])
     except (LookupError, TypeError, ValueError):
-        raise LedgerError(f"line {line.number} ({line.kind}) does not say how the study stands") from None
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) does not say how the study stands") from None

@@ -1,7 +1,7 @@
-"""`StudyFile`: what a study is, in one public TOML file that every party holds and whose digest every connection opens with.
+"""`StudyFile`: what a study is, in one public TOML file that every party has. Every connection opens with its digest.
 
-It comes from the coordinator and may be hostile: it is read within limits, nothing in it is run, and whatever is not known or
-cannot be kept is an error that names it.
+It comes from the coordinator and may be hostile. It is read within limits, nothing in it is run, and anything unknown or
+impossible is an error that names it.
 """
 
 import hashlib
@@ -46,32 +46,35 @@ _MOST_PEERS: Final = 1000
 _VERSION_KEY: Final = "eigenveil_study"
 _TABLES: Final = ("study", "task", "privacy", "network", "tree", "graph", "sizes", "rehearsal", "authority", "hub")
 _LISTS: Final = ("site", "node", "peer")
-# What each carrier has of its own, and must not have.
+# The sections that each carrier needs; those of another carrier are refused.
 _OWN: Final = {"star": ("hub", "site"), "tree": ("hub", "site", "tree", "node"), "gossip": ("peer", "graph")}
 
-_SEEDED: Final = "a seed makes noise that can be computed again, so a study has none; a test run says [rehearsal] seed"
-# Keys that somebody who knows the estimators would look for, and why a study has none.
+_SEEDED: Final = "noise from a seed can be computed again, so a study has none; for a test run give [rehearsal] seed"
+# Keys that people who know the estimators would try, and why a study does not have them.
 _EXPLAINED: Final = {
     "seed": _SEEDED,
     "random_state": _SEEDED,
     "participation": "every site takes part in every round of a study across organisations",
-    "calibration": "noise in a study is by exact accounting, and nothing else is guaranteed",
+    "calibration": "a study always uses exact accounting for its noise",
     "faults": "a study runs on a real network",
     "n_components": "it is called components here",
-    "topology": "it is called carrier here, and stands in [study]",
-    "private": "privacy is said in [privacy]: epsilon and delta, or none = true",
+    "topology": "it is called carrier here, and belongs in [study]",
+    "private": "give epsilon and delta in [privacy], or none = true",
 }
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class StudyFile:
-    """A study: who takes part, what is computed of which columns, and what is guaranteed. Public, and no secret is in it.
+    """A study: who takes part, what is computed from which columns, and what is guaranteed. Public, without any secret.
 
-    `params` are the parameters of its estimator and its own, such as its columns. `sites` or `peers` hold rows, in order; `hub`
-    and `nodes` gather. `sizes` are the people of each, where `params.neighbours` declares them public. A study with a `seed` is a
-    rehearsal that protects nobody. Made by `read`, `parse`, `of` or `made`; whether certificates are current is a question for
-    the day it runs. What is wrong is a `ParameterError`, which the first three say in the words of the file.
+    - `params` are the parameters of its estimator and its own, such as its columns.
+    - `sites` or `peers` have rows, in order; `hub` and `nodes` add up.
+    - `sizes` are the numbers of people at each, if `params.neighbours` makes them public.
+
+    A study with a `seed` is a rehearsal that protects nobody. Make one with `read`, `parse`, `of` or `made`. Whether
+    certificates are current is checked on the day it runs. Errors are `ParameterError`s, which the first three put in the
+    words of the file.
     """
 
     params: HubStudy | PeerStudy
@@ -97,7 +100,7 @@ class StudyFile:
 
     @classmethod
     def read(cls, path: Path) -> "StudyFile":
-        """The study in a file that nobody but its owner may change; a `ValueError` that says what is wrong with it."""
+        """The study in a file that only its owner may change; a `ValueError` says what is wrong with it."""
         try:
             return cls.parse(written_by_owner(path))
         except ValueError as error:
@@ -111,13 +114,14 @@ class StudyFile:
 
     @classmethod
     def of(cls, document: Mapping[str, Any]) -> "StudyFile":
-        """The study that tables say, as TOML would give them."""
+        """The study in tables, as a TOML parser gives them."""
         version = document.get(_VERSION_KEY)
         require(
             type(version) is int and version == VERSION,
-            f"{_VERSION_KEY} must be {VERSION}, the version of the format that this program reads, got "
+            f"{_VERSION_KEY} must be {VERSION}, the version of study files that this program reads, got "
             f"{shown_in_file(version)}",
         )
+        # An unknown key is refused, never skipped: a misspelt limit would otherwise silently not hold.
         refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
         try:
             kind = _kind_of(document)
@@ -132,8 +136,9 @@ class StudyFile:
 
     @classmethod
     def made(cls, given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
-        """The study in which these parameters were given, by name, between the parties of these tables."""
+        """The study with these parameters, by name, between the parties in these tables."""
         kind: type[HubStudy] | type[PeerStudy] = PeerStudy if given["topology"] == "gossip" else HubStudy
+        # What was given is checked before defaults fill it up: afterwards nobody could tell them apart.
         require_own(kind, given)
         params = settled(kind, given)
         require_said(params, given)
@@ -152,9 +157,9 @@ class StudyFile:
         )
 
     def document(self) -> dict[str, Any]:
-        """All of it as tables, in its one normal form: `of(document())` is this study.
+        """All of it as tables in normal form: `of(document())` is this study.
 
-        Keys that are left open are left out, and so are those that are at their defaults and concern few studies.
+        Unset keys are left out, and so are those that concern few studies and have their defaults.
         """
         found: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
         found |= {} if self.sizes is None else {"sizes": {place.name: self.sizes[place.name] for place in self.holders}}
@@ -170,7 +175,7 @@ class StudyFile:
 
     @property
     def _unsaid(self) -> tuple[str, ...]:
-        # Where nothing is guaranteed nobody adds noise, and only masks have a meaning.
+        # Without privacy nobody adds noise, so of the trusts only "masked" has a meaning.
         return ("trust",) if not self.private and not self.masked else ()
 
     def text(self) -> str:
@@ -179,28 +184,29 @@ class StudyFile:
 
     @cached_property
     def digest(self) -> str:
-        """64 hex digits that change with every change of meaning, and with no other: order counts, layout does not."""
+        """64 hex digits that change exactly when the meaning does: order counts, layout does not."""
+        # Canonical JSON of the normal form, so that the digest does not depend on how the TOML was written.
         canonical = json.dumps(self.document(), sort_keys=True, separators=(",", ":"), allow_nan=False)
         return hashlib.sha256(canonical.encode()).hexdigest()
 
     @property
     def greeting(self) -> bytes:
-        """What both ends of a connection say first, so that nobody takes part in another study than they think."""
+        """What both ends of a connection say first, so that nobody takes part in the wrong study."""
         return b"eigenveil 1 " + self.digest.encode()
 
     @property
     def name(self) -> str:
-        """What the study is called."""
+        """The name of the study."""
         return self.params.name
 
     @property
     def id(self) -> str:
-        """32 random hex digits of its own."""
+        """32 random hex digits, drawn for this study."""
         return self.params.id
 
     @property
     def purpose(self) -> str | None:
-        """What it is for."""
+        """What the study is for, as the coordinator says."""
         return self.params.purpose
 
     @property
@@ -220,17 +226,17 @@ class StudyFile:
 
     @property
     def fanout(self) -> int | None:
-        """How many stand below the hub and below each node at most, in a tree."""
+        """The most parties below the hub and below each node of a tree."""
         return self.params.fanout if isinstance(self.params, HubStudy) and self.carrier == "tree" else None
 
     @property
     def private(self) -> bool:
-        """Whether anything is guaranteed, as far as it is no rehearsal."""
+        """Whether it gives a guarantee, unless it is a rehearsal."""
         return self.params.epsilon is not None
 
     @property
     def trust(self) -> str:
-        """Where the noise is: "hub", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
+        """Where noise is added: "hub", "site", "both" or "masked"; between peers "pairwise" or "independent"; or "none"."""
         if not self.private:
             return "none"
         return str(self.params.noise if isinstance(self.params, PeerStudy) else self.params.trust)
@@ -242,16 +248,17 @@ class StudyFile:
 
     @property
     def budget(self) -> Budget | None:
-        """What one person at a site pays at most, to whoever sees most: with trust both the first of the two, against the hub."""
+        """The most it costs a person, against the party that sees most: with trust "both" the budget against the hub."""
         epsilon, delta = self.params.epsilon, self.params.delta
         if epsilon is None or delta is None:
             return None
+        # A pair has the budget against the hub first, which sees most.
         epsilon, delta = (value[0] if isinstance(value, tuple) else value for value in (epsilon, delta))
         return Budget(epsilon, delta)
 
     @property
     def holders(self) -> tuple[Place, ...]:
-        """Who holds rows, in order: the sites or the peers."""
+        """The parties with rows, in order: the sites or the peers."""
         return self.peers if self.carrier == "gossip" else self.sites
 
     @property
@@ -261,23 +268,23 @@ class StudyFile:
 
     @property
     def fewest(self) -> int:
-        """Over how many organisations a sum that anybody sees is at least: survivors under masks, otherwise the quorum."""
+        """The fewest organisations in any sum that others see: survivors under masks, otherwise the quorum."""
         return fewest_of(self)
 
     def place(self, name: str) -> Place:
-        """The party of this name, or a `ValueError` that says who there is."""
+        """The party of this name, or a `ValueError` that lists those who take part."""
         for place in self.places:
             if place.name == name:
                 return place
         names = ", ".join(place.name for place in self.places[:10]) + (" and more" if len(self.places) > 10 else "")
-        raise ValueError(f"there is no {shown_in_file(name)} in the study {self.name!r}; there are {names}")
+        raise ValueError(f"{shown_in_file(name)} does not take part in the study {self.name!r}; these do: {names}")
 
     def layout(self) -> "Layout":
-        """Who stands above whom in a star or tree; a `ValueError` for gossip."""
+        """Which party is above which in a star or tree; a `ValueError` for gossip."""
         return layout_of(self)
 
     def parameters(self) -> dict[str, Any]:
-        """All parameters of the estimator that a simulation of this study is."""
+        """All parameters of the estimator that simulates this study."""
         found: dict[str, Any] = dict(self.estimator().get_params(deep=False))  # type: ignore[no-untyped-call]
         return found
 
@@ -291,12 +298,12 @@ class StudyFile:
         return GossipPCA(**given | {"method": "power" if self.params.method == "auto" else self.params.method})
 
     def words(self) -> list[str]:
-        """What it is, in plain sentences: what is computed, who takes part, who learns what, and at what cost."""
+        """The study in plain sentences: what is computed, who takes part, who learns what, and at what cost."""
         return list(words_of(self))
 
 
 def _kind_of(document: Mapping[str, Any]) -> type[HubStudy] | type[PeerStudy]:
-    """Whose parameters a document has: who carries the study says it."""
+    """Which parameters a document has; its carrier says so."""
     require("study" in document, "[study] is missing")
     carrier, whom = table_in(document, "study").get("carrier"), "star, tree, gossip"
     require(carrier is not None, f"[study] carrier is missing: who talks to whom, one of {whom}")
@@ -315,14 +322,14 @@ def _require_own(carrier: str, document: Mapping[str, Any]) -> None:
         require(
             name in own or name not in document, f"{shape} is for carrier = {who!r}, and [study] carrier is {carrier!r}"
         )
-        # A tree so small that everybody is below the hub has no nodes.
+        # In a small tree all sites are below the hub, and there are no nodes.
         require(
             name not in own or name == "node" or name in document, f"{shape} is missing: carrier = {carrier!r} needs it"
         )
 
 
 def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
-    """The graph with its edges in the order of names: what a kind stands for may change with versions, edges do not."""
+    """The graph as edges, in the order of names. What a kind stands for may change with versions; edges do not."""
     require(2 <= len(names) <= _MOST_PEERS, f"there must be 2 to {_MOST_PEERS} [[peer]] tables, got {len(names)}")
     given, kind = params.graph, params.kind
     require((given is None) != (kind is None), "[graph] must have either edges or kind, and not both")
@@ -334,7 +341,7 @@ def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
         except ValueError as error:
             raise ValueError(f"[graph] kind = {shown_in_file(kind)}: {error}") from None
     noisy = None if params.noise_graph is None else _ordered("noise_graph", params.noise_graph, names)
-    require(len(edges) <= MOST_EDGES, f"[graph] may have {MOST_EDGES} edges, and {kind} has {len(edges)}")
+    require(len(edges) <= MOST_EDGES, f"[graph] may have at most {MOST_EDGES} edges, and {kind} has {len(edges)}")
     return replace(params, graph=edges, kind=None, noise_graph=noisy)
 
 
@@ -344,12 +351,12 @@ def _ordered(name: str, edges: Any, names: tuple[str, ...]) -> Any:
     except ValueError as error:
         raise ParameterError(f"{{{name}}}: {_plain(error)}") from None
     if len(found) != len(edges):
-        raise ParameterError(f"{{{name}}} has an edge twice")
+        raise ParameterError(f"{{{name}}} has the same edge twice")
     return found
 
 
 def _plain(error: ValueError) -> str:
-    """A message in which nothing is a parameter."""
+    """The message with its braces escaped: a `ParameterError` takes braces for parameters."""
     return str(error).replace("{", "{{").replace("}", "}}")
 
 

@@ -1,4 +1,7 @@
-"""From a study file to its parties: every organisation makes the same terms from it, and its own party. And back, to a model."""
+"""From a study file to its parties, and from their result to a model.
+
+Every agent calls it: each organisation derives the same terms from the file, and makes its own party.
+"""
 
 import math
 from collections.abc import Iterator
@@ -28,31 +31,30 @@ __all__ = [
 
 
 def _first_seed(study: StudyFile) -> list[int]:
-    """The public seed of the first basis: the same for everybody who holds the study file, and another for another study."""
+    """The public seed of the first basis: the same for all who have the study file, and another for another study."""
     raw = bytes.fromhex(study.digest)
     return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
 
 
 def title_of(study: StudyFile) -> str:
-    """What signatures are bound to."""
+    """What signatures are bound to, so that one from another study is worth nothing."""
     return f"eigenveil study {study.digest}"
 
 
 def parties_of(study: StudyFile) -> Parties:
-    """The parties of a study around a hub or in a tree; what is wrong with it is said in the words of its file."""
+    """The parties of a study around a hub or in a tree; errors are in the words of its file."""
     with _in_words_of_file():
         return _parties_of(study)
 
 
 def peer_parties_of(study: StudyFile) -> PeerParties:
-    """The peers of a study without a hub; likewise."""
+    """The peers of a study without a hub; errors are in the words of its file."""
     with _in_words_of_file():
         return _peer_parties_of(study)
 
 
 def require_possible(study: StudyFile) -> None:
-    """Refuse a study whose parties cannot be made, with a `ParameterError` where a parameter is to blame: before its file goes
-    to everybody."""
+    """Refuse a study whose parties cannot be made, before its file is sent out; a `ParameterError` if a parameter is wrong."""
     if study.carrier == "gossip":
         _peer_parties_of(study)
     else:
@@ -69,7 +71,7 @@ def _in_words_of_file() -> Iterator[None]:
 
 def _parties_of(study: StudyFile) -> Parties:
     estimator = study.estimator()
-    require(isinstance(estimator, FederatedPCA), f"{study.name} is a study between peers, and has no hub")
+    require(isinstance(estimator, FederatedPCA), f"{study.name} is a study between peers and has no hub")
     assert isinstance(estimator, FederatedPCA)
     names = [place.name for place in study.sites]
     request = estimator.request_for(
@@ -80,7 +82,7 @@ def _parties_of(study: StudyFile) -> Parties:
         names,
         roster={place.name: place.certificate.public for place in study.sites},
         title=title_of(study),
-        # A rehearsal begins where its simulation does.
+        # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
         start=_first_seed(study) if request.seed is None else request.seed,
         apart=True,
         hub=study.layout().hub,
@@ -90,17 +92,18 @@ def _parties_of(study: StudyFile) -> Parties:
 
 
 def _require_room(study: StudyFile, parties: Parties) -> None:
-    """Refuse a limit on messages that those of the study do not fit in: it would be found out when all have paid."""
+    """Refuse a limit that is too small for the study's messages: it would show only after everyone was charged."""
     assert isinstance(parties.study, Fit)
     dim, width = len(study.columns), parties.request.plan.width
+    # The largest message is a part on its way up, or a basis with its values on the way down.
     numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
-    # Cards and letters of masks are a few hundred bytes for each site and round.
+    # The keys and bundles of masks take a few hundred bytes for each site and round.
     rounds = 0 if parties.masked is None else parties.masked.rounds
     needed = 8 * numbers + 256 * (1 + rounds) * len(parties.names) + 2**14
     largest = study.params.largest
     require_param(
         needed <= largest,
-        "{largest} must be at least {@needed} for this study, whose messages are that long, got {@given}",
+        "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
         needed=needed,
         given=largest,
     )
@@ -119,22 +122,22 @@ def _peer_parties_of(study: StudyFile) -> PeerParties:
         names,
         roster={place.name: place.certificate.public for place in study.peers},
         title=title_of(study),
-        # A rehearsal begins where its simulation does.
+        # As above: a rehearsal agrees with its simulation.
         start=_first_seed(study) if request.seed is None else request.seed,
         apart=True,
     )
 
 
 def found_in(parties: Parties, arrays: tuple[Any, ...]) -> FitResult:
-    """What the hub says was found; a `ValueError` for an answer that cannot be one."""
+    """The result that the hub has sent; a `ValueError` if it cannot be one."""
     assert isinstance(parties.study, Fit)
     return parties.study.found(arrays)
 
 
 def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sites: int, rounds: int | None) -> Model:
-    """The model of a finished study, with the guarantee as the party that makes it can vouch for it.
+    """The model of a finished study, with the guarantee that this party can vouch for.
 
-    Nobody knows all bytes that were sent, and a site does not know the number of rounds.
+    No party knows all bytes that were sent, and a site does not know the number of rounds.
     """
     assert isinstance(parties.study, Fit)
     weights = (1.0, math.sqrt(sites))
@@ -152,5 +155,5 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
 
 
 def study_settings(study: StudyFile, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings of a fit, with the name and digest of the study that it was."""
+    """The settings of a fit, with the name and digest of its study."""
     return {"study": study.name, "study_digest": study.digest} | settings

@@ -1,4 +1,7 @@
-"""`Place`: a party of a study, with the certificate that says who it is, and what all parties must be together."""
+"""`Place`: a party of a study, with its certificate and address; and what must hold for all parties together.
+
+`StudyFile` reads its [authority], [hub], [[site]], [[node]] and [[peer]] tables with it.
+"""
 
 import ipaddress
 from collections.abc import Iterable
@@ -20,14 +23,14 @@ MOST: Final = 10_000
 @final
 @dataclass(frozen=True, slots=True)
 class Place:
-    """A party: its certificate, and where it listens ("host:port"), None for those who only dial."""
+    """A party: its certificate, and where it listens ("host:port"), None if it only dials."""
 
     certificate: Certificate
     address: str | None = None
 
     @property
     def name(self) -> str:
-        """What it is called, which is what its certificate says."""
+        """Its name, from its certificate."""
         return self.certificate.name
 
     @property
@@ -37,7 +40,7 @@ class Place:
 
 
 def address(where: str, value: Any) -> str:
-    """A host and a port, as HOST:PORT, or [HOST]:PORT where the host is an IPv6 address. Its host comes in its one spelling."""
+    """An address as HOST:PORT, or [HOST]:PORT for an IPv6 address, with the host in canonical form."""
     expected = "HOST:PORT, such as hub.example.org:7443, with a port from 1 to 65535"
     if not isinstance(value, str) or len(value) > 300:
         _refuse(where, value, expected)
@@ -50,13 +53,14 @@ def address(where: str, value: Any) -> str:
         name = host_from(host[1:-1] if bracketed else host)
     except ValueError as error:
         raise ValueError(f"{where} must be {expected}: {error}") from None
+    # Good to listen at, but no site could call it.
     if name in ("0.0.0.0", str(ipaddress.IPv6Address(0))):
-        _refuse(where, value, "an address that others can reach; this one only means every one of this machine")
+        _refuse(where, value, "an address that others can reach; this one means all interfaces of one machine")
     return f"[{name}]:{int(port)}" if ":" in name else f"{name}:{int(port)}"
 
 
 def authority_from(table: Any) -> str:
-    """The authority's certificate, in the one spelling that PEM has here."""
+    """The authority's certificate, as canonical PEM: the digest of the study must not depend on its layout."""
     require(isinstance(table, dict), f"[authority] must be a table, got {shown_in_file(table)}")
     refuse_unknown("[authority]", table, ["certificate"], explained={})
     pem = _pem("[authority] certificate", table)
@@ -67,12 +71,13 @@ def authority_from(table: Any) -> str:
 
 
 def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
-    """The party of a table, which `listens` at an address or only dials."""
+    """The party in a table; one that `listens` has an address, others only dial."""
     require(isinstance(table, dict), f"{where} must be a table, got {shown_in_file(table)}")
+    # Sites have no address: they call out, and hospitals let nothing in.
     known = ["certificate", "address"] if listens else ["certificate"]
-    explained = {"name": "its name is in its certificate, and a second one could contradict that"}
+    explained = {"name": "its name is in its certificate, and a second one could contradict it"}
     if not listens:
-        explained["address"] = "sites dial the hub and listen nowhere"
+        explained["address"] = "sites call the hub and do not listen"
     refuse_unknown(where, table, known, explained=explained)
     pem = _pem(f"{where} certificate", table)
     try:
@@ -81,7 +86,7 @@ def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
         raise ValueError(f"{where} certificate: {error}") from error
     require(
         certificate.role == role,
-        f"{where} certificate: it is that of {certificate.name!r} as a {certificate.role}, and a {role} was expected",
+        f"{where} certificate: expected a {role}, got {certificate.name!r}, a {certificate.role}",
     )
     if not listens:
         return Place(certificate)
@@ -90,23 +95,24 @@ def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
 
 
 def places_from(name: str, tables: Any, *, role: Role, listens: bool) -> tuple[Place, ...]:
-    """The parties of a list of tables, [[name]]."""
+    """The parties in a list of tables, [[name]]."""
     require(isinstance(tables, list), f"[[{name}]] must be a list of tables, got {shown_in_file(tables)}")
-    require(len(tables) <= MOST, f"there may be {MOST} [[{name}]] tables, got {len(tables)}")
+    require(len(tables) <= MOST, f"there may be at most {MOST} [[{name}]] tables, got {len(tables)}")
     numbered = enumerate(tables, start=1)
     return tuple(place_from(f"[[{name}]] {at}", table, role=role, listens=listens) for at, table in numbered)
 
 
 def require_apart(places: Iterable[Place], authority: str) -> None:
-    """Refuse parties that share a name, an identity or a key, and those that the authority has not signed."""
+    """Refuse parties that share a name, an identity or a key, and parties that the authority has not signed."""
     names: set[str] = set()
     pins: dict[str, str] = {}
     keys: dict[bytes, str] = {}
+    # A shared key or identity would let one organisation count as two in a sum.
     for place in places:
         name, mine = place.name, place.certificate
-        require(name not in names, f"two certificates are in the name {name!r}; every party needs a name of its own")
+        require(name not in names, f"two certificates have the name {name!r}; every party needs its own")
         other = pins.get(mine.pin, keys.get(mine.key_digest))
-        require(other is None, f"{name!r} and {other!r} have the same keys; every party needs keys of its own")
+        require(other is None, f"{name!r} and {other!r} have the same keys; every party needs its own")
         mine.require_issued_by(authority)
         names.add(name)
         pins[mine.pin] = keys[mine.key_digest] = name

@@ -1,4 +1,7 @@
-"""What the sections of a study mean together: what is refused, which estimator it is, and over how many a sum is at least."""
+"""What the sections of a study mean together: which combinations are refused, and which estimator simulates it.
+
+`StudyFile` calls it when it is made.
+"""
 
 import re
 from collections.abc import Collection, Iterator, Mapping
@@ -41,7 +44,7 @@ def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]
 
 
 def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
-    """Refuse what a study must say and does not, and what it says in vain: whoever reads it should know who adds the noise."""
+    """Refuse missing keys and keys without effect: a reader of the file must see who adds the noise."""
     private = params.epsilon is not None
     if isinstance(params, PeerStudy):
         if private and "noise" not in given:
@@ -56,7 +59,7 @@ def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
         raise missing(declared(HubStudy)["trust"])
     require_param(
         private or "trust" not in given or params.trust == "masked",
-        "{trust=} says who adds the noise, and with {epsilon=None} nobody does; only {trust=masked} has a meaning",
+        "{trust=} says who adds the noise, and with {epsilon=None} nobody does; leave it out, or give {trust=masked}",
         trust=params.trust,
     )
     for name in ("local_steps", "align"):
@@ -65,26 +68,27 @@ def require_said(params: HubStudy | PeerStudy, given: Collection[str]) -> None:
 
 
 def require_together(study: "StudyFile") -> None:
-    """Refuse parameters and parties that contradict each other, before any of it is taken to an estimator."""
+    """Refuse parameters and parties that contradict each other, before an estimator sees them."""
     params = study.params
     for name, one in declared(type(params)).items():
-        # The digest is of what the file says, so nothing else may differ.
+        # The digest covers only what the file says, so a parameter outside the file must have its default.
         require_param(
             "study" in one.param.surfaces or getattr(params, name) == one.default, f"{{{name}}} has no place in a study"
         )
     word = "peer" if study.carrier == "gossip" else "site"
-    require(len(study.holders) > 0, f"[[{word}]] is missing: nobody holds rows")
+    require(len(study.holders) > 0, f"[[{word}]] is missing: nobody has rows")
     require_param(
         params.person not in params.columns,
         "{person} {@person} must not be among {columns}",
         person=params.person,
     )
+    # Numbers of people are private by default, and public only where the neighbouring relation says so.
     _require_sizes(study)
     if isinstance(params, PeerStudy):
         require_param(params.graph is not None, "{graph} is missing: who talks to whom")
         require_param(
             (params.noise is not None) == study.private,
-            "{noise} goes with {epsilon}, and there is none with {epsilon=None}",
+            "{noise} needs {epsilon}: with {epsilon=None} nobody adds noise",
         )
     else:
         _require_hub(study, params)
@@ -94,30 +98,30 @@ def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
     require_param(
         study.private or neighbours == "add-remove",
-        "{neighbours=} says what must be hard to tell apart, and {epsilon=None} guarantees nothing",
+        "{neighbours=} is part of a guarantee, and {epsilon=None} gives none",
         neighbours=neighbours,
     )
     public = neighbours != "add-remove"
     require_param(
         public or sizes is None,
-        "[sizes] is for {neighbours} that declare the number of people public: zero-out and replace-one",
+        "[sizes] is for {neighbours} that make the number of people public: zero-out and replace-one",
     )
     require_param(
         not public or sizes is not None,
-        "[sizes] is missing: {neighbours=} declares the number of people at each site public, so say it",
+        "[sizes] is missing: {neighbours=} makes the number of people at each site public, so give it",
         neighbours=neighbours,
     )
     if sizes is None:
         return
     names = [place.name for place in study.holders]
     for name in sizes:
-        require(name in names, f"[sizes] has {name[:60]!r}, who holds no rows in this study")
+        require(name in names, f"[sizes] has {name[:60]!r}, who has no rows in this study")
     for name in names:
-        require(name in sizes, f"[sizes] {name!r} is missing: how many people there are at {name}")
+        require(name in sizes, f"[sizes] {name!r} is missing: the number of people at {name}")
 
 
 def _require_hub(study: "StudyFile", params: HubStudy) -> None:
-    require(study.hub is not None, "[hub] is missing: who gathers")
+    require(study.hub is not None, "[hub] is missing: who adds up")
     for name, value in (("epsilon", params.epsilon), ("delta", params.delta)):
         require_param(
             params.trust == "both" or not isinstance(value, tuple),
@@ -125,27 +129,28 @@ def _require_hub(study: "StudyFile", params: HubStudy) -> None:
         )
     require_param(
         not study.masked or study.private or params.row_bound is not None or params.column_bounds is not None,
-        "{row_bound} (or {column_bounds}) is required under masks, also with {epsilon=None}: masked sums are sums of integers, "
-        "and a bound cannot be read from rows that nobody sees; `eigenveil bounds` at one site finds one privately",
+        "{row_bound} (or {column_bounds}) is missing. Masks need one even with {epsilon=None}, because masked sums are sums of "
+        "integers. `eigenveil bounds` at one site finds one privately",
     )
+    # Names of nodes follow from the number of sites and the fanout, so everyone draws the same tree.
     nodes = layout_of(study).nodes
     given_nodes = tuple(place.name for place in study.nodes)
     lacking, extra = [n for n in nodes if n not in given_nodes], [n for n in given_nodes if n not in nodes]
     fanout = f"{len(study.sites)} sites with fanout = {study.fanout}"
     require(not lacking, f"[[node]] {', '.join(lacking[:5])} is missing: {fanout} have {len(nodes)} nodes")
-    require(not extra, f"[[node]] {', '.join(extra[:5])} has no place in the tree: {fanout} have {len(nodes)} nodes")
+    require(not extra, f"[[node]] {', '.join(extra[:5])} is not in the tree: {fanout} have {len(nodes)} nodes")
 
 
 def layout_of(study: "StudyFile") -> "Layout":
-    """Who stands above whom in a star or tree."""
+    """Which party is above which in a star or tree."""
     if study.hub is None:
-        raise ValueError("peers have nobody above them")
+        raise ValueError("a study between peers has no hub, so no party is above another")
     names, hub = [place.name for place in study.sites], study.hub.name
     return star(names, hub=hub) if study.fanout is None else tree(names, fanout=study.fanout, hub=hub)
 
 
 def fewest_of(study: "StudyFile") -> int:
-    """Over how many organisations a sum is at least, from numbers or shares."""
+    """The fewest organisations in a sum, from numbers or shares."""
     from eigenveil.estimators.federated.rules import share_of
     from eigenveil.estimators.gossip.rules import quorum_of
 
@@ -158,20 +163,20 @@ def fewest_of(study: "StudyFile") -> int:
 
 
 def check_terms(study: "StudyFile") -> None:
-    """Refuse, in the words of the study, whatever its estimator would refuse from public numbers."""
+    """Refuse what its estimator would refuse from public numbers alone."""
     request_of(study)
     if study.carrier == "gossip":
         _require_mixing(study)
 
 
 def method_of(study: "StudyFile") -> str:
-    """How the components are found, where the study may say "auto"."""
+    """The method that finds the components, where the study may say "auto"."""
     request = request_of(study)
     return str(request.plan.method) if hasattr(request.plan, "method") else "segments"
 
 
 def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
-    """What the estimator makes of the study, in checked and public terms, without a row."""
+    """The estimator's checked specification of the study, from public facts alone."""
     from eigenveil.estimators import GossipPCA
 
     pca = study.estimator()
@@ -185,7 +190,7 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
 
 
 def _require_mixing(study: "StudyFile") -> None:
-    """Refuse steps that leave pair noise in sums, and a graph of noise that so many colluders take apart."""
+    """Refuse too few steps, which leave pair noise in sums, and a noise graph that the colluders disconnect."""
     from eigenveil.estimators.gossip.graph import read_graph
     from eigenveil.protocols.gossip import GossipTerms
 
@@ -193,6 +198,7 @@ def _require_mixing(study: "StudyFile") -> None:
     assert isinstance(params, PeerStudy)
     graph = read_graph("graph", params.graph, names)[0]
     noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
+    # Making the terms checks them: `among(())` works out the mixing with nobody gone.
     with named_parameters():
         GossipTerms(
             graph,
@@ -206,15 +212,15 @@ def _require_mixing(study: "StudyFile") -> None:
         ).among(())
 
 
-# Until every refusal of an estimator is a `ParameterError`: the names of parameters in those that are plain sentences.
+# Some refusals of estimators are plain sentences, not `ParameterError`s. These are the parameters they may name.
 _NAMES: Final = frozenset(declared(HubStudy)) | frozenset(declared(PeerStudy))
-# These occur in messages as names of parameters only; others where a message opens with them or gives them a value.
+# A name with an underscore can only be a parameter. Others count as one only at the start or with a value.
 _UNMISTAKABLE: Final = frozenset(name for name in _NAMES if "_" in name)
 
 
 @contextmanager
 def named_parameters() -> Iterator[None]:
-    """Make a `ParameterError` of a plain sentence that names parameters."""
+    """Raise a plain sentence that names parameters again, as a `ParameterError`."""
     try:
         yield
     except ParameterError:
@@ -224,7 +230,7 @@ def named_parameters() -> Iterator[None]:
 
 
 def _as_template(message: str) -> ParameterError:
-    """The template of a sentence in which parameters stand as in Python.
+    """The template of a sentence that names parameters as Python does.
 
     >>> print(_as_template("n_components=9 is too much for trust='masked'").message)
     {n_components=9} is too much for {trust=masked}

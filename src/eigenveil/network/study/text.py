@@ -1,4 +1,4 @@
-"""A study as TOML, with a comment above each key: for people, and to be read back."""
+"""A study as TOML, with a comment above each key: for people, and to be read back. `eigenveil study new` writes it."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
@@ -13,11 +13,11 @@ __all__ = ["comment", "section", "text_of"]
 
 _WIDTH: Final = 100
 _HEAD: Final = (
-    "A study across organisations. It is public and holds no secret: every party has the same.",
-    "A change of one key makes it another study, which parties of this one refuse to talk to.",
+    "A study across organisations. It is public, has no secrets, and is the same for every party.",
+    "Changing one key makes another study, and the parties of this one refuse to talk to it.",
     "Look at it with: eigenveil study show FILE",
 )
-_PINS: Final = "Compare the pins of those you trust by telephone; eigenveil study show says them."
+_PINS: Final = "Compare the pins of the parties you trust by telephone; eigenveil study show prints them."
 
 
 def text_of(study: "StudyFile") -> str:
@@ -30,16 +30,17 @@ def _lines(study: "StudyFile") -> Iterator[str]:
     for words in _HEAD:
         yield from comment(words)
     yield f"eigenveil_study = {document['eigenveil_study']}"
+    # Parameters first, certificates last: people read the top of the file.
     for name in ("study", "task", "privacy", "network", "tree", "graph"):
         yield from section(name, study.lines(name))
     if study.sizes is not None:
         yield from _table(
-            "sizes", document["sizes"], "How many people each site has, which this study declares public."
+            "sizes", document["sizes"], "The number of people at each site, which this study makes public."
         )
     yield from section("rehearsal", study.lines("rehearsal"))
     yield from _table("authority", document["authority"], "Signed the certificates of all parties.")
     if study.hub is not None:
-        yield from _table("hub", document["hub"], "Gathers what sites send, and listens here.")
+        yield from _table("hub", document["hub"], "Adds up what sites send, and listens here.")
     yield ""
     yield from comment(_PINS)
     for name, places in (("site", study.sites), ("node", study.nodes), ("peer", study.peers)):
@@ -48,7 +49,7 @@ def _lines(study: "StudyFile") -> Iterator[str]:
 
 
 def section(name: str, lines: Iterable[KeyLine]) -> Iterator[str]:
-    """A table, with a comment above each key; nothing where it has none."""
+    """A table with a comment above each key; nothing if it has no keys."""
     for at, one in enumerate(lines):
         yield from (f"\n[{name}]",) if at == 0 else ()
         yield from comment(one.comment)
@@ -60,13 +61,13 @@ def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = F
     yield from comment(words)
     yield f"[[{name}]]" if several else f"[{name}]"
     for key, value in table.items():
-        # Names of sites are any text; names of our keys are plain words.
+        # Names of sites may be any text and need quotes; our keys are plain words.
         shown = key if key.isascii() and key.isidentifier() else toml_value(key)
         yield f'{shown} = """\n{value}"""' if key == "certificate" else f"{shown} = {toml_value(value)}"
 
 
 def comment(words: str) -> Iterator[str]:
-    """The words as comments, broken between words."""
+    """The words as comment lines, wrapped between words."""
     line = "#"
     for word in words.split(" "):
         if len(line) + 1 + len(word) > _WIDTH and line != "#":

@@ -1,132 +1,212 @@
-"""A study in plain sentences, for those who decide whether to take part: what, with whom, who learns what, at what cost."""
+"""A study in plain sentences: what is computed, who takes part, who learns what, and at what cost.
+
+`eigenveil study show` prints all of them. The consent screen of a site or peer uses the same sentences.
+"""
 
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, NamedTuple
 
 from eigenveil.params.declarations.study import PeerStudy
 
 if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["words_of"]
+__all__ = ["Fact", "facts_of", "listed_columns", "who_learns", "words_of"]
 
 _SHOWN: Final = 20
 
 
+class Fact(NamedTuple):
+    """One thing to know about a study: a `label` of a word or two, and sentences."""
+
+    label: str
+    words: str
+
+    @property
+    def alarming(self) -> bool:
+        """Whether it must not be overlooked: such facts begin in capitals."""
+        return self.words[:8].isupper()
+
+
 def words_of(study: "StudyFile") -> Iterator[str]:
-    """The sentences."""
-    yield f"Study {study.name!r} with the number {study.id}."
+    """All facts, each as one line that begins with its label."""
+    for fact in facts_of(study):
+        yield f"{fact.label}: {fact.words}"
+
+
+def facts_of(study: "StudyFile") -> Iterator[Fact]:
+    """All facts, the most important first."""
+    yield Fact("Study", f'"{study.name}", id {study.id}.')
     if study.purpose is not None:
-        yield f"Its purpose, as the coordinator says: {study.purpose}"
+        yield Fact("Purpose, in the coordinator's words", study.purpose)
     if study.seed is not None:
-        yield (
-            "THIS IS A REHEARSAL with a test seed: whoever has the study file can subtract all noise. It protects nobody and is "
-            "for test data only."
+        yield Fact(
+            "Warning",
+            "THIS IS A REHEARSAL with a test seed. Anyone who has the study file can subtract all noise. It protects "
+            "nobody: use test data only.",
         )
+    yield Fact("Columns", f"{_some(study.columns)} ({len(study.columns)} in all).")
+    yield Fact("Who learns what", who_learns(study, whose="each"))
+    yield from _cost(study)
     yield from _task(study)
     yield from _parties(study)
-    yield from _learnt(study)
-    yield from _cost(study)
-    yield from _waiting(study)
+    yield _waiting(study)
 
 
-def _task(study: "StudyFile") -> Iterator[str]:
-    task = study.params
-    several = (
-        "first principal component" if task.n_components == 1 else f"first {task.n_components} principal components"
-    )
-    how = "a method that is decided from public numbers" if task.method == "auto" else task.method
-    yield f"Computed: the {several} of all rows together, by {how}."
-    yield f"Columns, {len(task.columns)} of them: {_some(task.columns)}."
-    if task.person is not None:
-        yield f"The column {task.person!r} says whose row it is. It stays at its site, and all rows of a person count as one."
-    if task.row_bound is not None:
-        yield f"Rows further than {task.row_bound:g} from the mean are brought that near."
-    if task.column_bounds is not None:
-        yield "Entries outside of the column bounds are cut to them."
-    if task.center == "private":
-        yield "The mean of all rows is found, too, and everybody learns it."
-    elif task.center is not None:
-        yield "Rows are centered on numbers that stand in the study."
+def listed_columns(study: "StudyFile") -> str:
+    """The names of the columns; of many the first few, and where to find the others."""
+    rest = "; all are listed in the study file, under [task] columns" if len(study.columns) > _SHOWN else ""
+    return _some(study.columns) + rest
 
 
-def _parties(study: "StudyFile") -> Iterator[str]:
-    names = [place.name for place in study.holders]
+def who_learns(study: "StudyFile", *, whose: str) -> str:
+    """What the hub, or the other peers, learn about the sums of one party: `whose` is "this" or "each"."""
     if isinstance(study.params, PeerStudy):
-        edges = len(study.params.graph)
-        yield f"Peers, {len(names)} of them: {_some(names)}. Each talks to its neighbours on a graph of {edges} edges."
-        return
+        return _peers_learn(study, whose)
     assert study.hub is not None
-    yield f"Sites, {len(names)} of them: {_some(names)}. The hub listens at {study.hub.address}."
-    if study.nodes:
-        yield f"Nodes, {len(study.nodes)} of them, gather for the hub, each with at most {study.fanout} below it."
-
-
-def _learnt(study: "StudyFile") -> Iterator[str]:
-    yield "Everybody who takes part learns the components and the variance along each. Rows and scores stay where they are."
-    hub = "The hub and the nodes learn" if study.nodes else "The hub learns"
-    raw = f"{hub.upper()} THE RAW PARTS OF EACH SITE"
-    few = study.params.colluders
-    told = "one other site tells it all that it knows" if few == 1 else f"{few} other sites tell it all that they know"
+    nodes = " and its nodes" if study.nodes else ""
+    hub, loud = f"The hub at {study.hub.address}{nodes}", f"The hub{nodes} will learn".upper()
+    own, few = f"{whose} site's own sums", study.params.colluders
+    told = "one other site tells it everything" if few == 1 else f"{few} other sites tell it everything"
+    over = f"sums over at least {study.fewest} of the {len(study.sites)} sites"
+    over = over if study.fewest < len(study.sites) else f"sums over all {study.fewest} sites"
+    # Raw or exact sums are announced in capitals: nobody should agree to them by skimming.
     match study.trust:
         case "masked":
-            yield f"The hub learns noisy sums over at least {study.fewest} sites and no site's part, even if {told}."
+            return f"{hub} will learn {over}, with noise added. It never sees {own}, even if {told}."
         case "site":
-            yield f"{hub} each site's part, with so much noise of the site's own that the guarantee holds against them."
+            return (
+                f"{hub} will learn {own}, with noise that the site adds before they leave. That noise alone keeps the "
+                "guarantee: the hub need not be trusted."
+            )
         case "both":
-            yield f"{hub} each site's part with noise of the site's own; all others learn less, with noise of the hub's."
+            return (
+                f"{hub} will learn {own}, with noise that the site adds before they leave. The hub adds more noise "
+                "before anyone else sees a result."
+            )
         case "hub":
-            yield f"{raw} and must be trusted with them; noise protects against all others."
-        case "pairwise":
-            others = "one of them tells others" if few == 1 else f"{few} of them tell each other"
-            yield f"Neighbours learn a peer's part under noise that cancels in sums alone, even if {others} all."
-        case "independent":
-            yield "Neighbours learn a peer's part with so much noise of its own that the guarantee holds against everybody."
+            return (
+                f"{loud} {own.upper()} WITHOUT NOISE. The hub at {study.hub.address} must be trusted with them: it adds "
+                "noise only to what it passes on."
+            )
         case _ if study.masked:
-            yield f"The hub learns EXACT sums over at least {study.fewest} sites, and no site's part, even if {told}."
-        case _ if study.carrier == "gossip":
-            yield "NEIGHBOURS LEARN WHAT A PEER ADDS, and nothing hides it."
+            return (
+                f"{loud} EXACT {over.upper()}. No noise is added, and nobody is protected. The hub at "
+                f"{study.hub.address} never sees {own}, even if {told}."
+            )
         case _:
-            yield f"{raw}, and nothing hides them."
+            return f"{loud} {own.upper()} WITHOUT NOISE. The hub is at {study.hub.address}. Nobody is protected."
 
 
-def _cost(study: "StudyFile") -> Iterator[str]:
+def _peers_learn(study: "StudyFile", whose: str) -> str:
+    own, few = f"{whose} peer's own sums", study.params.colluders
+    match study.trust:
+        case "pairwise":
+            told = "one peer tells the others everything" if few == 1 else f"{few} peers tell the others everything"
+            return (
+                f"The other peers will learn {own} under noise. Part of it is shared between pairs of peers and cancels "
+                f"only in sums over all of them. The guarantee holds even if {told}."
+            )
+        case "independent":
+            return (
+                f"The other peers will learn {own}, with noise that the peer adds before they leave. That noise alone "
+                "keeps the guarantee, even if everyone sees the sums."
+            )
+        case _:
+            return f"THE OTHER PEERS WILL LEARN {own.upper()} WITHOUT NOISE. Nobody is protected."
+
+
+def _task(study: "StudyFile") -> Iterator[Fact]:
+    task = study.params
+    components = (
+        "the first principal component"
+        if task.n_components == 1
+        else f"the first {task.n_components} principal components"
+    )
+    how = "a method chosen from public numbers" if task.method == "auto" else f"the method {task.method}"
+    mean = ", the mean of all rows" if isinstance(task.center, str) else ""
+    yield Fact(
+        "Result",
+        f"{components} of all rows together, by {how}. Everyone who takes part learns the components{mean} and the "
+        "variance along each component. No row and no score leaves its place.",
+    )
+    if task.person is not None:
+        yield Fact(
+            "People",
+            f'the column "{task.person}" says whose row it is. It stays at its site. All rows of a person count as one.',
+        )
+    if task.row_bound is not None:
+        yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.")
+    if task.column_bounds is not None:
+        yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
+    if task.center is not None and task.center != "private":
+        yield Fact("Center", "rows are centered on numbers given in the study file.")
+
+
+def _center_of(study: "StudyFile") -> str:
+    center = study.params.center
+    if center is None:
+        return "zero"
+    return "the mean" if isinstance(center, str) else "the given center"
+
+
+def _parties(study: "StudyFile") -> Iterator[Fact]:
+    names = [place.name for place in study.holders]
+    rest = f"At least {study.fewest} must take part to the end, or the study stops."
+    if isinstance(study.params, PeerStudy):
+        edges = len(study.params.graph)
+        yield Fact(
+            "Peers",
+            f"{_some(names)} ({len(names)} in all). Each talks to its neighbours on a graph of {edges} edges. {rest}",
+        )
+        return
+    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). {rest}")
+    if study.nodes:
+        below = f"each with at most {study.fanout} parties below it"
+        yield Fact("Nodes", f"{len(study.nodes)} gather sums for the hub, {below}.")
+
+
+def _cost(study: "StudyFile") -> Iterator[Fact]:
     from eigenveil.privacy import Neighbours
     from eigenveil.privacy.facts import Person
 
     params, budget = study.params, study.budget
     if budget is None:
-        yield "NOTHING IS PROMISED: the answer is exact, nobody is protected, and no budget could pay for it."
+        yield Fact("Cost", "NOTHING IS GUARANTEED: the result is exact and nobody is protected.")
         return
     near = Neighbours(params.neighbours)
-    # In a study, where numbers of people are public, they are so for each party.
-    each = (
-        f" How many people each {'peer' if isinstance(params, PeerStudy) else 'site'} has is public."
-        * near.count_is_public
-    )
-    yield (
-        f"It costs each person at most epsilon = {budget.epsilon:g} at delta = {budget.delta:g}, against whoever sees most. "
-        f"Neighbouring tables: {Person().relation(near)}.{each}"
-    )
+    against = "against the party that sees most"
+    yield Fact("Cost", f"for each person at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}.")
+    # Where a study makes numbers of people public, it does so for each party.
+    each = f" How many people each {_role(study)} has is public." if near.count_is_public else ""
+    yield Fact("Neighbouring tables", f"{Person().relation(near)}.{each}")
     if isinstance(params, PeerStudy):
         if params.restarts:
-            yield f"The budget has room to begin {params.restarts} rounds again when peers vanish."
+            yield Fact("Restarts", f"the budget allows {params.restarts} rounds to begin again when peers vanish.")
         return
+    # With two budgets the first holds against the hub, and the second against everyone else.
     if params.trust == "both":
-        second = [value[1] if isinstance(value, tuple) else value for value in (params.epsilon, params.delta)]
-        yield f"Against everybody but the hub it is epsilon = {second[0]:g} at delta = {second[1]:g}."
+        epsilon, delta = (value[1] if isinstance(value, tuple) else value for value in (params.epsilon, params.delta))
+        yield Fact("Cost against others", f"epsilon {epsilon:g} at delta {delta:g} against everyone except the hub.")
     if params.person_sites > 1:
-        yield f"That is for people who have rows at no more than {params.person_sites} sites."
+        yield Fact(
+            "People at several sites", f"the cost is for people with rows at no more than {params.person_sites} sites."
+        )
 
 
-def _waiting(study: "StudyFile") -> Iterator[str]:
-    network, names = study.params, len(study.holders)
-    word = "peers" if study.carrier == "gossip" else "sites"
-    yield f"At least {study.fewest} of {names} {word} must take part to the end, or it stops."
-    yield (
-        f"Everybody has {network.join:g} seconds to join; then an answer is waited for {network.deadline:g} seconds, and asked "
-        f"for {network.retries} times again."
+def _waiting(study: "StudyFile") -> Fact:
+    network = study.params
+    again = f"asks up to {network.retries} more times" if network.retries != 1 else "asks once more"
+    who = "each peer" if study.carrier == "gossip" else "the hub"
+    return Fact(
+        "Waiting",
+        f"parties have {network.join:g} seconds to join. After that, {who} waits {network.deadline:g} seconds for an "
+        f"answer and {again}.",
     )
+
+
+def _role(study: "StudyFile") -> str:
+    return "peer" if study.carrier == "gossip" else "site"
 
 
 def _some(names: Sequence[str]) -> str:

@@ -1,4 +1,4 @@
-"""Streaming methods by others, behind the `Tracker` interface, to compare with. None is private: each keeps raw data."""
+"""Published streaming methods with the `Tracker` interface, for comparison. None is private: each keeps raw data."""
 
 from eigenveil.papers.trackers.block_power import BlockPower, BlockPowerState
 from eigenveil.papers.trackers.frequent_directions import FrequentDirections, FrequentDirectionsState

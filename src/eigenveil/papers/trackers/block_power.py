@@ -1,6 +1,6 @@
-"""`BlockPower`: the power method on a stream. Each block of rows serves for one product, and is then forgotten.
+"""`BlockPower`: the power method on a stream. Each block of rows is used for one product and then dropped.
 
-Long blocks make each product accurate, short ones make many products: at equal length, memory is the basis twice.
+Long blocks make each product accurate; short blocks give more products. Memory is that of two bases.
 """
 
 from dataclasses import dataclass
@@ -23,7 +23,7 @@ _ROUNDING = 1e-12
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class BlockPowerState:
-    """The `basis`, (d, k), with the `sizes`, (k,), of its product with the last block, and the `product`, (d, k), under way.
+    """The `basis`, (d, k), with the `sizes`, (k,), of its product with the last block, and the unfinished `product`, (d, k).
 
     `blocks` have been finished, and `held` rows of the next one are in the product.
     """
@@ -40,10 +40,10 @@ class BlockPowerState:
 class BlockPower(Tracker[BlockPowerState]):
     """Q <- orthonormal(sum of x x^T Q over a block), with `block` rows: Mitliagkas, Caramanis and Jain (2013), Algorithm 1.
 
-    A block has d rows unless given, as in FPCA (supplement, D). Until the first one is full there is no direction; rows
-    of a block that is not full are not in the answer. The division by the length of the block is left out: it has no effect.
-    With s the singular values of the last product and m finished blocks, values are sqrt(m s): s estimates the top
-    eigenvalues of one block's Gram matrix from below once the span has settled, and all blocks are taken to be alike.
+    A block has d rows by default, as in FPCA (supplement, D). Until the first block is full there is no direction. Rows of an
+    unfinished block are not in the answer. The division by the number of rows in a block is left out, because it has no effect.
+    With s the singular values of the last product and m finished blocks, values are sqrt(m s). Once the span has settled, s
+    estimates the top eigenvalues of one block's Gram matrix from below, and all blocks are assumed alike.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = BlockPower(rank=1, block=2)
@@ -71,7 +71,7 @@ class BlockPower(Tracker[BlockPowerState]):
         return BlockPowerState(basis, read_only(np.zeros(self.rank)), _zero_like(basis), 0, 0)
 
     def step(self, state: BlockPowerState, rows: Any, mechanism: Mechanism) -> BlockPowerState:
-        """The product with `rows` added, and a new basis for each block that they fill."""
+        """The product with `rows` added, and a new basis for each finished block."""
         require_exact(mechanism, "BlockPower")
         waiting = admit(rows, len(state.basis))
         length = self.block or len(state.basis)
@@ -91,12 +91,12 @@ class BlockPower(Tracker[BlockPowerState]):
 
 
 def _finish(state: BlockPowerState) -> BlockPowerState:
-    """The state after its block: directions of which the block says nothing stay as they were."""
+    """The state after its block: directions that the block does not touch stay unchanged."""
     empty = _zero_like(state.basis)
     if not state.product.any():
         return BlockPowerState(state.basis, state.sizes, empty, state.blocks, 0)
     rank = state.basis.shape[1]
-    # The singular vectors have the span that QR would give, and come in order.
+    # The singular vectors have the span that QR would give, and are ordered.
     vectors, sizes = thin_svd(state.product, rank=rank)
     said = vectors[:, sizes > _ROUNDING * sizes[0]]
     if said.shape[1] < rank:

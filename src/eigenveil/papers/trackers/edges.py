@@ -1,6 +1,6 @@
-"""What all baselines do at their edges: rows are checked on the way in, a start basis is drawn, an empty answer is given.
+"""What all baselines share: checking rows, drawing a start basis, and the empty answer.
 
-Rows count as they are given, about zero: no baseline centres or scales them.
+Rows are used as they are, around zero: no baseline centers or scales them.
 """
 
 from typing import Any, Final
@@ -13,15 +13,15 @@ from eigenveil.tracking import require_rows
 
 __all__ = ["REPAIR", "admit", "nothing", "read_only", "require_rank", "start_basis"]
 
-# Rank-one updates lose orthogonality by one rounding each; a basis is made orthonormal again after this many.
+# Each rank-one update loses orthogonality by one rounding. A basis is made orthonormal again after this many.
 REPAIR: Final = 64
 
-# Beyond these, sums of squares overflow, or lose digits to underflow.
+# Beyond these limits, sums of squares overflow or lose digits to underflow.
 _LARGEST = 1e140
 _SMALLEST = 1e-125
 
-# Rows that were made up by `default_rng(seed)` often begin with a basis drawn like ours: with the same numbers, a tracker
-# would start at the answer. This keeps the two streams of numbers apart.
+# Synthetic rows from `default_rng(seed)` often begin with a basis drawn like ours. With the same numbers, a tracker would start
+# at the answer. This keeps the two streams of numbers apart.
 _APART = 0x57A27
 
 
@@ -35,9 +35,9 @@ def require_rank(rank: int, dim: int | None = None) -> None:
 
 
 def admit(rows: Any, dim: int, *, gaps: bool = False) -> Array:
-    """A copy of `rows`, (b, dim), as float64, or a `ValueError` unless all are finite; NaN may stand where `gaps` are allowed.
+    """A copy of `rows`, (b, dim), as float64, or a `ValueError` unless all are finite; NaN is accepted if `gaps` are allowed.
 
-    Numbers so small that their squares vanish become zero.
+    Numbers so small that their squares underflow become zero.
 
     >>> admit(np.array([[1, 2]]), 2).tolist()
     [[1.0, 2.0]]
@@ -65,7 +65,7 @@ def start_basis(dim: int, *, rank: int, seed: int) -> Array:
 
 
 def read_only(array: Array) -> Array:
-    """`array` itself, which nobody may change from here on.
+    """`array` itself, made read-only.
 
     >>> read_only(np.zeros(1)).flags.writeable
     False

@@ -1,6 +1,6 @@
-"""`FrequentDirections`: a sketch of few rows whose Gram matrix stays close to that of all rows, with a proof.
+"""`FrequentDirections`: a sketch of few rows whose Gram matrix provably stays close to that of all rows.
 
-When the buffer is full, the squares of all its singular values are lowered by the same amount, which frees half of it.
+When the buffer is full, the squares of all its singular values are reduced by the same amount, which frees half of it.
 """
 
 from dataclasses import dataclass
@@ -16,14 +16,14 @@ from eigenveil.tracking import Tracker, require_exact
 
 __all__ = ["FrequentDirections", "FrequentDirectionsState"]
 
-# Relative to the largest singular value, less than this is rounding and says nothing about the rows.
+# Relative to the largest singular value, less than this is rounding.
 _ROUNDING = 1e-12
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FrequentDirectionsState:
-    """The `sketch`, (m, d) with m < 2 l: rows whose Gram matrix stands for that of all rows seen."""
+    """The `sketch`, (m, d) with m < 2 l: rows whose Gram matrix approximates that of all rows seen."""
 
     sketch: Array
 
@@ -31,7 +31,7 @@ class FrequentDirectionsState:
 @final
 @dataclass(frozen=True, slots=True)
 class FrequentDirections(Tracker[FrequentDirectionsState]):
-    """Frequent Directions with `sketch` l, twice the rank unless given, and a buffer of 2 l rows.
+    """Frequent Directions with `sketch` l, by default twice the rank, and a buffer of 2 l rows.
 
     Fast-FrequentDirections of Ghashami, Liberty, Phillips and Woodruff (2016), after Liberty (2013). For rows A, sketch B
     and every k < l, with A_k the best approximation of A of rank k and P_k the projector on the top k directions of B:
@@ -39,9 +39,9 @@ class FrequentDirections(Tracker[FrequentDirectionsState]):
         0 <= A^T A - B^T B,   || A^T A - B^T B ||_2 <= || A - A_k ||_F^2 / (l - k),
         || A - A P_k ||_F^2 <= || A - A_k ||_F^2 l / (l - k).
 
-    Values are the singular values of B, too small rather than too large. Directions may be fewer than `rank`: a full
-    buffer leaves l - 1 of them at most, and none if all its singular values are equal. How the stream is cut into
-    blocks has no effect.
+    Values are the singular values of B, which err on the small side. There may be fewer directions than `rank`: a full buffer
+    leaves at most l - 1 of them, and none if all its singular values are equal. How the stream is split into blocks has no
+    effect.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = FrequentDirections(rank=1)
@@ -68,7 +68,7 @@ class FrequentDirections(Tracker[FrequentDirectionsState]):
         return FrequentDirectionsState(read_only(np.zeros((0, dim))))
 
     def step(self, state: FrequentDirectionsState, rows: Any, mechanism: Mechanism) -> FrequentDirectionsState:
-        """The sketch with `rows` appended, shrunk as often as it filled the buffer."""
+        """The sketch with `rows` appended, shrunk each time the buffer is full."""
         require_exact(mechanism, "FrequentDirections")
         waiting = admit(rows, state.sketch.shape[1])
         sketch = state.sketch
@@ -90,9 +90,9 @@ class FrequentDirections(Tracker[FrequentDirectionsState]):
 
 
 def _shrink(sketch: Array, size: int) -> Array:
-    """Fewer than `size` rows for the 2 `size` rows of `sketch`: s_i^2 becomes s_i^2 - s_size^2, or goes if that is zero.
+    """Fewer than `size` rows from the 2 `size` rows of `sketch`: s_i^2 becomes s_i^2 - s_size^2, or is dropped if zero.
 
-    With fewer columns than `size` nothing has to be lowered: d rows carry the whole Gram matrix.
+    With fewer columns than `size` nothing has to be reduced: d rows represent the whole Gram matrix.
     """
     vectors, values = thin_svd(sketch.T, rank=min(size, sketch.shape[1]))
     level = values[size - 1] if len(values) == size else 0.0

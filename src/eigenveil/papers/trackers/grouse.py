@@ -1,6 +1,6 @@
 """`Grouse`: one rotation of the subspace per row, towards the part of the row that the subspace misses.
 
-It looks at the entries of a row that are there, and was made for rows of which most are not.
+It uses the observed entries of a row, and was designed for rows with most entries missing.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = ["Grouse", "GrouseState"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GrouseState:
-    """The `basis`, (d, k), and how many rows it has `seen` something of."""
+    """The `basis`, (d, k), and the number of rows it has `seen`, at least in part."""
 
     basis: Array
     seen: int
@@ -36,11 +36,13 @@ class Grouse(Tracker[GrouseState]):
 
         U <- U + ((cos(a) - 1) p / |p| + sin(a) r / |r|) w^T / |w|.
 
-    Without a `step` the angle is a = arctan(|r| / |p|), the greedy one of Zhang and Balzano (2016), which needs no tuning
-    and does not depend on the scale of the rows; near the solution it is the sin(a) = |r| / |p| of Balzano and Wright
-    (2013). It takes every row whole into the span, so under noise it keeps moving. With a `step` c, a = (c / t) |r| |p| at
-    the t-th row, and a step of a quarter round or more is left out: the rule of the authors' program, for which FPCA
-    (supplement, D) uses c = 2. That one depends on the scale. No values are estimated, and directions are in no order.
+    Without a `step` the angle is a = arctan(|r| / |p|), the greedy step of Zhang and Balzano (2016). It needs no tuning and does
+    not depend on the scale of the rows. Near the solution it is the sin(a) = |r| / |p| of Balzano and Wright (2013). It rotates
+    every row fully into the span, so under noise it keeps moving.
+
+    With a `step` c, a = (c / t) |r| |p| at the t-th row, and a step of a right angle or more is skipped. That is the rule of the
+    authors' program, for which FPCA (supplement, D) uses c = 2. It depends on the scale. No values are estimated, and directions
+    are in no order.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = Grouse(rank=1)
@@ -57,7 +59,7 @@ class Grouse(Tracker[GrouseState]):
         require_rank(self.rank)
         require(
             self.step_size is None or 0 < self.step_size < inf,
-            f"step_size must be positive and finite, or None for the greedy one, got {self.step_size}",
+            f"step_size must be positive and finite, or None for the greedy step, got {self.step_size}",
         )
 
     def start(self, dim: int) -> GrouseState:
@@ -77,7 +79,7 @@ class Grouse(Tracker[GrouseState]):
                 continue
             seen += 1
             _rotate(basis, weights / size, residual, left, self._angle(size, left, seen))
-            # Steps that are not greedy can overshoot, row after row, and rounding grows with them.
+            # Steps that are not greedy can overshoot, row after row, and rounding errors grow with them.
             if seen % REPAIR == 0 or self.step_size is not None:
                 basis = orthonormal(basis)
         return GrouseState(read_only(basis), seen)
@@ -100,7 +102,7 @@ def _fit(basis: Array, row: Array) -> tuple[Array, Array]:
 
 
 def _fit_observed(basis: Array, row: Array) -> tuple[Array, Array]:
-    """Weights, (k,), and residual, (d,), of the entries that are there: least squares, of least norm if they are too few."""
+    """Weights, (k,), and residual, (d,), of the observed entries: least squares, of least norm if they are too few."""
     observed = ~np.isnan(row)
     part, entries = basis[observed], row[observed]
     weights = np.asarray(np.linalg.lstsq(part, entries, rcond=None)[0], dtype=np.float64)
@@ -110,7 +112,7 @@ def _fit_observed(basis: Array, row: Array) -> tuple[Array, Array]:
 
 
 def _rotate(basis: Array, unit: Array, residual: Array, left: float, angle: float) -> None:
-    """Round the direction basis @ `unit` by `angle` towards `residual`, of length `left`. Changes `basis`."""
+    """Rotate the direction basis @ `unit` by `angle` towards `residual`, of norm `left`. Changes `basis`."""
     if left > 0.0 and angle > 0.0:
         towards = (np.cos(angle) - 1.0) * (basis @ unit) + (np.sin(angle) / left) * residual
         basis += towards[:, None] * unit

@@ -1,6 +1,6 @@
 """`Oja`: stochastic gradient ascent on the captured energy, one row at a time, on an orthonormal basis.
 
-The step is measured in units of the energy captured so far, so that it needs no knowledge of the scale of the rows.
+The step is in units of the energy captured so far, so it does not depend on the scale of the rows.
 """
 
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ __all__ = ["Oja", "OjaState"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class OjaState:
-    """The `basis`, (d, k), the sum of squares `captured` by it row after row, and how many rows moved it."""
+    """The `basis`, (d, k), the sum of squares `captured` by it row after row, and the number of rows that moved it."""
 
     basis: Array
     captured: float
@@ -33,11 +33,13 @@ class OjaState:
 class Oja(Tracker[OjaState]):
     """Oja's rule, Q <- orthonormal(Q + eta x x^T Q): Oja and Karhunen (1985), the stochastic gradient ascent method.
 
-    The step at the t-th row is eta = rate * k / sum of |Q^T x|^2 over the rows up to t, each by the basis of its time: about
-    rate / (t * mean of the top k eigenvalues), the 1 / t decay under which the rule converges, free of scale.
-    The error falls like t^-(rate * gap / mean eigenvalue), so a rate below 2 is slow where eigenvalues differ much, and above 4
-    too noisy where they hardly stand out (400 columns, 4000 rows, spiked and power-law spectra). Divided by the energy of
-    the whole rows instead, steps shrink with the share of noise in them. No values are estimated, and directions are in no order.
+    The step at the t-th row is eta = rate * k / sum of |Q^T x|^2 over the rows up to t, each with the basis of its time. That is
+    about rate / (t * mean of the top k eigenvalues): the 1 / t decay under which the rule converges, free of scale.
+
+    The error falls like t^-(rate * gap / mean eigenvalue). So a rate below 2 is slow where eigenvalues differ much. A rate
+    above 4 is too noisy where they hardly stand out (400 columns, 4000 rows, spiked and power-law spectra). Dividing by the
+    energy of the whole rows instead would shrink steps by the share of noise in them. No values are estimated, and directions
+    are in no order.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = Oja(rank=1)
@@ -60,7 +62,7 @@ class Oja(Tracker[OjaState]):
         return OjaState(start_basis(dim, rank=self.rank, seed=self.seed), 0.0, 0)
 
     def step(self, state: OjaState, rows: Any, mechanism: Mechanism) -> OjaState:
-        """One move per row. A row of which the basis sees nothing, such as zero, changes nothing."""
+        """One update per row. A row orthogonal to the basis, such as zero, changes nothing."""
         require_exact(mechanism, "Oja")
         numbers = admit(rows, len(state.basis))
         basis, captured, seen = state.basis.copy(), state.captured, state.seen
@@ -84,8 +86,8 @@ class Oja(Tracker[OjaState]):
 def _move(basis: Array, row: Array, unit: Array, size: float, eta: float) -> None:
     """Q <- (Q + eta x y^T) M^(-1/2), with y = Q^T x = `size` * `unit` and M = I + (2 eta + eta^2 |x|^2) y y^T. Changes `basis`.
 
-    M is the Gram matrix of the new columns, so this is orthonormal and has the span that QR would give; and as M
-    differs from the identity in one direction, all of it is one rank-one update.
+    M is the Gram matrix of the new columns, so the result is orthonormal and has the span that QR would give. As M differs from
+    the identity in one direction only, this is one rank-one update.
     """
     gain = eta * size * size
     shrink = 1.0 / sqrt(1.0 + 2.0 * gain + gain * (eta * float(row @ row)))

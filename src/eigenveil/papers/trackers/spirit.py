@@ -1,6 +1,6 @@
-"""`Spirit`: hidden variables of a stream, tracked one after the other by PAST, as many as the energy of the rows asks for.
+"""`Spirit`: hidden variables of a stream, tracked one after the other by PAST; their number follows the energy of the rows.
 
-Each hidden variable sees what the ones before it left over of a row, and forgets old rows at a chosen rate.
+Each hidden variable sees what the ones before it left of a row, and forgets old rows at a chosen rate.
 """
 
 from dataclasses import dataclass
@@ -17,16 +17,16 @@ from eigenveil.tracking import Tracker, require_exact
 
 __all__ = ["Spirit", "SpiritState"]
 
-# The part of a row's energy below which what is left of it is rounding, and a direction counts as forgotten.
+# If less than this fraction of a row's energy is left, it is rounding, and a direction counts as forgotten.
 _ROUNDING = 1e-20
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SpiritState:
-    """The `basis`, (d, j), with the `weights`, (j,), of PAST and the `energies`, (j,), and what they are measured by.
+    """The `basis`, (d, j), with the `weights`, (j,), of PAST and the `energies`, (j,).
 
-    That is the `total` energy of the rows, from which follows how many directions are `wanted` next.
+    They are compared with the `total` energy of the rows, which determines how many directions are `wanted` next.
     """
 
     basis: Array
@@ -41,22 +41,22 @@ class SpiritState:
 class Spirit(Tracker[SpiritState]):
     """SPIRIT: Papadimitriou, Sun and Faloutsos (2005), algorithms TrackW and SPIRIT, over the deflating PAST of Yang (1995).
 
-    For each hidden variable w with weight m in turn, x being what is left of the row, y = w^T x and e = x - y w:
+    For each hidden variable w with weight m, one after the other, with x what is left of the row, y = w^T x and e = x - y w:
 
         m <- forget * m + y^2,   w <- w + (y / m) e,   x <- x - y w.
 
-    Then its energy becomes forget * energy + (w^T row)^2, by the new w as in the authors' program: y itself leaves out the
-    part of the row that w was moved by, and variables would be added without end. With thresholds `energy` = (low, high) there is
-    one variable at first, one more after each row while all energies together are below low times that of the rows, up to
-    `rank`, and one fewer while they are above high times that. With `energy` None there are `rank` of them, as soon as
-    the rows have as many directions. `forget` = 1 keeps everything.
+    Then its energy becomes forget * energy + (w^T row)^2, with the new w as in the authors' program. With y instead, the part of
+    the row that moved w would be missing, and variables would be added without end.
 
-    Three things differ from the paper. Columns are made orthonormal after every row, by QR rather than Gram-Schmidt,
-    which fails when they become dependent. A new variable begins with m = 0 instead of a small number: then its first
-    row alone fixes it, whatever its start, so that no start is needed and the scale of the rows has no effect. And the
-    variable that goes is the one of least energy, which the last one need not be. Values are the roots of the energies:
-    of rows weighted by powers of `forget`. When `forget` is 1, a new variable has all the past to make up for, and
-    more are added meanwhile: as FPCA (supplement, D) notes, their number can run far too high.
+    With thresholds `energy` = (low, high) there is one variable at first. While all energies together are below low times that of
+    the rows, each row adds one, up to `rank`. While they are above high times that, each row removes one. With `energy` None
+    there are `rank` of them, as soon as the rows have as many directions. With `forget` = 1 nothing is forgotten.
+
+    Three things differ from the paper. Columns are made orthonormal after every row by QR, because Gram-Schmidt fails when they
+    become dependent. A new variable begins with m = 0 instead of a small number. Its first row alone then determines it, so no
+    start is needed and the scale of the rows has no effect. The variable that is removed is the one of least energy, which need
+    not be the last. Values are the roots of the energies, of rows weighted by powers of `forget`. With `forget` 1, a new variable
+    has all the past to catch up with, and more are added meanwhile. As FPCA (supplement, D) notes, there can be far too many.
 
     >>> from eigenveil.tracking import NOTHING_ASKED
     >>> tracker = Spirit(rank=2, forget=1.0)
@@ -97,7 +97,7 @@ class Spirit(Tracker[SpiritState]):
 
     def _after(self, state: SpiritState, row: Array) -> SpiritState:
         room = int(len(state.weights) < state.wanted)
-        # One hidden variable per row of the frame, so that each is contiguous; zero where a new one may begin.
+        # One hidden variable per row of the frame, so that each is contiguous. A zero row is where a new one may begin.
         frame = np.concatenate([state.basis.T, np.zeros((room, len(row)))])
         weights, energies = (np.append(self.forget * old, np.zeros(room)) for old in (state.weights, state.energies))
         _track(frame, weights, row)
@@ -123,7 +123,7 @@ class Spirit(Tracker[SpiritState]):
 
 
 def _track(frame: Array, weights: Array, row: Array) -> None:
-    """TrackW for `row`, (d,). Changes the directions, (j, d), and their weights, (j,), which have been multiplied by forget."""
+    """TrackW for `row`, (d,). Changes the directions, (j, d), and their weights, (j,), already multiplied by `forget`."""
     left, floor = row, _ROUNDING * float(row @ row)
     for i, direction in enumerate(frame):
         seen = float(direction @ left)
@@ -131,7 +131,7 @@ def _track(frame: Array, weights: Array, row: Array) -> None:
         if weight > floor:
             error = left - seen * direction
             direction += (seen / weight) * error
-            # This is what is left after the new direction: x - y w = (1 - y^2 / m) e.
+            # The rest after the new direction: x - y w = (1 - y^2 / m) e.
             left = (1.0 - seen * seen / weight) * error
         elif float(left @ left) > floor:
             # New, or long forgotten: it begins with what is left of this row.

@@ -9,13 +9,14 @@ from eigenveil.params.declarations.groups import (
     EPSILON,
     EPSILON_HELP,
     BudgetParams,
+    Clipping,
     PersonParams,
     Protection,
     Units,
 )
-from eigenveil.params.declare import Aloud, param, parameters
+from eigenveil.params.declare import Aloud, again, param, parameters
 from eigenveil.params.texts import numbers_from, pair_from
-from eigenveil.params.values import Expected, Numbers, as_float, real
+from eigenveil.params.values import Expected, Numbers, Vector, as_float, real
 
 __all__ = ["BoundsParams", "ColumnBoundsParams", "SmallReleaseParams"]
 
@@ -29,13 +30,6 @@ def range_of(value: Any) -> tuple[float, float]:
     if not 1e-100 <= low < high <= 1e100:
         raise Expected("two numbers from 1e-100 to 1e+100, the lower one first")
     return low, high
-
-
-def searched_from(text: str) -> str:
-    """The word private: a given center is for a fit."""
-    if text != "private":
-        raise Expected("private or none")
-    return text
 
 
 @parameters(panel="Privacy")
@@ -85,12 +79,9 @@ class ColumnBoundsParams(Units, SmallReleaseParams):
 class BoundsParams(ColumnBoundsParams):
     """The parameters of `find_bounds`."""
 
-    center: Literal["private"] | Numbers | None = param(
-        "private: find the mean first, out of the same budget, because a fit clips rows around it. {center=None}: norms are "
-        "around zero.",
-        more="Or public numbers, one per column, to take norms around.",
-        default="private",
-        parse=searched_from,
-        none="none",
-        metavar="WHICH",
+    center: Literal["private"] | Vector | None = again(
+        Clipping,
+        "center",
+        help="private: find the mean first, out of the same budget, because a fit clips rows around it. {center=None}: norms "
+        "are around zero. Or public numbers, one per column, to take norms around.",
     )

@@ -11,11 +11,11 @@ from eigenveil.params.values import (
     Vector,
     bounds_in_file,
     center_in_file,
+    center_value,
     finite_numbers,
     fraction,
     length,
     line,
-    mean_or_numbers,
     name_of_column,
     number_or_share,
     real,
@@ -91,7 +91,7 @@ TRUST_LIMIT: Final = Limit(
 )
 METHOD_LIMIT: Final = Limit(
     "limits",
-    "tasks",
+    "method",
     "among",
     "The methods that may run.",
     default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
@@ -213,6 +213,7 @@ class Clipping:
         "private: find the mean, for a tenth to a quarter of the budget. {center=None}: leave rows where they are. "
         "Or public numbers, one per column.",
         default="private",
+        check=center_value,
         strict=center_in_file,
         parse=center_from,
         none="none",
@@ -250,8 +251,6 @@ class PooledBounds(Bounds):
         help="private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where "
         "they are. Or public numbers, one per column.",
         more="It is never a place's own mean.",
-        check=mean_or_numbers,
-        said='"private", True (the same), list, array or None',
     )
 
 

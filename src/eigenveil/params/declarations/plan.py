@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from typing import Final, Literal
 
-from eigenveil.params.declarations.groups import BudgetParams, Relation
-from eigenveil.params.declare import declared, param, parameters
+from eigenveil.params.declarations.groups import BudgetParams, Clipping, Relation
+from eigenveil.params.declare import again, declared, param, parameters
 from eigenveil.params.texts import bytes_from, numbers_from, share_from
-from eigenveil.params.values import Expected, Numbers, fraction, length, number_or_share, real, whole
+from eigenveil.params.values import Expected, Numbers, Vector, fraction, length, number_or_share, real, whole
 
 __all__ = ["PlanParams"]
 
@@ -46,10 +46,10 @@ class _Sizes:
         metavar="NUMBER",
     )
     dim: int | None = param(
-        "How many columns; a file that is given may say it.",
+        "The number of columns; a file that is given may say it.",
         default=None,
         check=whole(2),
-        called="columns",
+        called="features",
         short="-d",
         metavar="D",
     )
@@ -70,11 +70,11 @@ class _Cost:
         check=fraction,
         missing="It must be well below one over the number of people.",
     )
-    center: Literal["private", "known"] = param(
-        "private: the fit will find the mean, for a part of the budget. known: the mean is public, or rows are left where "
-        "they are.",
-        default="private",
-        metavar="WHICH",
+    center: Literal["private"] | Vector | None = again(
+        Clipping,
+        "center",
+        help="private: the fit will find the mean, for a part of the budget. {center=None}: rows are left where they are. Or "
+        "public numbers, one per column; they cost nothing, as none does.",
     )
     search: bool = param(
         "Whether the fit will look for the mean in several steps, as it does unless --mean-bound or --column-bounds are "
@@ -125,7 +125,7 @@ class _Limits:
 
     sites: int = param("At how many sites the rows are, evenly.", default=1, check=whole(1), metavar="M")
     trust: list[str] | None = param(
-        "Which settings are acceptable; repeat it for several. curator: one holder of all rows adds the noise. stream: the "
+        "Who may add the noise; repeat it for several. curator: one holder of all rows adds it. stream: the "
         "same, row after row. hub: sites send raw sums to a hub that adds it. site: every site adds all of it. masked: the "
         "sites together, under masks. peers: no hub, and noise that cancels between pairs. peers-independent: no hub, and "
         "every peer adds all of it.",
@@ -142,7 +142,10 @@ class _Limits:
         unset="all",
     )
     colluders: int = param(
-        "Under masks and between peers: how many may tell each other all they know.", default=1, check=whole(1)
+        "Under masks and between peers: how many may tell each other all they know.",
+        default=1,
+        check=whole(1),
+        metavar="NUMBER",
     )
     blocks: int | None = param(
         "Streams: in how many blocks the rows come.", default=None, check=whole(1), unset="planned"
@@ -155,7 +158,7 @@ class _Limits:
         metavar="BYTES",
         unset="any",
     )
-    memory: int | None = param(
+    memory_limit: int | None = param(
         "At most how much memory one holder has.",
         default=None,
         parse=bytes_from,

@@ -96,9 +96,10 @@ class RecommenderParams(Seed, RecommenderBudget):
         metavar="WHICH",
     )
     neighbours: Literal["zero-out", "add-remove", "replace-one"] = param(
-        "What must be hard to tell. zero-out: whether a history was blanked; the number of users is public. add-remove: "
-        "whether the user was there at all; then {delta} is needed, and nobody can say beforehand what to expect. "
-        "replace-one: whether the history was another one.",
+        "Neighbouring relation: which two tables the guarantee makes indistinguishable. zero-out: one history is blank; the "
+        "number of users is public. add-remove: one user is not there at all; then {delta} is needed, and nobody can say "
+        "beforehand what to expect. replace-one: one history is another. Other commands begin with add-remove; here a plan "
+        "would then have nothing to say.",
         default="zero-out",
         only="unit=user",
         metavar="WHICH",

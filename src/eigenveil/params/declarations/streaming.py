@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, BudgetParams, Seed
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.texts import bytes_from, numbers_from, pair_from
-from eigenveil.params.values import Expected, Numbers, as_float, length, positive, real, truth, whole
+from eigenveil.params.texts import bytes_from, center_from, numbers_from, pair_from
+from eigenveil.params.values import Expected, Numbers, as_float, length, positive, real, stream_center, whole
 
 __all__ = ["StreamingParams"]
 
@@ -52,10 +52,15 @@ class StreamingParams(Seed, BudgetParams):
         check=length,
         panel=BOUNDS,
     )
-    center: bool = param(
-        "Follow the mean and take it off. A private stream looks for it in its first block, for part of the budget.",
-        default=True,
-        check=truth,
+    center: Literal["private"] | None = param(
+        "private: follow the mean and take it off. A private stream looks for it in its first block, for part of the budget. "
+        "{center=None}: leave rows where they are.",
+        more="Numbers are refused: subtract them from the rows, or give them as `origin`.",
+        default="private",
+        check=stream_center,
+        parse=center_from,
+        none="none",
+        metavar="WHICH",
         panel=BOUNDS,
     )
     origin: Numbers | None = param(
@@ -92,8 +97,8 @@ class StreamingParams(Seed, BudgetParams):
         panel="Privacy",
     )
     neighbours: Literal["zero-out", "replace-one"] = param(
-        "Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. The number "
-        "of rows is public in both.",
+        "Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. Other "
+        "commands begin with add-remove, which hides how many rows there are; a stream cannot, as it releases after so many.",
         default="zero-out",
         metavar="WHICH",
         panel="Privacy",
@@ -130,12 +135,12 @@ class StreamingParams(Seed, BudgetParams):
         unset="max(10, components)",
     )
     memory_limit: int | None = param(
-        "Bytes that may be used beside the rows handed in. A stream that needs more is refused.",
+        "Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is refused.",
         more="As planned: filling gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.",
         default=None,
         check=whole(1),
         parse=bytes_from,
-        metavar="BYTES|64MB|1.5GiB",
+        metavar="BYTES",
         unset="1GiB",
         recorded=False,  # It is about the device.
     )

@@ -1,5 +1,5 @@
-"""Which method, in how many rounds, from public numbers alone.
+"""Chooses the method, its rounds and its shares of the budget, from public numbers alone.
 
-Estimators ask before every fit, and `plan.forecast` asks for what it rehearses. It may import
-`plan.spectrum`, `tasks` and what they may.
+Estimators call it before every fit, and `plan.forecast` rehearses what it chooses. It may import `plan.spectrum`,
+`tasks` and their layers.
 """

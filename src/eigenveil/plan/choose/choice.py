@@ -1,6 +1,6 @@
-"""Which method: what each would cost in memory and noise, and which one to take, from public numbers alone.
+"""Compares the methods by memory and noise, and chooses one. Every "auto" ends here.
 
-Serves every "auto". It never sees a row; the number of people enters only where the caller declared it public.
+It never sees a row. The number of people enters only where the caller declared it public.
 """
 
 import math
@@ -16,7 +16,8 @@ from eigenveil.tasks import geometric_shares
 __all__ = ["Choice", "Plan", "PrivateMethod", "predict"]
 
 MEMORY_LIMIT: Final = 1 << 30
-# Each power product gets this many times the budget of the one before it: benchmarks/power_shares.py.
+# Each power product gets this many times the budget of the one before: the last one makes the result.
+# benchmarks/power_shares.py.
 GROWTH: Final = 1.6
 ROUNDS: Final = 4
 EXACT_ROUNDS: Final = 24
@@ -27,9 +28,14 @@ PrivateMethod = Literal["auto", "covariance", "power"]
 @final
 @dataclass(frozen=True, slots=True)
 class Choice:
-    """One way to do it. `noise` is the spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2;
-    `captured` the share of the best possible variance to expect, None where the number of people is not public: by a formula of
-    first order, for a first idea (`eigenveil.plan.forecast.forecast` rehearses the fit)."""
+    """One mechanism with its costs.
+
+    - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
+    - `captured` is the expected share of the best possible variance, None where the number of people is not public.
+
+    That share comes from a first-order formula, for a first idea: `eigenveil.plan.forecast.forecast` rehearses the
+    fit.
+    """
 
     method: Literal["covariance", "power"]
     noise: float
@@ -46,7 +52,8 @@ class Choice:
 @final
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What was considered, what was chosen and `why`, all from public numbers. `asked` says that it was no choice."""
+    """What was considered, what was chosen and `why`, all from public numbers. `asked`: the caller named the
+    mechanism."""
 
     chosen: Choice
     considered: tuple[Choice, ...]
@@ -55,7 +62,7 @@ class Plan:
 
     @property
     def reason(self) -> str:
-        """The choice and why, in one line."""
+        """The choice and its reason, on one line."""
         return f"{self.chosen.method}{' ' if self.asked else ': '}{self.why}"
 
 
@@ -74,9 +81,11 @@ def predict(
 ) -> Plan:
     """Compare the methods for `rank` of `dim` components and choose one, or explain the one that was asked for.
 
-    `spectrum` is what is known of the rows', or the shape of it alone, (up to dim,), by default the guess of `Spectrum.guessed`:
-    it matters only for `captured`. Noise alone decides: a release of all pairs of columns captures at least as much as products
-    wherever rehearsals compared them.
+    `spectrum` is what is known of the eigenvalues, or their shape alone, (up to dim,). By default it is the guess of
+    `Spectrum.guessed`. It matters only for `captured`.
+
+    Noise alone decides. In every rehearsal that compared them, releasing all pairs of columns captured at least as
+    much as noisy products did.
 
     >>> plan = predict(dim=100, rank=5, budget=Budget(1.0, 1e-6))
     >>> plan.chosen.method
@@ -93,6 +102,8 @@ def predict(
     known = _known(dim, spectrum)
     covariance = Choice(
         "covariance",
+        # A symmetric matrix whose off-diagonal entries have deviation s has norm about 2 s sqrt(d), and here s =
+        # sigma / sqrt(2).
         noise=sigma * math.sqrt(2 * dim),
         memory=4 * dim * dim * 8,
         captured=_captured(known, people, rank, sigma / math.sqrt(2)),
@@ -101,6 +112,8 @@ def predict(
     )
     power = Choice(
         "power",
+        # The last product decides: the result is read off it. A d x w Gaussian block has norm about sqrt(d) +
+        # sqrt(w).
         noise=last * (math.sqrt(dim) + math.sqrt(width)),
         memory=6 * dim * width * 8,
         captured=_captured(known, people, rank, last),
@@ -116,6 +129,7 @@ def _choose(method: PrivateMethod, covariance: Choice, power: Choice, limit: int
         chosen = covariance if method == "covariance" else power
         return chosen, "was asked for"
     allowed = f"{limit / 2**20:.0f} MiB allowed"
+    # Memory comes first: where the covariance fits, rehearsals never found products better.
     if covariance.memory <= limit:
         reason = "it is exact"
         if covariance.noise > 0:
@@ -126,7 +140,7 @@ def _choose(method: PrivateMethod, covariance: Choice, power: Choice, limit: int
 
 def _width(dim: int, rank: int, oversample: int | None, *, exact: bool) -> int:
     if oversample is None:
-        # Under noise a wide block pays for itself; without noise it only has to hold the space.
+        # Under noise a wider block gains more than its noise costs. Without noise it only has to contain the space.
         oversample = max(10, rank) if exact else max(10, 3 * rank)
     return min(dim, rank + oversample)
 
@@ -142,12 +156,12 @@ def _known(dim: int, spectrum: Spectrum | Array | None) -> Spectrum:
             raise error.within("spectrum") from None
         except ValueError as error:
             raise ValueError(f"spectrum: {error}") from None
-    require(spectrum.dim == dim, f"spectrum has {spectrum.dim} values, and dim is {dim}: one for each")
+    require(spectrum.dim == dim, f"spectrum has {spectrum.dim} values for {dim} columns: give one for each column")
     return spectrum
 
 
 def _captured(spectrum: Spectrum, people: int | None, rank: int, entry: float) -> float | None:
-    """Expected captured variance when entries of the noise have size `entry`: no less than of directions drawn at random."""
+    """Expected captured variance when noise entries have size `entry`, at least that of random directions."""
     if people is None:
         return None
     require(people >= 1, f"people must be at least 1, got {people}")

@@ -1,7 +1,9 @@
-"""How peers on a graph find components one after another: rounds, shares and starts. From public guesses alone.
+"""Plans how peers on a graph find components one after another: rounds, shares and starts.
 
-D-DP-PM's Corollary 1 asks for eigenvalues of the data, which are private, and its experiments tuned everything on the data.
-Here the spectrum is guessed: eigenvalue i of the Gram matrix is in proportion to 1/i, and rows fill half their ball.
+D-DP-PM's Corollary 1 needs eigenvalues of the data, which are private, and its experiments tuned everything on the
+data.
+Here the spectrum is guessed instead: eigenvalue i of the Gram matrix is proportional to 1/i, and the mean squared row
+norm is half of row_bound^2.
 """
 
 import math
@@ -19,24 +21,28 @@ from eigenveil.tasks import geometric_shares
 
 __all__ = ["SegmentsPlan", "guessed_eigenvalues", "plan_segments"]
 
-# Without noise: how many products a component may take before it is left as it is, and when it is good enough.
+# Without noise: the most products per component, and the change at which it has converged.
 _MOST_PRODUCTS: Final = 200
 _TOLERANCE: Final = 1e-8
-# With noise: the fewest and the most that are planned.
+# With noise: the fewest and the most products that are planned.
 _FEWEST_NOISY, _MOST_NOISY = 4, 12
-# What a start gets of its component's share. Noise that drowned it would still leave a random start, which is all that is needed.
+# The start's part of its component's share. Even if noise drowns the start it is still random, and nothing more is
+# needed.
 _START: Final = 0.02
-# A start is cut at this many deviations: 8% of its variance, for noise a third less than at three.
+# A start's scores are clipped at this many deviations. It loses 8% of their variance; the noise is a third less than
+# at three.
 _CLIP: Final = 2.0
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class SegmentsPlan:
-    """What was decided and why. A component takes `rounds` exchanges, its start among them, and each has its own share.
+    """What was decided and why. A component takes `rounds` exchanges, the start included, each with its own share.
 
-    `shares` are in order of rounds and then of components. `deviation` and `clip` are of the hidden starts. `alpha`, in
-    units of 1 / row_bound^2, and the `schedule` of sigma_p(t), t = 1 to `rounds`, are for the published form alone.
+    `shares` are ordered by component, and within a component by round. `deviation` and `clip` belong to the hidden
+    starts.
+    Only the published form uses `alpha`, in units of 1 / row_bound^2, and the `schedule` sigma_p(t), t = 1 to
+    `rounds`.
     """
 
     rounds: int
@@ -50,24 +56,25 @@ class SegmentsPlan:
 
     @property
     def headline(self) -> str:
-        """The method and why it goes as it does, in one line."""
+        """The method and the reason for its rounds, on one line."""
         return f"segments: {self.reason}"
 
 
 def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, rounds: int | None) -> SegmentsPlan:
-    """The plan for `rank` components of `dim` columns of about `people` people, a public guess.
+    """The plan for `rank` components of `dim` columns. `people` is a public guess of how many there are.
 
-    `rounds` is the number of products per component, after its start: by default 4 to 12 under noise, because each gets only a
-    part of the budget, and as many as a tolerance takes without.
+    `rounds` is the number of products per component after its start. The default is 4 to 12 under noise, because each
+    product gets only a part of the budget. Without noise products go on until a tolerance is met.
 
-    Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. Proof that this loses
-    least: noise of size s on d numbers rounds a direction of eigenvalue v by a sine of about s sqrt(d) / v, which loses v (s
-    sqrt(d) / v)^2 = d s^2 / v of variance; s^2 is in proportion to 1 / share, and sum 1 / (share_l v_l) under a fixed sum
-    of shares is least at share_l in proportion to v_l^(-1/2). Within a component products get more from one to the next, as
-    in the power method.
+    Components share the budget in proportion to 1 / sqrt(eigenvalue), so as sqrt(l) for the l-th. This loses the
+    least variance. Proof:
+    - Noise of size s on d numbers rotates a direction of eigenvalue v by a sine of about s sqrt(d) / v.
+    - That loses v (s sqrt(d) / v)^2 = d s^2 / v of variance, and s^2 is proportional to 1 / share.
+    - Under a fixed sum of shares, sum 1 / (share_l v_l) is least at share_l proportional to v_l^(-1/2).
+    Within a component each product gets more than the one before, as in the power method.
 
-    alpha = 1 / sqrt(mu1 mu2) lies in the middle of Corollary 1's interval, (1 / mu1, 1 / mu2). The schedule is
-    deviation * (mu2 / mu1)^t: the corollary's, in units of a score, because a score is of the size of the deviation and noise
+    alpha = 1 / sqrt(mu1 mu2) lies in the middle of Corollary 1's interval, (1 / mu1, 1 / mu2). The schedule is the
+    corollary's, in units of a score: deviation * (mu2 / mu1)^t. A score is about as large as the deviation, and noise
     of size one would drown it.
 
     >>> plan = plan_segments(dim=20, rank=2, people=1000, budget=Budget(1.0, 1e-6), rounds=None)
@@ -78,16 +85,17 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
     """
     require_rank(rank, dim)
     require_param(rounds is None or rounds >= 1, "{rounds} must be at least 1, got {@rounds}", rounds=rounds)
-    # The guess goes on beyond the last column, so that there is a second eigenvalue also for one.
+    # The guessed law continues beyond the last column, so a table of one column has a second eigenvalue too.
     values = guessed_eigenvalues(dim=dim, people=people)
     first, second = float(values[0]), float(values[0]) / 2
     products = rounds if rounds is not None else (_MOST_PRODUCTS if budget is None else _products(values, rank, budget))
-    # One more for the start.
+    # One more round for the start.
     begun = products + 1
     deviation = 1.0 / math.sqrt(people)
     return SegmentsPlan(
         rounds=begun,
-        # Without a budget nobody pays, and the first of hundreds of growing shares would be nothing.
+        # Without a budget shares carry no noise, and the first of hundreds of growing shares would underflow to
+        # nothing.
         shares=_shares(values[:rank], products, growth=1.0 if budget is None else GROWTH),
         deviation=deviation,
         clip=_CLIP * deviation,
@@ -99,7 +107,8 @@ def plan_segments(*, dim: int, rank: int, people: int, budget: Budget | None, ro
 
 
 def guessed_eigenvalues(*, dim: int, people: int) -> Array:
-    """Eigenvalues of the Gram matrix, (dim,), in units of row_bound^2, that are guessed where none may be looked at.
+    """Guessed eigenvalues of the Gram matrix, (dim,), in units of row_bound^2, for use where the real ones are
+    private.
 
     >>> guessed_eigenvalues(dim=2, people=6).tolist()
     [2.0, 1.0]
@@ -110,10 +119,11 @@ def guessed_eigenvalues(*, dim: int, people: int) -> Array:
 
 
 def _products(values: Array, rank: int, budget: Budget) -> int:
-    """Two more products than bring a random start down to the noise, if each halves what is off, as the guessed spectrum does.
+    """Two more products than it takes to bring a random start down to the noise.
 
-    With growing shares the last product has much the same share however many there are, so that more of them cost little, and
-    eigenvalues closer together than was guessed cost much.
+    Each product halves the error under the guessed spectrum. With growing shares the last product gets much the same
+    share however many there are. So extra products cost little, while too few cost much if the eigenvalues are closer
+    together than guessed.
     """
     share = (1 - 1 / GROWTH) * float(_across(values[:rank])[-1])
     noise = math.sqrt(len(values) / share) / budget.mu / float(values[rank - 1])
@@ -121,7 +131,7 @@ def _products(values: Array, rank: int, budget: Budget) -> int:
 
 
 def _across(values: Array) -> Array:
-    """What each component gets."""
+    """Each component's share of the budget, (rank,)."""
     across: Array = values**-0.5 / (values**-0.5).sum()
     return across
 
@@ -133,19 +143,19 @@ def _shares(values: Array, products: int, *, growth: float) -> tuple[float, ...]
 
 
 def _reason(values: Array, rank: int, products: int, budget: Budget | None, *, asked: bool) -> str:
-    """Why this many, and how the last component stands against the noise, as far as guesses go."""
+    """Why this many products, and how the last component compares with the noise under the guessed spectrum."""
     if budget is None:
-        why = "as was asked for" if asked else "enough for eigenvalues a tenth apart"
-        return f"up to {products} products per component, {why}; each stops when it has come to rest"
+        why = "as requested" if asked else "enough for eigenvalues a tenth apart"
+        return f"up to {products} products per component, {why}; each stops when it has converged"
     why = (
-        "as was asked for"
+        "as requested"
         if asked
-        else "more than bring a start down to the noise if eigenvalues fall like 1, 1/2, 1/3"
+        else "more than it takes to bring a start down to the noise if eigenvalues fall like 1, 1/2, 1/3"
     )
     share = _shares(values[:rank], products, growth=GROWTH)[-1]
     noise = math.sqrt(len(values) / share) / budget.mu
-    stands = "above" if values[rank - 1] > noise else "below"
+    side = "above" if values[rank - 1] > noise else "below"
     return (
-        f"{products} products per component, {why}; by the guessed spectrum component {rank} has an eigenvalue of "
-        f"{values[rank - 1]:.3g} row_bound^2, {stands} the noise of one curator on its last product, {noise:.3g}"
+        f"{products} products per component, {why}. In the guessed spectrum component {rank} has eigenvalue "
+        f"{values[rank - 1]:.3g} row_bound^2, {side} the noise that one curator would add to its last product ({noise:.3g})"
     )

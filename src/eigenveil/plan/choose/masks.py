@@ -1,4 +1,4 @@
-"""How sums under masks are made: which masks, which integers and how much noise. From public numbers alone."""
+"""Plans masked sums: the graph of masks, the lattice of integers and the noise. From public numbers alone."""
 
 import math
 from dataclasses import dataclass
@@ -6,14 +6,15 @@ from typing import Final, final
 
 from eigenveil.privacy import Budget, Lattice
 from eigenveil.protocols.masked import MaskGraph, mask_graph
-from eigenveil.protocols.masked.evidence import looks
+from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.tasks.fit.split import Extent
 
 __all__ = ["MasksPlan", "plan_masks"]
 
-# What few masks, and few signatures looked at, may each cost of delta; and of which delta where none is asked for.
+# Sparse masks and spot-checked signatures may each fail with this part of delta; and the delta assumed where none is
+# given.
 _PART, _DELTA = 2.5e-4, 1e-6
-# Rounds that one exchange of keys is for, at most.
+# The most rounds that one exchange of keys serves.
 _ROUNDS: Final = 24
 _MARGIN: Final = 1e-10
 
@@ -21,9 +22,13 @@ _MARGIN: Final = 1e-10
 @final
 @dataclass(frozen=True, slots=True)
 class MasksPlan:
-    """The graph of masks, the lattice of integers, and the noise of a sum over its sensitivity that the fewest survivors make
-    (`multiplier`). An exchange of keys is for `rounds`, there are at most `most_rounds` and `sessions` of exchanges, and members
-    look at so many signatures (`checks`)."""
+    """How sums are masked.
+
+    `graph` says which sites share masks, and `lattice` which integers carry the sums. `multiplier` is the noise that
+    the fewest survivors add to a sum, over its sensitivity. One exchange of keys serves `rounds` rounds. A fit has at
+    most `most_rounds` rounds and `sessions` exchanges of keys. Each site verifies `checks` signatures, 0 meaning all
+    of them.
+    """
 
     graph: MaskGraph
     lattice: Lattice
@@ -44,23 +49,25 @@ def plan_masks(
     several: int = 1,
     people: float | None = None,
 ) -> MasksPlan:
-    """The plan for a fit of this `extent` over so many `sites`. A `ValueError` where integers have no room for it.
+    """The plan for a fit of this `extent` over `sites` sites. A `ValueError` where the integers have no room for it.
 
-    `several` is at how many sites a person may be, and `people` the most that any site has, where that is public.
+    `several` is the most sites that one person's rows may be at. `people` is the most people at any site, where that
+    is public.
     """
-    # A fit without privacy begins again when a site has gone that was counted, at most once for each that may go.
+    # A fit without privacy restarts when a site that was counted has left: at most once for each site that may leave.
     again = 2 if budget is not None else sites - survivors + 2
     most, each = again * extent.rounds + 8 + colluders, min(extent.rounds, _ROUNDS)
-    # Each liar can make one exchange of keys fail, and some are begun again because sites were late.
+    # Each cheating site can make one exchange of keys fail, and late sites make others restart.
     sessions = math.ceil(most / each) + again + colluders + 8
     part = _PART * (_DELTA if budget is None else budget.delta)
-    # A hub may begin exchanges of keys with one site after the other, look at the holders they draw, and go on with the worst.
+    # A dishonest hub may start exchanges of keys with one site after another, see which share holders it draws, and
+    # continue with the draw that suits it. So the failure probability is divided over all these draws.
     draws = sessions * sites
     graph = mask_graph(sites, survivors=survivors, colluders=colluders, failure=part / draws)
     checks = 0
     if not graph.complete:
         times = most + sessions
-        checks = looks(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
+        checks = checks_needed(sites, survivors=survivors, colluders=colluders, times=times, failure=part)
     lattice, multiplier = Lattice.exact(sites=sites, people=2.0**20 if people is None else people), 1.0
     if budget is not None:
         lattice = Lattice(
@@ -73,7 +80,8 @@ def plan_masks(
         )
         assert lattice.gaussian is not None
         multiplier = (1 + _MARGIN) / lattice.gaussian.mu
-        # The least share has the most noise, and the largest one the finest steps. If either has no room, that is said at once.
+        # The smallest share has the most noise, and the largest has the finest steps. If either does not fit, fail
+        # now and not in the middle of a fit.
         for share in (extent.smallest, 1.0):
             lattice.deviation(1.0, mu=math.sqrt(share) / multiplier, size=2 * extent.entries, several=several)
     return MasksPlan(graph, lattice, multiplier, each, most, sessions, checks)

@@ -1,4 +1,4 @@
-"""How a stream is followed: with which tracker, in blocks of how many rows, in how many bytes. From public numbers alone."""
+"""Plans how a stream is followed: the tracker, the rows of a block and the memory. From public numbers alone."""
 
 import math
 from dataclasses import dataclass
@@ -11,13 +11,13 @@ from eigenveil.tracking.sums import MEAN_SHARE
 
 __all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "TrackerKind", "first_block", "plan_stream"]
 
-# A stream looks for its mean in the first block alone, to place the ball; the mean itself comes with every release.
+# A stream finds a rough mean in its first block alone, to clip around it. The mean itself comes with every release.
 STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
 _BLOCK: Final = 512
 _LARGEST_BLOCK: Final = 1 << 14
-# How far off, in radii, the mean of a first block may be.
+# The largest error, in units of row_bound, that the mean of the first block may have.
 _PLACED: Final = 0.2
-# Up to this many columns per direction kept, all d x d products are no more numbers than a sketch may have.
+# Up to this many columns per direction, the d x d products take no more numbers than a sketch.
 _FEW_COLUMNS: Final = 8
 
 Publish = Literal["sync", "block", "continual"]
@@ -27,9 +27,9 @@ TrackerKind = Literal["sketch", "products", "slices", "tree"]
 @final
 @dataclass(frozen=True, slots=True)
 class StreamPlan:
-    """How a stream is followed: in which `tracker`, in blocks of how many rows, in how many bytes, and why.
+    """How a stream is followed: the `tracker`, the rows of a `block`, the `memory` in bytes, and why.
 
-    The first block may be longer. `horizon_blocks` is 0 where the stream has no end that matters.
+    The first block may be longer. `horizon_blocks` is 0 where the plan does not depend on where the stream ends.
     """
 
     tracker: TrackerKind
@@ -41,9 +41,10 @@ class StreamPlan:
 
 
 def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> int:
-    """The fewest rows whose average product has noise of standard deviation at most `noise_target`, in units of row_bound^2.
+    """The fewest rows whose average product has noise of standard deviation at most `noise_target`, in units of
+    row_bound^2.
 
-    FPCA Lemma 2.2 turned the right way up: its bracket is the noise on a sum, and dividing by n brings it under the
+    This corrects the inequality of FPCA Lemma 2.2. Its bracket is the noise on a sum, so dividing by n meets the
     target when n is at least bracket / target. The bracket here is the exact one, sensitivity / mu.
 
     >>> first_block(noise_target=0.01, mu=Budget(1.0, 1e-5).mu, neighbours=Neighbours.ZERO_OUT)
@@ -74,8 +75,8 @@ def plan_stream(
 ) -> StreamPlan:
     """How to follow a stream of `dim` columns, from public numbers alone.
 
-    A limit that is given is kept or refused. Without one, 1 GiB decides between ways, and refuses only the tree, which has
-    no smaller form. Blocks of sparse rows are not counted: how much they hold is not known beforehand.
+    A given memory limit is kept or refused. Without one, 1 GiB decides between trackers and refuses only the tree,
+    which has no smaller form. Blocks of sparse rows are not counted, because their size is not known beforehand.
 
     >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, forget=False)
     >>> more = dict(block=None, horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
@@ -89,14 +90,17 @@ def plan_stream(
     tracker, reason = _tracker(dim, width, budget, publish, adapt=adapt or forget, block=block or _BLOCK, limit=limit)
     size = block if block is not None else _default_block(dim, width, budget, tracker, center=center)
     if block is None and memory_limit is not None and not sparse:
+        # A given limit shrinks the block: what the tracker keeps cannot shrink, and a block and its copy take 2 d
+        # numbers a row.
         size = max(1, min(size, (limit // 8 - _held(dim, width, tracker, 0)) // (2 * dim)))
     first = size
     require_param(
         noise_target is None or tracker == "slices",
-        f"{{noise_target}} is for a stream that is released block by block ({{publish=block}}), and this one is not: {reason}",
+        f"{{noise_target}} is for a stream that is released block by block. Use {{publish=block}}, or leave it out: "
+        f"{reason}",
     )
     if budget is not None and noise_target is not None:
-        # The mean takes its shares first, and a person may be in several blocks.
+        # The mean takes its shares first. A person in several blocks divides the rest over them.
         left = budget.mu * math.sqrt((1 - sum(STREAM_MEAN_SHARES)) * (1 - MEAN_SHARE) if center else 1.0)
         each = left / math.sqrt(person_blocks)
         first = max(size, first_block(noise_target=noise_target, mu=each, neighbours=neighbours))
@@ -104,17 +108,18 @@ def plan_stream(
     memory = 8 * (_held(dim, width, tracker, blocks) + (0 if sparse else 2 * first * dim))
     require_param(
         memory <= limit or (memory_limit is None and tracker != "tree"),
-        f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows) and {{memory_limit}} allows "
-        f"{limit / 2**20:.3g} MiB; {_INSTEAD[tracker]}",
+        f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows), and {{memory_limit}} "
+        f"allows {limit / 2**20:.3g} MiB. {_INSTEAD[tracker]}",
     )
     return StreamPlan(tracker, size, first, blocks, memory, reason)
 
 
 _INSTEAD: Final[dict[TrackerKind, str]] = {
-    "sketch": "take a smaller {block_size}, {oversample} or {n_components}, or allow more",
-    "products": "take a smaller {block_size}, or allow more",
-    "slices": "take a smaller {block_size}, a larger {noise_target}, or allow more",
-    "tree": "{publish=block} needs no d x d sums, {publish=sync} fewer of them; or allow more",
+    "sketch": "Choose a smaller {block_size}, {oversample} or {n_components}, or raise {memory_limit}",
+    "products": "Choose a smaller {block_size}, or raise {memory_limit}",
+    "slices": "Choose a smaller {block_size} or a larger {noise_target}, or raise {memory_limit}",
+    "tree": "Use {publish=block}, which needs no d x d sums, or {publish=sync}, which needs fewer; or raise "
+    "{memory_limit}",
 }
 
 
@@ -124,26 +129,27 @@ def _tracker(
     small = 8 * (_held(dim, width, "products", 0) + 2 * min(_BLOCK, dim) * dim)
     size = f"{small / 2**20:.3g} of {limit / 2**20:.4g} MiB"
     if budget is None:
-        # Four d x d matrices and a piece of a block, in no more numbers than a sketch and a second block would take.
-        # A mean that moves far while old rows fade would leave only rounding of sums around the first one.
+        # Four d x d matrices and a piece of a block must take no more numbers than a sketch and a second block.
+        # Not where old rows fade: once the mean has moved far from the first one, sums around that one hold rounding
+        # errors only.
         few = dim <= _FEW_COLUMNS * width and 4 * dim + min(block, 128) <= _FEW_COLUMNS * width + block
         if few and not adapt and small <= limit:
             return (
                 "products",
-                f"{dim} columns are few for {width} directions, so all products are kept and nothing is lost",
+                f"{dim} columns are few for {width} directions, so all products are kept and the result is exact",
             )
-        return "sketch", f"the leading {width} directions are kept and brought up to date block by block"
+        return "sketch", f"the leading {width} directions are kept and updated block by block"
     if publish == "continual":
-        return "tree", "the estimate is public after every block, from a binary tree of releases"
+        return "tree", "the estimate is published after every block, from a binary tree of releases"
     if publish == "block":
         return "slices", "every block is released on its own, a few columns of its products at a time"
     if small <= limit:
-        return "products", f"one release per synchronisation: the d x d sum fits ({size}), and its noise is paid once"
+        return "products", f"one release per synchronisation: the d x d sum fits ({size}), and noise is added once"
     return "slices", f"every block is released on its own: the d x d sum does not fit ({size})"
 
 
 def _held(dim: int, width: int, tracker: TrackerKind, blocks: int) -> int:
-    """Numbers held beside the block, with what a step makes on the way."""
+    """Numbers in memory beside the block, temporary ones of a step included."""
     match tracker:
         case "sketch":
             return 8 * dim * width
@@ -158,10 +164,11 @@ def _held(dim: int, width: int, tracker: TrackerKind, blocks: int) -> int:
 def _default_block(dim: int, width: int, budget: Budget | None, tracker: TrackerKind, *, center: bool) -> int:
     size = max(_BLOCK, 2 * width)
     if budget is not None and center:
-        # Long enough for the first block's mean to place the ball.
+        # Long enough for the first block's mean to be a useful place to clip around.
         needed = math.sqrt(dim) / (budget.mu * math.sqrt(STREAM_MEAN_SHARES[0]) * _PLACED)
         size = max(size, min(math.ceil(needed), max(2 * dim, (1 << 20) // dim)))
     if tracker == "slices":
-        # Every block pays for noise of its own, so blocks are as long as a d x d matrix would be.
+        # Every block has its own noise, so fewer and longer blocks are better: d rows, about the size of a d x d
+        # matrix.
         size = max(size, min(_LARGEST_BLOCK, dim))
     return size

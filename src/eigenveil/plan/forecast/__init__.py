@@ -1,5 +1,6 @@
-"""What a fit would find: rehearsals on a made-up table with the same spectrum, and the advice drawn from them.
+"""Forecasts what a fit would find, by rehearsing it on an artificial table with the same spectrum, and recommends a
+method.
 
-The command `plan` calls it, and so may you. It runs the real tasks with real noise, so that it cannot drift
-from the estimators. It may import `plan.choose`.
+The command `plan` calls it, and so can you. It runs the real tasks with real noise, so it cannot drift from the
+estimators. It may import `plan.choose`.
 """

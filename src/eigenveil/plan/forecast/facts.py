@@ -1,10 +1,13 @@
-"""`Facts`: everything that is publicly known before a fit, and the names of the ways in which it can be done."""
+"""`Facts`: everything that is publicly known before a fit; and the names of the methods, as "setting/algorithm"."""
 
 import math
 from dataclasses import dataclass
 from typing import Final, Literal, final, get_args
 
+import numpy as np
+
 from eigenveil.errors import ParameterError, require_param
+from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.privacy import Budget, Neighbours
@@ -32,16 +35,21 @@ _ALONE: Final = ("curator", "stream")
 @final
 @dataclass(frozen=True, slots=True)
 class Facts:
-    """What is known without looking: `rank` components of `dim` columns are wanted, of about `people` people, within a budget.
+    """What is known without looking at the data: `rank` components of `dim` columns, about `people` people, a budget.
 
-    `center` says whether the mean is known or has to be found, for a share of the budget, and `search` whether it may lie outside
-    of the first ball it is looked for in. Rows are at `sites` places, alike and with as many people each. Under masks at least
-    `survivors` of them are in every sum (None: all), and `colluders` may tell the hub, or each other as peers, all they know. A
-    stream comes in `blocks` (None: as many as would be planned). `row_bound` is the bound of the fit where it is known, for the
-    parameters alone: the spectrum is in units of it.
+    `center` is that of the fit. "private" finds the mean, for a share of the budget. None leaves rows where they are.
+    Public numbers, (d,), cost as little as None. `search`: whether the mean may lie outside the ball where the search
+    for it starts. Rows are at `sites` sites, alike and with equally many
+    people.
 
-    Limits: `rounds` is the most that can be afforded, `traffic` the most bytes that one site may send in all, `memory` the most
-    bytes at one place. `trust` lists the settings that are acceptable, all that `sites` allow where there is none in it.
+    Under masks at least `survivors` sites are in every sum (None: all). `colluders` sites may tell the hub all they
+    know, or each other if they are peers. A stream comes in `blocks` (None: as planned). `row_bound` is the bound of
+    the fit where it is known. It appears in the parameters only, because the spectrum is in units of it.
+
+    Limits: `rounds` is the most rounds, `traffic` the most bytes one site may send in total, `memory_limit` the most bytes
+    at one place.
+
+    Acceptable settings are listed in `trust`. If it is empty, every setting that fits `sites` is acceptable.
 
     >>> Facts(20, 3, 1000, Budget(1.0, 1e-6), Spectrum.guessed(20)).settings
     ('curator', 'stream')
@@ -53,7 +61,7 @@ class Facts:
     budget: Budget
     spectrum: Spectrum
     neighbours: Neighbours = Neighbours.ADD_REMOVE
-    center: Literal["private", "known"] = "private"
+    center: Literal["private"] | Vector | None = "private"
     search: bool = True
     sites: int = 1
     survivors: int | None = None
@@ -61,29 +69,40 @@ class Facts:
     blocks: int | None = None
     rounds: int | None = None
     traffic: int | None = None
-    memory: int = MEMORY_LIMIT
+    memory_limit: int = MEMORY_LIMIT
     trust: tuple[str, ...] = ()
     row_bound: float | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
-        near, center, bound = self.neighbours, self.center, self.row_bound
+        near, bound = self.neighbours, self.row_bound
         require_param(
-            near.protects_a_person, "{neighbours} must be of people, got {@neighbours}", neighbours=near.value
+            near.protects_a_person, "{neighbours} must protect people, got {@neighbours}", neighbours=near.value
         )
-        require_param(
-            center in ("private", "known"), "{center} must be 'private' or 'known', got {@center}", center=center
-        )
+        self._check_center()
         good = bound is None or 0 < bound < math.inf
         require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=bound)
-        for name in ("blocks", "rounds", "traffic", "memory"):
+        for name in ("blocks", "rounds", "traffic", "memory_limit"):
             limit = getattr(self, name)
             require_param(limit is None or limit >= 1, f"{{{name}}} must be at least 1, got {{@limit}}", limit=limit)
         for setting in self.trust:
             known = setting in SETTINGS
-            require_param(known, f"{{trust}} must be of {', '.join(SETTINGS)}, got {{@setting}}", setting=setting)
+            require_param(known, f"{{trust}} must be one of {', '.join(SETTINGS)}, got {{@setting}}", setting=setting)
             if self.sites == 1 and setting not in _ALONE:
-                raise ParameterError("{trust=} needs several sites, and there is one: give {sites}", trust=setting)
+                raise ParameterError("{trust=} needs several sites. Say how many with {sites}", trust=setting)
+
+    def _check_center(self) -> None:
+        try:
+            center = None if self.center is None else center_value(self.center)
+        except Expected as error:
+            raise ParameterError(f"{{center}} must be {error}, got {{@center}}", center=self.center) from None
+        if center is None or isinstance(center, str):
+            return
+        numbers = np.asarray(center, dtype=np.float64)
+        good = numbers.shape == (self.dim,) and bool(np.isfinite(numbers).all())
+        require_param(good, f"{{center}} must be {self.dim} finite numbers, got {{@center}}", center=center)
+        # Facts are compared, and arrays cannot be.
+        object.__setattr__(self, "center", tuple(numbers.tolist()))
 
     def _check_sizes(self) -> None:
         dim, rank, people, sites, survivors = self.dim, self.rank, self.people, self.sites, self.survivors
@@ -91,7 +110,7 @@ class Facts:
         require_rank(rank, dim)
         require_param(people >= 2, "{people} must be at least 2, got {@people}", people=people)
         values = self.spectrum.dim
-        require_param(values == dim, f"spectrum has {values} values, and {{dim}} is {dim}: one for each")
+        require_param(values == dim, f"spectrum has {values} values, but {{dim}} is {dim}: give one for each column")
         require_param(
             1 <= sites <= people, f"{{sites}} must be from 1 to the {people} people, got {{@sites}}", sites=sites
         )
@@ -102,21 +121,22 @@ class Facts:
         )
         require_param(
             self.colluders >= 1,
-            "{colluders} must be at least 1, as all know their own noise, got {@colluders}",
+            "{colluders} must be at least 1, because every site knows its own noise, got {@colluders}",
             colluders=self.colluders,
         )
 
     @property
     def settings(self) -> tuple[Setting, ...]:
-        """The acceptable ones, in the order of `SETTINGS`."""
+        """The acceptable settings, in the order of `SETTINGS`."""
         if self.trust:
             return tuple(setting for setting in SETTINGS if setting in self.trust)
-        # Rows at several sites could be pooled by nobody but somebody whom all of them trust: who has one says so.
+        # Pooling the rows of several sites needs a curator whom they all trust, so it counts only when `trust` names
+        # it.
         return tuple(setting for setting in SETTINGS if (setting in _ALONE) == (self.sites == 1))
 
 
 def methods_for(facts: Facts) -> tuple[str, ...]:
-    """The names of all methods in the settings that are acceptable.
+    """The names of all methods in the acceptable settings.
 
     >>> methods_for(Facts(20, 3, 1000, Budget(1.0, 1e-6), Spectrum.guessed(20), trust=("curator",)))
     ('curator/covariance', 'curator/power')

@@ -1,4 +1,4 @@
-"""`forecast`: what to expect of one method, from public facts alone, by rehearsing it."""
+"""`forecast`: what one method would find and cost, from public facts alone, by rehearsing it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -17,16 +17,17 @@ from eigenveil.privacy import Budget
 
 __all__ = ["Forecast", "Interval", "curve", "forecast"]
 
-# Nine of ten lie within so many deviations, and no interval is narrower than this on either side.
+# Nine of ten fits lie within this many standard deviations. No interval is narrower than `_LEAST` on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
-# Beyond so many columns `SlicedTracker` has several slices, and that much depends on which columns vary.
+# Beyond `_SLICE` columns `SlicedTracker` uses several slices, and then `_BY_COLUMNS` depends on which columns vary.
 _SLICE, _BY_COLUMNS = 64, 0.05
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Interval:
-    """What to expect, and where nine of ten fits should lie: the noise of a fit, and doubt about the spectrum.
+    """The expected value, and an interval that should contain nine fits of ten, given noise and doubt about the
+    spectrum.
 
     >>> print(Interval(0.91, 0.87, 0.94))
     0.91 (0.87 to 0.94)
@@ -49,13 +50,17 @@ class Interval:
 @final
 @dataclass(frozen=True, slots=True)
 class Forecast:
-    """What to expect of a `method`, which is named "setting/method", and what it takes.
+    """What a `method`, named "setting/algorithm", should find, and what it costs.
 
-    `captured` is the variance along the directions found over that along the best ones, 0 to 1; `sine` the largest between the
-    two spaces; `nothing` what `captured` is for directions drawn at random. `noise` is the spectral norm to expect of the noise
-    on the Gram matrix, in units of row_bound^2. `memory` is in bytes at one place, `traffic` in bytes that one site sends in all,
-    `rounds` the most there are. `refused` says why it is out of the question here, "" where it is not; `guarantee` against whom
-    it protects. `params` are what an estimator runs it with; those that are `unknown`, by name, only the caller knows.
+    - `captured` is the variance along the directions found over that along the best ones, 0 to 1.
+    - `sine` is the largest sine between the two spaces.
+    - `nothing` is the captured variance of random directions.
+    - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
+    - `memory` is in bytes at one place, and `traffic` in bytes that one site sends in total.
+    - `rounds` is the most rounds.
+    - `refused` says why the method is not possible here, and is "" where it is.
+    - `guarantee` says against whom it protects.
+    - `params` are the estimator's parameters, and `unknown` names those of them that only the caller knows.
     """
 
     method: str
@@ -73,20 +78,20 @@ class Forecast:
 
     @property
     def setting(self) -> Setting:
-        """Who is trusted with what: the first half of the name."""
+        """Who is trusted with what: the first part of the name."""
         return parts_of(self.method)[0]
 
     @property
     def call(self) -> str:
-        """The Python call that does it, with three dots for what is unknown."""
+        """The Python call that runs it, with three dots for what is unknown."""
         return call_of(self.params, self.unknown)
 
 
 def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 0) -> Forecast:
-    """What to expect of `method`: the mean over some rehearsed `fits`, and how far apart they are.
+    """What `method` should find: the mean and the spread of `fits` rehearsed fits.
 
-    Where the spectrum is in doubt, more fits are rehearsed with others that it could be. The same `seed` draws the same noise
-    for every method and budget, so that differences between them are not chance.
+    Where the spectrum is in doubt, more fits are rehearsed with other plausible spectra. The same `seed` draws the
+    same noise for every method and budget, so differences between them are not chance.
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> facts = Facts(20, 2, 20_000, Budget(1.0, 1e-6), Spectrum.guessed(20))
@@ -96,7 +101,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     require(fits is None or fits >= 1, f"fits must be at least 1, got {fits}")
     candidate = method_plan(facts, method)
     plain, doubted = tried(RehearsalTrial.of(facts, candidate), fits, seed)
-    # What is released some columns at a time depends on which columns vary, and nobody knows that beforehand.
+    # A release in slices of columns depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.tracker == "slices" and facts.dim > _SLICE
     captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
     return Forecast(
@@ -116,21 +121,22 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
 
 
 def curve(facts: Facts, method: str, epsilons: Sequence[float]) -> tuple[tuple[float, Forecast], ...]:
-    """The forecast at each epsilon, all else being the same: "what would epsilon = 2 buy me?"."""
+    """The forecast at each epsilon, all else the same. It answers "what would epsilon = 2 buy me?"."""
     return tuple(
         (epsilon, forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method)) for epsilon in epsilons
     )
 
 
 def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
-    """Around the mean of the `plain` fits: as far as nine of ten of them lie, and of the `doubted` ones, if there are any.
+    """An interval around the mean of the `plain` fits that covers nine of ten of them, and nine of ten `doubted`
+    ones.
 
-    `more` is what else may move it either way.
+    `more` widens it on both sides.
     """
     value = float(plain.mean())
     deviation = float(plain.std(ddof=1)) if len(plain) > 1 else 0.0
     reach = max(_LEAST, _NINE_OF_TEN * (1 + 2 / len(plain)) * deviation) + more
-    # Doubt is not even on both sides: what could be lies where the doubted fits do.
+    # Doubt is not symmetric, so quantiles of the doubted fits are used, not a standard deviation.
     below, above = np.quantile(doubted, [0.05, 0.95]).tolist() if len(doubted) else (value, value)
     low, high = min(below, value - reach), max(above, value + reach)
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))

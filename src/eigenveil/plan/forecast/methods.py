@@ -1,8 +1,7 @@
-"""`method_plan`: how a method would go about a fit: its estimator's own plan, how loud the noise is, what it takes and
-guarantees.
+"""`method_plan`: how a method would run a fit, its noise, its costs and its guarantee.
 
-Plans are made by `plan_sites`, `plan_segments`, `plan_stream`, `plan_masks` and `split_budget`, as for a fit, so that what is
-rehearsed is what would be run.
+The plans come from `plan_sites`, `plan_segments`, `plan_stream`, `plan_masks` and `split_budget`, as in a fit. So
+what is rehearsed is what would run.
 """
 
 import math
@@ -24,27 +23,32 @@ from eigenveil.tracking.sums import MEAN_SHARE
 
 __all__ = ["MethodPlan", "method_plan"]
 
-# Pair noise leaves its own a tenth of a per cent above what the fewest honest peers would need (`eigenveil.privacy.Pairing`).
+# With pair noise, each peer's own noise is 0.1% above what the fewest honest peers need
+# (`eigenveil.privacy.Pairing`).
 _PAIRED: Final = 1.001
 _SEES: Final[dict[Setting, str]] = {
     "curator": "against all who see the result; the curator has the rows",
-    "stream": "against all who see what the stream releases; the device that follows it sees the rows as they come",
+    "stream": "against all who see what the stream releases; the device that follows it sees every row",
     "hub": "against all who see the result; the hub is trusted with sums over each site's rows",
-    "site": "against everybody outside of a person's own site, the hub among them",
+    "site": "against everybody outside a person's own site, including the hub",
     "masked": "against the hub, which sees noisy sums over sites only, even if {colluders} of the sites collude with it",
-    "peers": "against any {colluders} of the peers together, and all who listen",
-    "peers-independent": "against everybody outside of a person's own peer",
+    "peers": "against any {colluders} of the peers together, and all who listen in",
+    "peers-independent": "against everybody outside a person's own peer",
 }
-# Matrices of d x w numbers that a place holds beside the products that are kept.
+# Temporary d x w matrices at one place, beside the products that are kept.
 _WORKING: Final = 6
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class MethodPlan:
-    """A method as it would be carried out. `split` divides the budget, and the components' noise is `louder` times that of one
-    curator with the same budget; `neighbours` are those of its guarantee. `params`, `unknown` and all from `noise` on are as in
-    `Forecast`."""
+    """A method as it would be run.
+
+    - `split` divides the budget.
+    - `louder` is the noise on the components over that of one curator with the same budget.
+    - `neighbours` is the relation of its guarantee.
+    - `params`, `unknown` and everything from `noise` on are as in `Forecast`.
+    """
 
     method: str
     params: FitParams
@@ -63,12 +67,12 @@ class MethodPlan:
     guarantee: str = ""
 
     def multiplier(self, mu: float, steps: int) -> float:
-        """The noise on a sum over its sensitivity, for all that components may spend of `mu` after so many steps for the mean."""
+        """The noise on a sum over its sensitivity, if components get all of `mu` that `steps` for the mean leave."""
         return self.louder / (mu * math.sqrt(self.split.main(steps)))
 
 
 def method_plan(facts: Facts, method: str) -> MethodPlan:
-    """How `method` would go about a fit of which these `facts` are known.
+    """How `method` would run a fit, given these `facts`.
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.privacy import Budget
@@ -92,7 +96,7 @@ def _guarantee(setting: Setting, facts: Facts, neighbours: Neighbours) -> str:
 
 
 def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
-    """A method whose rows are at one place, at sites or at peers."""
+    """The plan of a method on rows at one curator, at sites or at peers."""
     split = split_budget(
         mean=facts.center == "private",
         search=facts.search,
@@ -116,7 +120,7 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
     around = len(split.mean) + (split.extra > 0)
     sent = 8 * (len(split.mean) * (facts.dim + 1) + rounds * size + 2) if setting != "curator" else 0
     if setting in ("peers", "peers-independent"):
-        # Up a spanning tree, and the sum down again.
+        # Parts go up a spanning tree, and the sum comes down again.
         sent *= 2
     louder, refused = _louder(
         facts, setting, name, split, Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size)
@@ -156,6 +160,7 @@ def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> Site
             local_steps=1,
         )
 
+    # Fewer rounds than usual only where the limit asks for it: `rounds=None` keeps the estimator's own default.
     plan = planned(None)
     room = None if facts.rounds is None else facts.rounds - len(split.mean) - (split.extra > 0)
     fewer = room is not None and name in ("krylov", "power", "fedpower") and 1 <= room < plan.rounds
@@ -163,9 +168,11 @@ def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> Site
 
 
 def _per_component(facts: Facts, split: Split) -> int | None:
-    """Products for each component, where fewer than planned can be afforded; None as planned."""
+    """Products per component, where the limit on rounds allows fewer than planned; None for the plan's own number."""
     if facts.rounds is None:
         return None
+    # After the rounds for the mean and the total, each component takes one round for its start and the rest for
+    # products.
     each = (facts.rounds - len(split.mean) - 1) // facts.rank - 1
     usual = plan_segments(dim=facts.dim, rank=facts.rank, people=facts.people, budget=facts.budget, rounds=None)
     return each if 1 <= each < usual.rounds - 1 else None
@@ -177,7 +184,7 @@ def _sent(dim: int, plan: SitesPlan) -> int:
 
 
 def _held(dim: int, plan: SitesPlan) -> int:
-    """Numbers that one place holds at most."""
+    """The most numbers in memory at one place."""
     if plan.method in ("covariance", "merge"):
         return 4 * dim * dim
     kept = 2 * plan.rounds if plan.method == "krylov" else 0
@@ -185,19 +192,19 @@ def _held(dim: int, plan: SitesPlan) -> int:
 
 
 def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Extent) -> tuple[float, str]:
-    """How many times louder the noise is than one curator's, and why it cannot be, if that is so."""
+    """How many times louder the noise is than one curator's, and why the setting is impossible, "" if it is not."""
     match setting:
         case "site" if name == "merge":
-            # That of one site: merging is rehearsed with all of them.
+            # One site's noise: the merge is rehearsed with all sites.
             return 1.0, ""
         case "site" | "peers-independent":
+            # Each site adds a full curator's noise to its own part, and variances add up.
             return math.sqrt(facts.sites), ""
         case "peers":
             honest = facts.sites - facts.colluders
             if honest < 2:
-                return math.sqrt(
-                    facts.sites
-                ), f"{facts.sites} peers are too few against {facts.colluders} that may collude"
+                return math.sqrt(facts.sites), f"{facts.sites} peers are too few if {facts.colluders} may collude"
+            # The same with pair noise: the honest peers alone must make a curator's noise.
             return math.sqrt(facts.sites * _PAIRED / honest), ""
         case "masked":
             survivors = facts.sites if facts.survivors is None else facts.survivors
@@ -208,11 +215,13 @@ def _louder(facts: Facts, setting: Setting, name: str, split: Split, extent: Ext
                 )
             except ValueError as error:
                 return 1.0, str(error)
+            # The honest survivors alone must make a curator's noise, and all sites add their share of it.
             return plan.multiplier * facts.budget.mu * math.sqrt(facts.sites / plan.lattice.honest), ""
     return 1.0, ""
 
 
 def _stream(facts: Facts, name: str) -> MethodPlan:
+    # A stream's number of rows is public, so a person's rows are blanked and not removed.
     near = facts.neighbours if facts.neighbours.count_is_public else Neighbours.ZERO_OUT
     oversample = max(10, facts.rank)
     split = Split(STREAM_MEAN_SHARES if facts.center == "private" else (), 0.0, 0.0)
@@ -235,15 +244,15 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
             memory_limit=limit,
         )
 
-    plan, refused = _attempt(planned, None if facts.memory == MEMORY_LIMIT else facts.memory)
+    plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
     blocks = 1 if plan.tracker == "products" else -(-facts.people // plan.block)
-    # Each release has a part for the sum of rows, of which the mean is made.
+    # Part of each release goes to the sum of rows, from which the mean comes.
     louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if split.mean else 1.0
     if plan.tracker == "tree":
-        # A person is in one stretch of every level, and the last sum is made of one stretch for each set bit.
+        # A person is in one node at every level of the tree, and the last sum adds one node for each set bit.
         louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
     if name == "sync" and plan.tracker == "slices":
-        refused = refused or "all pairs of columns do not fit in memory, so it would be released block by block"
+        refused = refused or "the sum over all pairs of columns does not fit in memory: use stream/block"
     params = params_of(facts, f"stream/{name}", plan, near)
     return MethodPlan(
         f"stream/{name}",
@@ -261,7 +270,7 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
 
 
 def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> tuple[StreamPlan, str]:
-    """The plan within a limit, or one with all the memory it wants and why it was refused."""
+    """The plan within a limit; or the plan without one, and why the limit refuses it."""
     try:
         return planned(limit), ""
     except ValueError as error:
@@ -269,7 +278,11 @@ def _attempt(planned: Callable[[int | None], StreamPlan], limit: int | None) -> 
 
 
 def _noise(candidate: MethodPlan, facts: Facts) -> float:
-    """The spectral norm to expect of the noise on the Gram matrix, in units of row_bound^2."""
+    """The expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
+
+    A symmetric matrix with off-diagonal entries of size s / sqrt(2) has norm about s sqrt(2 d). A d x w block with
+    entries of size s has norm about s (sqrt(d) + sqrt(w)).
+    """
     scale = candidate.multiplier(facts.budget.mu, min(2, len(candidate.split.mean))) * gram_sensitivity(
         1.0, candidate.neighbours
     )
@@ -289,15 +302,16 @@ def _refused(candidate: MethodPlan, facts: Facts) -> str:
     setting, _ = parts_of(candidate.method)
     if setting not in facts.settings:
         alone = facts.sites == 1 and setting not in ("curator", "stream")
-        return "it needs several sites, and there is one" if alone else f"trust leaves out {setting!r}"
+        return "it needs several sites, and there is one" if alone else f"trust does not include {setting!r}"
     if candidate.refused:
         return candidate.refused
-    if candidate.memory > facts.memory:
-        return f"it needs {_bytes(candidate.memory)} of memory at one place, and {_bytes(facts.memory)} are allowed"
+    if candidate.memory > facts.memory_limit:
+        limit = _bytes(facts.memory_limit)
+        return f"it needs {_bytes(candidate.memory)} of memory at one place, and the limit is {limit}"
     if facts.rounds is not None and candidate.rounds > facts.rounds:
-        return f"it takes up to {candidate.rounds} rounds, and {facts.rounds} are allowed"
+        return f"it takes up to {candidate.rounds} rounds, and the limit is {facts.rounds}"
     if facts.traffic is not None and candidate.traffic > facts.traffic:
-        return f"a site would send {_bytes(candidate.traffic)}, and {_bytes(facts.traffic)} are allowed"
+        return f"a site would send {_bytes(candidate.traffic)}, and the limit is {_bytes(facts.traffic)}"
     return ""
 
 

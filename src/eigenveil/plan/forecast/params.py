@@ -1,5 +1,5 @@
-"""The parameters that a method would be run with, and how a plan says them: as a Python call, in which dots stand for what
-only the caller knows."""
+"""The estimator parameters of a method, and the Python call that shows them. Dots stand for what only the caller
+knows."""
 
 from typing import Any, Final
 
@@ -16,14 +16,14 @@ __all__ = ["FitParams", "call_of", "choice_of", "estimator_of", "params_of", "un
 
 FitParams = PrivateParams | FederatedParams | GossipParams | StreamingParams
 
-# Up to so many peers all talk to all.
+# Up to this many peers the graph is complete.
 _FEW_PEERS: Final = 6
 
 
 def params_of(
     facts: Facts, method: str, plan: SitesPlan | SegmentsPlan | StreamPlan, neighbours: Neighbours
 ) -> FitParams:
-    """The parameters that make an estimator do what was planned; all that the plan did not decide is at its default."""
+    """The parameters that make an estimator do what was planned. The plan leaves all others at their defaults."""
     setting, how = parts_of(method)
     given: dict[str, Any] = {
         "n_components": facts.rank,
@@ -35,12 +35,10 @@ def params_of(
     if isinstance(plan, StreamPlan):
         block = None if facts.blocks is None else plan.block
         horizon = facts.people if how == "continual" else None
-        return StreamingParams(
-            **given, publish=_any(how), horizon=horizon, block_size=block, center=facts.center == "private"
-        )
-    if facts.center == "known":
-        # Rows are left where they are, unless the caller has the mean.
-        given["center"] = None
+        # Numbers are subtracted beforehand: a stream does not take them.
+        center: Any = "private" if facts.center == "private" else None
+        return StreamingParams(**given, publish=_any(how), horizon=horizon, block_size=block, center=center)
+    given["center"] = facts.center
     match setting:
         case "curator":
             return PrivateParams(**given, method=_any(how))
@@ -68,19 +66,18 @@ def params_of(
 
 
 def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
-    """The parameters that the plan counts on and only the caller knows."""
+    """The parameters that the plan relies on and only the caller knows."""
     stream = isinstance(params, StreamingParams)
     near = facts.center == "private" and not facts.search
     asked = {
         "row_bound": facts.row_bound is None,
         "mean_bound": near and not stream,
-        "center": facts.center == "known" and not stream,
     }
     return tuple(name for name, needed in asked.items() if needed)
 
 
 def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
-    """The estimator of these parameters, and which of them say what method it is: a plan says those even at their defaults."""
+    """The estimator, and which parameters name its method. A plan prints those even at their defaults."""
     match params:
         case PrivateParams():
             return "PrivatePCA", ("method",)
@@ -93,7 +90,7 @@ def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
 
 
 def call_of(params: FitParams, unknown: tuple[str, ...]) -> str:
-    """The Python call that does it.
+    """The Python call that runs the fit.
 
     >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ("row_bound",))
     "StreamingPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., publish='sync')"
@@ -103,7 +100,7 @@ def call_of(params: FitParams, unknown: tuple[str, ...]) -> str:
 
 
 def choice_of(params: FitParams) -> str:
-    """The parameters that say which method it is.
+    """The parameters that name the method, as text.
 
     >>> choice_of(FederatedParams(2, epsilon=1.0, trust="masked", method="covariance"))
     "trust='masked', method='covariance'"
@@ -112,7 +109,7 @@ def choice_of(params: FitParams) -> str:
 
 
 def _rounds(plan: SitesPlan | SegmentsPlan, facts: Facts) -> int | None:
-    """How many rounds, where a limit may have made them fewer than usual."""
+    """The number of rounds, where a limit may have reduced it; None for the default."""
     if facts.rounds is None:
         return None
     if isinstance(plan, SegmentsPlan):
@@ -121,5 +118,5 @@ def _rounds(plan: SitesPlan | SegmentsPlan, facts: Facts) -> int | None:
 
 
 def _any(word: str) -> Any:
-    """A word that is known to be one of those a parameter takes: `METHODS` lists no others."""
+    """A word that the parameter accepts, as `METHODS` lists no others; for the type checker."""
     return word

@@ -1,35 +1,52 @@
-"""`advise`: what to expect of every method, which one to take and why, and what would work where nothing does."""
+"""`advise`: forecasts every method, recommends one and says why; where none works, it says what would have to
+change."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Final, Literal, final
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import Final, Literal, TypeVar, final
 
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, forecast
-from eigenveil.plan.forecast.instead import FAIR, others_that_would_do
+from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams
+from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
+from eigenveil.plan.spectrum import Spectrum
+from eigenveil.privacy import Budget
 
 __all__ = ["Recommendation", "Verdict", "advise"]
 
-# Captured variances closer than this are equally good.
+# A result that captures this much of the variance counts as fair.
+FAIR: Final = 0.7
+# Where the search ends: an epsilon that guarantees next to nothing, and about as many people as could ever take part.
+_LARGEST_EPSILON, _MOST_PEOPLE = 100.0, 10**9
+# Neighbouring candidates differ by about this factor.
+_FINE: Final = 1.15
+_FEWEST_COLUMNS: Final = 5
+# Captured variances closer than this count as equal.
 _ALIKE: Final = 0.02
-# Of what there is beyond random directions, a method must find at least this much.
+# A method must find at least this share of what random directions leave.
 _CLEAR: Final = 0.1
-# Who trusts fewest comes first, where settings are equally good.
+# Among equally good settings, the one that trusts the fewest parties comes first.
 _BY_TRUST: Final[tuple[Setting, ...]] = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
 
-# Whether there is something to take. "hopeless": even the best would be noise. "needless": directions drawn at random have
-# nearly as much as the best ones. "refused": no method is left within the limits.
+# "works": take `best`. "hopeless": even the best would be noise. "needless": random directions capture nearly as much
+# as the best ones. "refused": no method is within the limits.
 Verdict = Literal["works", "hopeless", "needless", "refused"]
+
+_Candidate = TypeVar("_Candidate")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Recommendation:
-    """All `forecasts`, best first and refused ones last; the `best` to take, None where all are refused; the `verdict`;
-    `reasons`, of which the first says the verdict, and what would work `instead`, or better, both in full sentences."""
+    """The forecasts of all methods, and what follows from them.
+
+    `forecasts` are sorted: best first, refused ones last. `best` is None where all are refused. The first of
+    `reasons` states the `verdict`. `instead` says what would work, or work better. Both are in full sentences.
+    """
 
     forecasts: tuple[Forecast, ...]
     best: Forecast | None
@@ -39,19 +56,20 @@ class Recommendation:
 
     @property
     def chosen(self) -> Forecast | None:
-        """What to do, None where nothing is worth its budget."""
+        """The method to run, None where none is worth its budget."""
         return self.best if self.verdict == "works" else None
 
     @property
     def params(self) -> FitParams | None:
-        """The parameters to do it with."""
+        """The parameters of the chosen method."""
         return None if self.chosen is None else self.chosen.params
 
 
 def advise(
     facts: Facts, *, methods: Sequence[str] | None = None, watch: Callable[[str], None] | None = None
 ) -> Recommendation:
-    """Compare `methods`, all that are acceptable unless given, and choose one. `watch` is told which one is looked at.
+    """Compare `methods`, by default all acceptable ones, and choose one. `watch` gets each name as its rehearsal
+    begins.
 
     Within a setting the choice is that of method="auto", unless limits forbid it.
 
@@ -67,7 +85,7 @@ def advise(
     require_param(len(names) > 0, "{methods} must name at least one, got none")
     for name in names:
         if name not in METHODS:
-            raise ParameterError(f"{{methods}} must be of {', '.join(METHODS)}, got {{@name}}", name=name)
+            raise ParameterError(f"{{methods}} must be among {', '.join(METHODS)}, got {{@name}}", name=name)
     found: list[Forecast] = []
     for name in names:
         if watch is not None:
@@ -80,14 +98,14 @@ def advise(
     best = _preferred(facts, open_to_us)
     verdict = _verdict(best)
     reasons = _reasons(facts, best, found) if verdict == "works" else _why_not(facts, verdict, best, found)
-    # Where random directions are fair already, more budget would not make an answer worth more.
+    # Where random directions are already fair, a larger budget would not make the result more useful.
     wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
-    instead = others_that_would_do(facts, best.method) if wanting else ()
+    instead = _alternatives(facts, best.method) if wanting else ()
     return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
 
 def _verdict(one: Forecast) -> Verdict:
-    """Whether it finds clearly more than nothing."""
+    """Whether it finds clearly more than random directions do."""
     value, nothing = one.captured.value, one.nothing
     if value - nothing >= _CLEAR * (1 - nothing):
         return "works"
@@ -95,7 +113,8 @@ def _verdict(one: Forecast) -> Verdict:
 
 
 def _preferred(facts: Facts, forecasts: Sequence[Forecast]) -> Forecast:
-    """Of the settings that are as good as the best, the one that trusts fewest; in it what "auto" takes, or the best."""
+    """Among settings as good as the best, the one that trusts fewest. Within it, what "auto" takes, or else the
+    best."""
     most = forecasts[0].captured.value
     alike = [one for one in forecasts if one.captured.value >= most - _ALIKE]
     setting = min((one.setting for one in alike), key=_BY_TRUST.index)
@@ -123,11 +142,11 @@ def _automatic(facts: Facts, setting: Setting) -> str:
 
 
 def _source(facts: Facts) -> str:
-    return f"All of this rests on the spectrum: {facts.spectrum.source}."
+    return f"All of this depends on the spectrum: {facts.spectrum.source}."
 
 
 def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
-    return ["No method is left within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
+    return ["No method is possible within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
 
 
 def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
@@ -137,13 +156,13 @@ def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence
 def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     if verdict == "needless":
         return [
-            f"There is nothing to find here: directions drawn at random have {best.nothing:.2f} of the variance that the best "
-            f"{_directions(facts.rank)} would have, and {best.method} would have {best.captured}.",
-            "A fit would spend the budget on what needs none.",
+            f"There is nothing to find here: random directions capture {best.nothing:.2f} of the variance along the "
+            f"best {_directions(facts.rank)}, and {best.method} would capture {best.captured}.",
+            "A fit would spend the budget on something that needs none.",
         ]
     return [
-        f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance that the best "
-        f"{_directions(facts.rank)} would have, and directions drawn at random have {best.nothing:.2f}.",
+        f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance along "
+        f"the best {_directions(facts.rank)}. Random directions capture {best.nothing:.2f}.",
         _against_noise(facts, best),
         "A fit would spend the budget and return noise.",
     ]
@@ -151,34 +170,35 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
 
 def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     said = [
-        f"{chosen.method} should capture {chosen.captured} of the variance that the best {_directions(facts.rank)} have, with a "
-        f"largest sine of {chosen.sine}; directions drawn at random would capture {chosen.nothing:.2f}.",
+        f"{chosen.method} should capture {chosen.captured} of the variance along the best "
+        f"{_directions(facts.rank)}, with a "
+        f"largest sine of {chosen.sine}. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
     others = [one for one in forecasts if one is not chosen and not one.refused]
     inside = [one for one in others if one.setting == chosen.setting]
     if inside:
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in inside)
-        said.append(f"With the same guarantee, others would capture: {shown}.")
+        said.append(f"Other methods with the same guarantee would capture: {shown}.")
     elsewhere = {one.setting: one for one in reversed(others) if one.setting != chosen.setting}
     if elsewhere:
         shown = ", ".join(f"{one.method} {one.captured.value:.2f}" for one in reversed(elsewhere.values()))
         said.append(
-            f"The best in other settings would capture: {shown}; where settings are within {_ALIKE:g} of each other, the one "
-            "that trusts fewest was taken."
+            f"The best methods in other settings would capture: {shown}. Among settings within {_ALIKE:g} of the "
+            "best, the one that trusts fewest parties was chosen."
         )
     said += _left_out(chosen, forecasts)
     if facts.center == "private":
-        said.append("A share of the budget goes to the mean, which is taken into account.")
+        said.append("Part of the budget goes to the mean. The figures include that.")
     if chosen.captured.value < FAIR:
         said.append(
-            f"Less than {FAIR:g} of what there is to find is not much: see below for what would bring it to that."
+            f"Less than {FAIR:g} of what there is to find is not much. See below for what would raise it to that."
         )
     return [*said, _source(facts)]
 
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
-    """What limits cost."""
+    """Better methods that the limits exclude."""
     better = [one for one in forecasts if one.refused and one.captured.value > chosen.captured.value + _ALIKE]
     return [f"{one.method} would capture {one.captured.value:.2f}, but {one.refused}." for one in better[:3]]
 
@@ -186,12 +206,109 @@ def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
 def _against_noise(facts: Facts, one: Forecast) -> str:
     last = facts.people * float(facts.spectrum.values[facts.rank - 1])
     times = last / one.noise
-    stands = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
+    ratio = f"{times:.3g} times" if times >= 1 else f"only {times:.2g} of"
     return (
-        f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2, {stands} the norm of "
-        f"the noise that {one.method} adds, {one.noise:.3g}."
+        f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2. That is "
+        f"{ratio} the norm of the noise that {one.method} adds, {one.noise:.3g}."
     )
 
 
 def _directions(rank: int) -> str:
     return "direction" if rank == 1 else f"{rank} directions"
+
+
+def _alternatives(facts: Facts, method: str) -> Iterator[str]:
+    """Single changes of the `facts` that would make `method` capture a fair share, in full sentences."""
+
+    def fair(other: Facts) -> bool:
+        candidate = method_plan(other, method)
+        # With few columns random directions capture much already, and a fair result must beat them clearly.
+        least = max(FAIR, (1 + other.spectrum.at_random(other.rank)) / 2)
+        return not candidate.refused and glimpse(RehearsalTrial.of(other, candidate)) >= least
+
+    epsilon = _first(
+        _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
+        lambda candidate: fair(replace(facts, budget=Budget(candidate, facts.budget.delta))),
+    )
+    if epsilon is not None:
+        yield f"With epsilon = {epsilon:g} and all else the same, {method} should capture {FAIR:g}."
+    people = _first(
+        [round(candidate) for candidate in _upwards(float(facts.people), float(_MOST_PEOPLE))],
+        lambda candidate: fair(replace(facts, people=candidate)),
+    )
+    if people is not None:
+        yield f"With {people} people, {people / facts.people:.2g} times as many, {method} should capture {FAIR:g}."
+    columns = _first(
+        _downwards(facts.dim, max(_FEWEST_COLUMNS, 2 * facts.rank)), lambda dim: fair(_with_columns(facts, dim))
+    )
+    if columns is not None:
+        yield (
+            f"With {columns} of the {facts.dim} columns, from a public list, {method} should capture {FAIR:g} or "
+            "more of their variance. This assumes that their spectrum falls alike and rows are as large relative to "
+            "row_bound."
+        )
+    rank = _first(list(range(facts.rank - 1, 0, -1)), lambda candidate: fair(replace(facts, rank=candidate)))
+    if rank is not None:
+        yield f"With {_components(rank)} instead of {facts.rank}, {method} should capture {FAIR:g}."
+    yield from _other_trust(facts, method)
+
+
+def _other_trust(facts: Facts, method: str) -> Iterator[str]:
+    """A setting that `trust` does not include and that would do."""
+    _, name = parts_of(method)
+    others: tuple[Setting, ...] = ("masked", "peers", "hub")
+    for setting in others:
+        other = f"{setting}/{name}"
+        # With one site there is nobody to trust differently.
+        if facts.sites == 1 or setting in facts.settings or other not in METHODS:
+            continue
+        wider = replace(facts, trust=(*facts.settings, setting))
+        candidate = method_plan(wider, other)
+        if not candidate.refused and glimpse(RehearsalTrial.of(wider, candidate)) >= FAIR:
+            yield f"If {setting!r} were acceptable, {other} should capture {FAIR:g}: it guarantees {candidate.guarantee}."
+            return
+
+
+def _first(candidates: Sequence[_Candidate], good: Callable[[_Candidate], bool]) -> _Candidate | None:
+    """The first good candidate, by bisection: all after a good one must be good. None where the last one is not."""
+    if not candidates or not good(candidates[-1]):
+        return None
+    low, high = -1, len(candidates) - 1
+    while high - low > 1:
+        middle = (low + high) // 2
+        low, high = (low, middle) if good(candidates[middle]) else (middle, high)
+    return candidates[high]
+
+
+def _upwards(start: float, most: float) -> list[float]:
+    """Numbers of two digits above `start`, each about `_FINE` times the one before."""
+    if start >= most:
+        return []
+    steps = math.ceil(math.log(most / start) / math.log(_FINE))
+    found = sorted({_two_digits(start * _FINE**step) for step in range(1, steps + 1)})
+    return [number for number in found if start < number <= most]
+
+
+def _two_digits(number: float) -> float:
+    """Rounded up to two digits."""
+    unit = 10.0 ** (math.floor(math.log10(number)) - 1)
+    return float(f"{math.ceil(number / unit - 1e-9) * unit:.2g}")
+
+
+def _downwards(start: int, least: int) -> list[int]:
+    """Whole numbers below `start`, each about the one before over `_FINE`."""
+    found, number = [], float(start)
+    while number / _FINE >= least:
+        number /= _FINE
+        found.append(int(number))
+    return [number for number in dict.fromkeys(found) if number < start]
+
+
+def _with_columns(facts: Facts, dim: int) -> Facts:
+    values = facts.spectrum.values[:dim]
+    spectrum = Spectrum(values * (facts.spectrum.fill / values.sum()), facts.spectrum.source)
+    return replace(facts, dim=dim, spectrum=spectrum)
+
+
+def _components(rank: int) -> str:
+    return "one component" if rank == 1 else f"{rank} components"

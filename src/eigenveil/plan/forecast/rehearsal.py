@@ -1,23 +1,22 @@
-"""Rehearsals: the real tasks on a table that has the guessed spectrum, with the real noise, to see how much is captured.
+"""Rehearsals: the real tasks with the real noise, on a table with the guessed spectrum, to see how much they capture.
 
-All noise has the same law in every basis, so what a fit captures depends on the rows through their eigenvalues alone, and a table
-in its own eigenbasis, d rows along d axes, tells as much as the private one would. Nothing private is read. The exception are
-streams that are released some columns at a time: see `rehearsal_stream.py`.
+All noise has the same law in every basis, so what a fit captures depends on the rows through their eigenvalues alone.
+A table in its own eigenbasis, d rows along d axes, therefore tells as much as the private one. Nothing private is
+read. The exception is a stream that is released in slices of columns: see `rehearse_blocks`.
 """
 
 import math
 from dataclasses import dataclass, replace
+from functools import reduce
 from typing import Final, final
 
 import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.rows import SparseRows, Symmetric
-from eigenveil.linalg import Array, Subspace, orthonormal
-from eigenveil.plan.choose.components import components_of, iterates
+from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
 from eigenveil.plan.choose.gossip import SegmentsPlan
-from eigenveil.plan.choose.sites import SitesPlan
-from eigenveil.plan.forecast.late_noise import leading_under_noise
+from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
 from eigenveil.privacy import (
     Domain,
     Exact,
@@ -32,17 +31,39 @@ from eigenveil.privacy import (
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import KeptProducts, Segments, SiteSpaces, shrunk
 from eigenveil.tasks.spaces import SiteSpace
+from eigenveil.tracking import SlicedTracker, SumTerms
 
-__all__ = ["Scene", "found_center", "gaussian", "judged", "rehearse_segments", "rehearse_sites", "rows_of"]
+__all__ = [
+    "Scene",
+    "found_center",
+    "judged",
+    "leading_under_noise",
+    "rehearse_blocks",
+    "rehearse_segments",
+    "rehearse_sites",
+]
 
-# Up to so many columns all pairs of them are released as in a fit; beyond, noise is drawn where it is looked at.
+# Up to this many columns the whole noise matrix is drawn, as in a fit. Beyond, `leading_under_noise` draws only the
+# products it needs.
 _ALL_PAIRS: Final = 320
-# Sites that are rehearsed one by one, few where there are many columns; more of them see their noise again with other signs.
+# Sites that are rehearsed one by one (`_FEW_SITES` for many columns). Further sites reuse that noise with other
+# signs.
 _SITES, _FEW_SITES = 16, 6
-# Of a site with many columns, directions that are noise need not be found to the last digit.
+# At a site with many columns, the directions that are only noise need not be found to the last digit.
 _BLOCKS: Final = 6
-# The mean is looked for again where the first look says that it lies this far out, in radii (`eigenveil.tasks.lies_far`).
+# The mean is searched for again if it seems to lie this far out, in units of row_bound (`eigenveil.tasks.lies_far`).
 _FAR: Final = 0.3
+# Blocks that are released with their own noise: `_COLUMNS` over the number of columns, within the two limits. Further
+# blocks reuse that noise with other signs.
+_COLUMNS, _FEWEST, _MOST_RELEASED = 2400, 10, 48
+# After this many blocks the merged space has converged well enough.
+_MOST_BLOCKS: Final = 500
+# A last block with a smaller share of the rows than this is a rounding error.
+_NOTHING_LEFT: Final = 1e-9
+# The width of a Lanczos block: this many times the rank, or this much wider if that is more. And the most blocks.
+_WIDER, _BEYOND, BLOCKS = 2, 8, 16
+# Blocks are added until the captured share changes by no more than this.
+_STILL: Final = 5e-4
 
 
 @final
@@ -50,7 +71,8 @@ _FAR: Final = 0.3
 class Scene:
     """What is rehearsed: rows whose Gram matrix is diag(`gram`) + shift shift^T, (d,) each, in units of row_bound^2.
 
-    `multiplier` is the noise on a sum over its sensitivity for all that the components may spend, `seed` says which noise.
+    `multiplier` is the noise on a sum over its sensitivity, if it gets the components' whole budget. `seed` draws the
+    noise.
     """
 
     gram: Array
@@ -62,7 +84,7 @@ class Scene:
 
     @property
     def dim(self) -> int:
-        """How many columns."""
+        """The number of columns."""
         return len(self.gram)
 
     @property
@@ -81,13 +103,17 @@ def judged(basis: Array, values: Array) -> tuple[float, float]:
     """
     rank = basis.shape[1]
     captured = float(values @ np.square(basis).sum(axis=1) / values[:rank].sum())
+    # The best space is spanned by the first axes, so the cosines are singular values of the first rows.
     cosine = float(np.linalg.svd(basis[:rank], compute_uv=False)[-1])
     return min(captured, 1.0), math.sqrt(max(0.0, 1.0 - cosine**2))
 
 
 def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
-    """The directions, (d, k), that a fit as planned would find. `sites` matter to merges alone: all others add up what they
-    send, and `scene.multiplier` is the noise on the sum; of a merge it is that of one site."""
+    """The directions, (d, k), that the planned fit would find.
+
+    `sites` matters to merges alone. All other methods add up what sites send, and `scene.multiplier` is the noise on
+    the sum. For a merge it is the noise of one site.
+    """
     if plan.method == "merge":
         return _merged(plan, scene, sites)
     if plan.method == "covariance" and scene.dim > _ALL_PAIRS:
@@ -100,43 +126,69 @@ def rehearse_sites(plan: SitesPlan, scene: Scene, *, sites: int = 1) -> Array:
         released = run_pooled(
             components(Domain(scene.dim, 1.0)),
             Symmetric(_matrix(scene), people=1),
-            gaussian(scene.multiplier, Noise.seeded(scene.seed)),
+            _gaussian(scene.multiplier, Noise.seeded(scene.seed)),
         )
         return Subspace.of_gram(released, rank=scene.rank, overwrite=True).basis
-    rows, radius = rows_of(scene)
+    rows, radius = _rows_of(scene)
     begin = None
     if iterates(plan.method):
         begin = orthonormal(np.random.default_rng(scene.seed).standard_normal((scene.dim, plan.width)))
     components = components_of(plan, begin, neighbours=scene.neighbours, rank=scene.rank, private=True)
     task = components(Domain(scene.dim, radius, claimed=False))
     if isinstance(task, KeptProducts):
-        # What the products say before the last one is not looked at here.
+        # Only the last result matters here, so intermediate ones are not computed.
         task = replace(task, told=False)
-    found: Subspace = run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed)))
+    found: Subspace = run_pooled(task, rows, _gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed)))
     return found.basis
 
 
 def rehearse_segments(plan: SegmentsPlan, scene: Scene) -> Array:
     """The directions, (d, k), that peers would find one after another.
 
-    A start is z = sum_j x_j q_j with hidden scores q_j of many people: normal, of covariance (variance of a score) times the Gram
-    matrix, and so is that of the d rows here if their scores are normal and not cut. So the clip is moved out of
-    the way, by the radius that these longer rows need, which also makes the noise what it is for rows in the unit ball: at a
-    start clip * radius * multiplier / radius^2 for a clip of radius times the true one.
+    A start is z = sum_j x_j q_j with hidden scores q_j of many people. It is normal, with covariance (variance of a
+    score) times the Gram matrix. The d rows here give the same law if their scores are normal and not clipped. So the
+    clip is multiplied by the radius that these rows of larger norm need, which puts it out of reach. The noise at a
+    start is then clip * radius * multiplier / radius^2 with a clip of radius times the true one: that of rows in the
+    unit ball.
     """
-    rows, radius = rows_of(scene)
+    rows, radius = _rows_of(scene)
     task = Segments(
         Domain(scene.dim, radius, claimed=False),
         scene.neighbours,
         scene.rank,
         plan.rounds,
         plan.shares,
+        # The hidden scores must not share a stream with the noise below.
         Noise.seeded((scene.seed << 8) + 1),
         plan.deviation * math.sqrt(_clipped_variance(plan.clip / plan.deviation)),
         plan.clip * radius,
         plan.tolerance,
     )
-    return run_pooled(task, rows, gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
+    return run_pooled(task, rows, _gaussian(scene.multiplier / radius**2, Noise.seeded(scene.seed))).basis
+
+
+def rehearse_blocks(scene: Scene, *, share: float, oversample: int) -> Array:
+    """The directions, (d, k), of a stream whose blocks are released on their own and merged one after another.
+
+    Each block has this `share` of the rows, and the last one has what is left. A block is released in slices of
+    columns, so it matters how much of a direction each column has. The rows are rotated at random, as columns are
+    rarely aligned with the directions. The real tracker releases the first blocks and the last one. The others reuse
+    that noise with other signs of the directions, for which its law is the same.
+    """
+    noise, rng = Noise.seeded(scene.seed), np.random.default_rng(scene.seed)
+    rotation = orthonormal(rng.standard_normal((scene.dim, scene.dim)))
+    whole = math.floor(1 / share + 1e-9)
+    left = 1 - whole * share
+    count = min(whole, max(_FEWEST, min(_MOST_RELEASED, _COLUMNS // scene.dim)))
+    released = [_released(scene, share, oversample, rotation, noise) for _ in range(count)]
+    spaces = released[:]
+    for block in range(count, min(whole, _MOST_BLOCKS)):
+        drawn = released[block % count]
+        spaces.append(Subspace(drawn.basis * rng.choice([-1.0, 1.0], scene.dim)[:, None], drawn.values))
+    if left > _NOTHING_LEFT:
+        spaces.append(_released(scene, left, oversample, rotation, noise))
+    width = min(scene.rank + oversample, scene.dim)
+    return reduce(lambda joint, space: merge(joint, space, rank=width), spaces).basis[:, : scene.rank]
 
 
 def found_center(
@@ -149,10 +201,11 @@ def found_center(
     far: bool,
     rng: np.random.Generator,
 ) -> tuple[Array, int]:
-    """How far off, (d,), in units of row_bound, the mean is found, and in how many of the steps with these `shares`.
+    """The error of the private mean, (d,), in units of row_bound, and the number of steps the search took, of these
+    `shares`.
 
-    An error e in it adds people * e e^T to the Gram matrix. `far` says that the mean lies so far out that, where noise lets it be
-    seen, it is looked for again from there; otherwise it lies half as far out as that would take.
+    An error e adds people * e e^T to the Gram matrix. If `far`, the mean lies so far out that the search takes a
+    second step from there, where noise lets it see that. Otherwise it lies half as far out as would trigger that.
     """
     entry = multiplier * sum_sensitivity(1.0, neighbours) / people
     sizes = [entry / math.sqrt(share) * math.sqrt(dim) for share in shares]
@@ -160,7 +213,7 @@ def found_center(
     mean = rng.standard_normal(dim)
     mean *= (2 if far else 0.5) * _FAR / float(np.linalg.norm(mean))
     if sizes[0] >= 1:
-        # Noise as large as the ball: the fit stays where it began looking.
+        # The noise is as large as the ball, so the search stays where it started.
         return mean, 1
     first = shrunk(mean + errors[0], noise=sizes[0]) - mean
     if len(shares) == 1 or sizes[0] >= _FAR or not far:
@@ -168,8 +221,9 @@ def found_center(
     return first + shrunk(errors[1] - first, noise=sizes[1]), 2
 
 
-def gaussian(multiplier: float, noise: Noise) -> Mechanism:
-    """The mechanism of a fit, on a ledger without limits: nobody is there to be charged."""
+def _gaussian(multiplier: float, noise: Noise) -> Mechanism:
+    """The mechanism of a fit, on a ledger without limits: a rehearsal reads no one's data, so there is nothing to
+    charge."""
     return Gaussian(multiplier, Ledger(epsilon=math.inf, delta=0.5), noise)
 
 
@@ -180,11 +234,11 @@ def _matrix(scene: Scene) -> Array:
     return matrix
 
 
-def rows_of(scene: Scene) -> tuple[SparseRows, float]:
-    """A table with the scene's Gram matrix, and the radius of a ball that holds its rows.
+def _rows_of(scene: Scene) -> tuple[SparseRows, float]:
+    """A table with the scene's Gram matrix, and the radius of a ball that contains its rows.
 
-    Rows stand for many people and are longer than one. Sensitivities grow with the square of the radius, so that noise of
-    multiplier / radius^2 is that of rows in the unit ball.
+    Each row stands for many people, so its norm exceeds one. Sensitivities grow with the square of the radius, so a
+    noise of multiplier / radius^2 equals that of rows in the unit ball.
     """
     axes = sp.diags_array(np.sqrt(scene.gram)).tocsr()
     table = axes if scene.shift is None else sp.vstack([axes, sp.csr_array(scene.shift[None, :])]).tocsr()
@@ -195,11 +249,11 @@ def rows_of(scene: Scene) -> tuple[SparseRows, float]:
 
 
 def _merged(plan: SitesPlan, scene: Scene, sites: int) -> Array:
-    """Sites release their own matrices, each its part of the rows, and send what stands out; merged by the real task.
+    """Each site releases the matrix of its own rows and sends its leading directions. The real task merges them.
 
-    Beyond a few sites, noise that was drawn is used again with other signs. The law of the noise is the same for all signs of
-    the axes, and with independent signs every product of two different axes has, over sites, the mean and the variance of
-    independent noise.
+    Beyond a few sites, noise that was drawn is reused with other signs. The law of the noise is the same for all
+    signs of the axes. With independent signs, every product of two different axes has over the sites the mean and the
+    variance of independent noise.
     """
     task = SiteSpaces(Domain(scene.dim, 1.0), scene.neighbours, kind="merge", rank=scene.rank, width=plan.width)
     rng = np.random.default_rng(scene.seed)
@@ -219,7 +273,7 @@ def _merged(plan: SitesPlan, scene: Scene, sites: int) -> Array:
 def _sent(task: SiteSpaces, scene: Scene) -> tuple[SiteSpace, ...]:
     if scene.dim <= _ALL_PAIRS:
         rows = Symmetric(_matrix(scene), people=1)
-        return task.work(task.ask(None), rows, gaussian(scene.multiplier, Noise.seeded(scene.seed)))
+        return task.work(task.ask(None), rows, _gaussian(scene.multiplier, Noise.seeded(scene.seed)))
     values, vectors = leading_under_noise(
         scene.gram,
         scene.shift,
@@ -232,7 +286,80 @@ def _sent(task: SiteSpaces, scene: Scene) -> tuple[SiteSpace, ...]:
 
 
 def _clipped_variance(clip: float) -> float:
-    """The variance of a standard normal that is cut at +-`clip`: E min(z^2, c^2)."""
+    """The variance of a standard normal clipped at +-`clip`: E min(z^2, c^2)."""
     inside = math.erf(clip / math.sqrt(2))
     density = math.exp(-clip * clip / 2) / math.sqrt(2 * math.pi)
     return inside - 2 * clip * density + clip * clip * (1 - inside)
+
+
+def _released(scene: Scene, share: float, oversample: int, rotation: Array, noise: Noise) -> Subspace:
+    """What a block with this `share` of the rows releases, in coordinates along the directions of the rows.
+
+    Each row stands for many people, so its norm exceeds one. As in `_rows_of`, the noise is that of rows in the unit
+    ball.
+    """
+    rows = np.sqrt(scene.gram * share)[:, None] * rotation.T
+    radius = max(1.0, math.sqrt(float(scene.gram[0]) * share) * (1 + 1e-9))
+    terms = SumTerms(Domain(scene.dim, radius), scene.neighbours, center=False)
+    tracker = SlicedTracker(scene.rank, terms, oversample)
+    found = tracker.step(tracker.start(scene.dim), rows, _gaussian(scene.multiplier / radius**2, noise)).space
+    return Subspace(rotation.T @ found.basis, found.values)
+
+
+def leading_under_noise(
+    values: Array, shift: Array | None, *, scale: float, rank: int, noise: Noise, blocks: int = BLOCKS
+) -> tuple[Array, Array]:
+    """The `rank` largest eigenvalues, (rank,), and their vectors, (d, rank), of A = diag(`values`) + shift shift^T +
+    N.
+
+    N = (M + M^T) / 2, where M, (d, d), has independent entries of size `scale`: what `Gaussian` adds to a symmetric
+    matrix. N is never stored. Block Lanczos from the first axes needs only products N X. They are drawn when they are
+    needed, with the law that they would have had. It stops after at most `blocks` blocks.
+
+    Proof. N has the same law in every orthonormal basis. Let N Q be known for an orthonormal Q, chosen block by block
+    from what was known before. Let X be orthonormal with Q^T X = 0, chosen from N Q.
+    - In a basis [Q, X, Z] the known entries are the columns of Q and, by symmetry, its rows.
+    - All others are independent of them, with variance scale^2 on the diagonal and scale^2 / 2 off it. This holds for
+      all Q and X, because each was fixed before the entries in question were seen (by induction over blocks).
+    - So N X = Q (N Q)^T X + X S + (I - Q Q^T - X X^T) g scale / sqrt(2). Here S is new and symmetric, of that law,
+      and g, (d, p), is new and standard normal.
+    This is exact. Only Lanczos stops early, when more blocks would change next to nothing.
+
+    >>> found, vectors = leading_under_noise(np.arange(50.0, 0, -1) ** 2, None, scale=0.01, rank=2, noise=Noise.seeded(1))
+    >>> np.abs(vectors[:2]).round(2).tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    dim = len(values)
+    width = min(dim, max(_WIDER * rank, rank + _BEYOND))
+    block: Array = np.eye(dim, width)
+    span, known, image = np.empty((dim, 0)), np.empty((dim, 0)), np.empty((dim, 0))
+    share, best = -1.0, float(values[:rank].sum())
+    while True:
+        drawn = _product(span, known, block, scale, noise)
+        whole = values[:, None] * block + drawn
+        if shift is not None:
+            whole += np.outer(shift, shift @ block)
+        span, known, image = np.hstack([span, block]), np.hstack([known, drawn]), np.hstack([image, whole])
+        small = span.T @ image
+        eigenvalues, rotation = np.linalg.eigh((small + small.T) / 2)
+        vectors = span @ rotation[:, ::-1][:, :rank]
+        before, share = share, float(values @ np.square(vectors).sum(axis=1)) / best
+        room = dim - span.shape[1]
+        settled = abs(share - before) <= _STILL and span.shape[1] >= 3 * width
+        if room == 0 or settled or span.shape[1] >= blocks * width:
+            return eigenvalues[::-1][:rank], signed(vectors)
+        rest = whole - span @ (span.T @ whole)
+        block = orthonormal(rest)[:, : min(width, room)]
+        # Orthogonalise a second time: where little was left after the first, rounding errors along `span` are large.
+        block = orthonormal(block - span @ (span.T @ block))
+
+
+def _product(span: Array, known: Array, block: Array, scale: float, noise: Noise) -> Array:
+    """N X for X = `block`, (d, p), given N Q = `known` for Q = `span`, as in the proof above."""
+    drawn = noise.normal(block.shape) * (scale / math.sqrt(2))
+    drawn -= span @ (span.T @ drawn)
+    drawn -= block @ (block.T @ drawn)
+    square = noise.normal((block.shape[1], block.shape[1])) * scale
+    drawn += block @ ((square + square.T) / 2)
+    drawn += span @ (known.T @ block)
+    return drawn

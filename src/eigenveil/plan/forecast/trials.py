@@ -1,4 +1,5 @@
-"""`tried`: one way to do it rehearsed several times, each with other noise and, where that is in doubt, another spectrum."""
+"""`tried`: rehearses one method several times, each time with new noise and, where it is in doubt, another
+spectrum."""
 
 import math
 from dataclasses import dataclass, replace
@@ -13,41 +14,47 @@ from eigenveil.plan.choose.sites import SitesPlan
 from eigenveil.plan.choose.stream import StreamPlan
 from eigenveil.plan.forecast.facts import Facts
 from eigenveil.plan.forecast.methods import MethodPlan
-from eigenveil.plan.forecast.rehearsal import Scene, found_center, judged, rehearse_segments, rehearse_sites
-from eigenveil.plan.forecast.rehearsal_stream import rehearse_blocks
+from eigenveil.plan.forecast.rehearsal import (
+    Scene,
+    found_center,
+    judged,
+    rehearse_blocks,
+    rehearse_segments,
+    rehearse_sites,
+)
 from eigenveil.plan.spectrum import Spectrum, condensed
 from eigenveil.privacy import Neighbours
 from eigenveil.tasks.fit.split import Split
 
 __all__ = ["RehearsalTrial", "glimpse", "tried"]
 
-# Fits that are rehearsed at least and at most, by the most columns they are for: with many columns one fit is much like the next.
+# (up to so many columns, fewest fits, most fits). With many columns one fit is much like the next.
 _FITS: Final = ((150, 16, 120), (400, 5, 12), (1500, 3, 6), (8000, 2, 2), (math.inf, 1, 1))
-# Not fewer, as the first few may happen to agree, and no more than it takes to know the mean this well; fewer of those that take
-# longer: where there are many products, and many releases of all pairs of columns, by the most columns they are for.
+# Fits go on until the mean is known this well, but never below the fewest, as the first few may agree by chance.
+# Slow trials get fewer: those with many products, and those that release all pairs of columns many times.
 _SURE, _SURE_OF_SINE = 0.005, 0.02
 _MANY_PRODUCTS: Final = 50
 _SLOW: Final = ((30, 80), (64, 16), (200, 5), (400, 2), (math.inf, 1))
-# With doubt about the spectrum so many more, by the most columns they are for, and no more of those that take longer.
+# Extra fits where the spectrum is in doubt, (up to so many columns, fits), and the most for slow trials.
 _DOUBTS: Final = ((400, 12), (1500, 6), (math.inf, 3))
 _SLOW_DOUBTS: Final = 4
-# Fits of many releases of all pairs of columns are rehearsed with no more columns than this, and no more where they are in doubt.
+# Slow trials are rehearsed on at most this many columns, and on at most this many for other spectra.
 _SLOW_COLUMNS, _DOUBTED_COLUMNS = 800, 120
 _FOR_COMPARISON: Final = 2
-# For a glimpse: how many fits, by the most columns they are for.
+# For a glimpse: (up to so many columns, fits).
 _GLIMPSES: Final = ((150, 4), (1500, 2), (math.inf, 1))
-# Noise that differs by less than this, relatively, is taken to be the same, and rehearsed once.
+# Noise levels that differ by less than this, relatively, count as equal and are rehearsed once.
 _ALIKE: Final = 0.004
-# How a stream is rehearsed whose sums are released: one release with the noise it ends with.
+# A stream that releases sums is rehearsed as one release, with the noise of its last sum.
 _ONE_RELEASE: Final = SitesPlan("covariance", 0, 1, (1.0,), (), 0.0, "")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class RehearsalTrial:
-    """All that a rehearsed fit depends on, with nothing in it that makes no difference: equal trials have equal outcomes.
+    """All that a rehearsed fit depends on and nothing else, so that equal trials have equal outcomes.
 
-    `louder` is how many times louder than a curator's the noise on the components is, and `mean_louder` that on the mean.
+    `louder` is the noise on the components over a curator's, and `mean_louder` the same for the mean.
     """
 
     spectrum: Spectrum
@@ -64,15 +71,17 @@ class RehearsalTrial:
 
     @classmethod
     def of(cls, facts: Facts, candidate: MethodPlan) -> Self:
-        """The trial of a way to do it."""
+        """The trial of a planned method."""
         plan, split, merges = candidate.plan, candidate.split, False
         if isinstance(plan, StreamPlan):
-            # The mean is taken off what was released, and hardly matters; where to begin is found in one step or in two.
+            # A stream subtracts its mean from released sums, so its error hardly matters. The rough mean takes one
+            # step or two: charge the average.
             split = Split((), 0.0, (sum(split.mean[:1]) + sum(split.mean[:2])) / 2)
             plan = plan if _sliced(plan) else _ONE_RELEASE
         elif isinstance(plan, SitesPlan):
             merges = plan.method == "merge"
             plan = replace(plan, reason="", steps=(1,) * plan.rounds)
+        # Rounded, so that settings with almost the same noise are equal trials and hit the cache.
         louder = math.exp(round(math.log(candidate.louder) / _ALIKE) * _ALIKE)
         return cls(
             spectrum=facts.spectrum,
@@ -81,7 +90,7 @@ class RehearsalTrial:
             mu=facts.budget.mu,
             plan=plan,
             split=split,
-            # A blanked row makes as much of a difference as one that is added.
+            # Blanking a row changes a sum as much as adding one does: both relations share a rehearsal.
             neighbours=Neighbours.ZERO_OUT if candidate.neighbours is Neighbours.ADD_REMOVE else candidate.neighbours,
             louder=louder,
             mean_louder=math.sqrt(facts.sites) if merges else louder,
@@ -91,7 +100,7 @@ class RehearsalTrial:
 
     @property
     def fits(self) -> tuple[int, int]:
-        """How many there are at least and at most."""
+        """The fewest and the most fits."""
         dim = self.spectrum.dim
         least, most = next((least, most) for columns, least, most in _FITS if dim <= columns)
         if self.slow:
@@ -102,7 +111,7 @@ class RehearsalTrial:
 
     @property
     def doubts(self) -> int:
-        """How many more, with other spectra."""
+        """Extra fits with other spectra."""
         if self.spectrum.spread == 0 and self.spectrum.error == 0:
             return 0
         fits = next(fits for columns, fits in _DOUBTS if self.spectrum.dim <= columns)
@@ -110,28 +119,29 @@ class RehearsalTrial:
 
     @property
     def slow(self) -> bool:
-        """Whether a fit is many releases of all pairs of columns."""
+        """Whether a fit releases all pairs of columns many times."""
         return self.sites > 1 or _sliced(self.plan)
 
 
 @lru_cache(maxsize=64)
 def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Array]:
-    """The captured variance and the largest sine of so many `fits`, (fits, 2), with the spectrum as it stands, and of more,
-    (more, 2), with others that it could be: none where it is not in doubt. None is as many fits as it takes.
+    """The captured variance and the largest sine of rehearsed fits: (fits, 2) as given, and (more, 2) in doubt.
 
-    Remembered, for settings that differ in name only.
+    The first array uses the spectrum as it stands, the second other plausible spectra; it is empty where there is no
+    doubt. `fits` = None rehearses as many as it takes. Results are cached, because some settings differ in name only.
     """
     least, most = trial.fits if fits is None else (fits, fits)
     values, rng = trial.spectrum.values, np.random.default_rng(seed)
     plain: list[tuple[float, float]] = []
-    # Many small matrices: threads would only wait for each other.
+    # Many small matrices: BLAS threads would only wait for each other.
     with blas_threads(1):
         while len(plain) < least or (len(plain) < most and not _sure(plain)):
             plain.append(_fit(trial, values, seed + len(plain), columns=_SLOW_COLUMNS))
         others = [trial.spectrum.drawn(rng) for _ in range(trial.doubts)]
         doubted = np.array([_fit(trial, other, seed + at, columns=_DOUBTED_COLUMNS) for at, other in enumerate(others)])
         if others and trial.slow and len(values) > _DOUBTED_COLUMNS:
-            # Fewer columns are not quite the same, so how far doubt reaches is carried over, and not where to.
+            # Fewer columns give slightly different values. So only the spread is taken from them, around the mean of
+            # the plain fits.
             alike = [_fit(trial, values, seed + at, columns=_DOUBTED_COLUMNS) for at in range(_FOR_COMPARISON)]
             doubted = np.clip(doubted + np.mean(plain, axis=0) - np.mean(alike, axis=0), 0.0, 1.0)
     return _kept(plain), _kept(doubted)
@@ -139,7 +149,7 @@ def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Ar
 
 @lru_cache(maxsize=64)
 def glimpse(trial: RehearsalTrial) -> float:
-    """The captured variance to expect, from as few fits as will do to look for where it would be fair."""
+    """The expected captured variance, from very few fits: enough to search for where it becomes fair."""
     count = next(fits for columns, fits in _GLIMPSES if trial.spectrum.dim <= columns)
     with blas_threads(1):
         fits = [_fit(trial, trial.spectrum.values, at, columns=_DOUBTED_COLUMNS)[0] for at in range(count)]
@@ -147,22 +157,23 @@ def glimpse(trial: RehearsalTrial) -> float:
 
 
 def _kept(fits: list[tuple[float, float]] | Array) -> Array:
-    """As an array, (fits, 2), that can be remembered: nobody changes it."""
+    """As a read-only array, (fits, 2), so that the cache can share it."""
     found = np.array(fits, dtype=np.float64).reshape(-1, 2)
     found.flags.writeable = False
     return found
 
 
 def _sure(fits: list[tuple[float, float]]) -> bool:
-    # A few that happen to agree say little about how far apart they are.
+    # The factor 1 + 2 / n widens the reach of few fits, which may agree by chance.
     reach = np.std(fits, axis=0, ddof=1) * (1 + 2 / len(fits)) / math.sqrt(len(fits))
     return bool((reach <= [_SURE, _SURE_OF_SINE]).all())
 
 
 def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tuple[float, float]:
-    """The captured variance and the largest sine of one rehearsed fit; a slow one on so many `columns` at most.
+    """The captured variance and the largest sine of one rehearsed fit, a slow one on at most `columns` columns.
 
-    With fewer columns directions drawn at random capture more, so what is captured beyond that is what is carried over.
+    With fewer columns random directions capture more. So only what is captured beyond random directions is carried
+    over.
     """
     if trial.slow:
         most = max(columns, 2 * trial.rank)
@@ -185,6 +196,7 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
             shares=trial.split.mean,
             multiplier=louder * trial.mean_louder / trial.mu,
             neighbours=trial.neighbours,
+            # Nobody knows how far out the mean is, so every other fit has it far out.
             far=seed % 2 == 1,
             rng=np.random.default_rng([seed, 1]),
         )

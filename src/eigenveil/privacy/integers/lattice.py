@@ -1,8 +1,8 @@
-"""`Lattice`: the public terms of noise under masks for one study, and the way from numbers to integers modulo 2^64 and back.
+"""`Lattice`: the public terms of noise under masks for one study; converts numbers to integers modulo 2^64 and back.
 
-Sites bring their parts to whole steps of one public lattice, add a share of rounded normal noise each, and send the result under
-masks; the hub reads the sum of the survivors and nothing else. On one lattice rounded normals add up: the honest shares in
-a sum are what Gaussian noise is after rounding, so that ledgers stay Gaussian. The proof is docs/integer-noise.md.
+Each site rounds its part to whole steps of one public lattice, adds a share of rounded normal noise, and sends the result under
+masks. The hub reads the sum of the survivors and nothing else. On one lattice rounded normals add up: the honest shares in a sum
+have the law of rounded Gaussian noise, so ledgers stay Gaussian. The proof is docs/integer-noise.md.
 """
 
 import math
@@ -20,33 +20,34 @@ from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, step_of, 
 
 __all__ = ["Lattice"]
 
-# Shares of deviation s, h of them, have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. A number in their
-# sum is then within (h - 1) exp(-pi^2 32^2) < 10^-4380 of rounded Gaussian noise.
+# h shares of deviation s have s >= 32 sqrt(h), or s / sqrt(2) off the diagonal of a symmetric array. A number in their sum is
+# then within (h - 1) exp(-pi^2 32^2) < 10^-4380 of rounded Gaussian noise.
 _SMOOTH = 32.0
-# The proof needs no limit, but the places of sites are kept in four bytes and noise must have room beside so many others.
+# The proof needs no limit. But sites are numbered in four bytes, and each site's noise needs room beside that of the others.
 _MOST_SITES = 1 << 20
-# Terms under which sums over fewer people at a site than this would be clipped are refused.
+# Terms are refused if sums over fewer people than this at a site would be clipped.
 _FEWEST = 1000
 # The sum over all sites must lie within 2^63: half of it is for values and half for noise.
 _ROOM = 1 << 62
-# Covers the rounding of the few operations that a deviation is computed with.
+# Covers the rounding of the few operations that compute a deviation.
 _SLACK = 1 + 2.0**-40
 # Without noise: the most steps to a unit of sensitivity, as a power of two; doubles have no more digits.
 _FINEST = 52
-# A mu outside of these is a mistake.
+# A mu below this, or above its inverse, is a mistake.
 _TINY = 2.0**-900
-# What the parts of a budget are kept apart by, because they are added up in floating point.
+# A margin between the parts of a budget, because they are added up in floating point.
 _MARGIN = 1e-12
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Lattice:
-    """The terms: what may be spent, and who may be missing or lie.
+    """The terms: what may be spent, how many sites may be missing, and how many may collude.
 
-    Of `sites`, at least `survivors` are in each sum; `colluders` of them may tell the hub their noise, and the masks may lose
-    `loss` more. The noise of the others, the `honest` ones, is all that is charged for; more survivors only add to it. With
-    probability `failure` the masks hide less than they should; that is part of delta, and `gaussian` is what is left for ledgers.
+    Of `sites`, at least `survivors` are in each sum. Up to `colluders` of them may tell the hub their noise, and the masks may
+    fail to hide `loss` more. The charge counts only the noise of the others, the `honest` sites; more survivors add to it.
+    With probability `failure` the masks hide less than they should. That is part of delta, and `gaussian` is the rest, for
+    ledgers.
 
     >>> lattice = Lattice(Budget(1.0, 1e-6), sites=20, survivors=20, colluders=1)
     >>> lattice.honest, lattice.gaussian
@@ -85,7 +86,7 @@ class Lattice:
 
     @classmethod
     def exact(cls, *, sites: int, people: float = 2.0**20) -> "Lattice":
-        """The terms without privacy: no noise, an error instead of a clip, and steps as fine as so many `people` at a site allow.
+        """The terms without privacy: no noise, an error instead of clipping, and steps as fine as `people` at a site allow.
 
         >>> Lattice.exact(sites=3).private, Lattice.exact(sites=4, people=1000).bits
         (False, 49)
@@ -100,7 +101,7 @@ class Lattice:
 
     @property
     def gaussian(self) -> Budget | None:
-        """What ledgers are opened with: all of the budget but what masks that fail may take of delta."""
+        """The budget of the ledgers: the whole budget, less the part of delta that covers failing masks."""
         if self.budget is None or self.failure == 0:
             return self.budget
         return Budget(self.budget.epsilon, (self.budget.delta - self.failure) * (1 - _MARGIN))
@@ -112,31 +113,33 @@ class Lattice:
 
     @property
     def most(self) -> int:
-        """The most steps that an entry of one site may have before noise, so that the sum over all sites cannot wrap around."""
+        """The most steps an entry of one site may have before noise. The sum over all sites then cannot wrap around."""
         room = _ROOM // self.sites
         return min(CAPACITY, room) if self.private else room
 
     def people(self, *, mu: float, size: int, several: int = 1) -> int:
-        """How many people at one site have room in a part of `size` numbers, all at their bound in one entry; more are clipped.
+        """How many people at one site fit into a part of `size` numbers without clipping, if all reach their bound in one entry.
 
-        At least min(`CAPACITY`, 2^62 / sites) / max(2^15 sqrt(size), 128 honest mu / several); beyond it sums are not useful.
+        At least min(`CAPACITY`, 2^62 / sites) / max(2^15 sqrt(size), 128 honest mu / several). Sums over more people are clipped
+        and no longer useful.
 
         >>> Lattice(Budget(1.0, 1e-6), sites=5, survivors=5, colluders=1).people(mu=0.2, size=10**6) > 10**7
         True
         """
-        # Whatever their bound is: all from one power of two to the next have the same step.
+        # For any bound: all bounds from one power of two to the next have the same step.
         return int(self.most * self.step(1.0, mu=mu, size=size, several=several) / 2)
 
     def step(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
         """The step for an array of `size` numbers that one person moves by `sensitivity` at each of `several` sites.
 
-        From public numbers alone, by operations that every machine rounds alike. With noise it is g = c / r: c is the step of any
-        release, `step_of(sensitivity, size)`, and r the least power of two that makes shares large enough to add up.
+        It follows from public numbers only, by operations that every machine rounds alike. With noise it is g = c / r. Here c is
+        the step of any release, `step_of(sensitivity, size)`, and r the least power of two that makes shares large enough to
+        add up.
 
-        What a site hands in, W, may differ from an exact value V of this sensitivity D as for any release
-        (`eigenveil.privacy.noise.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`. With K = `integers`,
-        at most L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at most
-        D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
+        A site's value W may differ from the exact value V, of sensitivity D, as in any release
+        (`eigenveil.privacy.noise.steps`): |W - V| <= |V| / (4 L) + c / 4 in every entry, L = `CAPACITY`.
+        With K = `integers`, at most L steps, |K - clip(V / g)| <= 1/2 + 1/4 + r / 4 <= r in every entry. So two neighbours are at
+        most D / g + 2 r sqrt(size) = r `distance_in_steps(D, size, c)` apart, and their sums over q sites q times that.
         """
         require(0 < sensitivity < math.inf, f"sensitivity must be positive and finite, got {sensitivity}")
         if not self.private:
@@ -147,17 +150,18 @@ class Lattice:
         require_param(
             self.most * step >= _FEWEST * sensitivity,
             f"a sum of {size} numbers at mu = {mu:.3g} over {self.sites} sites would be clipped with fewer than {_FEWEST} people "
-            "at a site: ask for fewer numbers, or a smaller {epsilon}",
+            "at a site. Release fewer numbers, or use a smaller {epsilon}",
         )
         return step
 
     def deviation(self, sensitivity: float, *, mu: float, size: int, several: int = 1) -> float:
-        """The deviation s of one site's share in steps, zero for none, so that `honest` of them make the sum mu-private.
+        """The deviation s of one site's share in steps, such that `honest` shares make the sum mu-private; zero without noise.
 
-        That is how far apart neighbours are (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). By the smoothing lemma
-        (docs/exact-noise.md) h of them on one lattice are, but for 10^-4380 in each number,
-            K + round(s Z_1) + ... + round(s Z_h)  ~  round(K + N(0, h s^2) + U_1 + ... + U_(h-1)),   U_i uniform on (-1/2, 1/2):
-        a Gaussian mechanism of deviation s sqrt(h) on the whole numbers K, and then post-processing.
+        It is the distance of neighbours (`step`) over mu sqrt(h), rounded up, and at least 32 sqrt(h). By the smoothing lemma of
+        docs/exact-noise.md, up to 10^-4380 in each number:
+            K + round(s Z_1) + ... + round(s Z_h)  ~  round(K + N(0, h s^2) + U_1 + ... + U_(h-1)).
+        The U_i are uniform on (-1/2, 1/2). The right side is a Gaussian mechanism of deviation s sqrt(h) on the whole numbers K,
+        followed by post-processing.
         """
         step = self.step(sensitivity, mu=mu, size=size, several=several)
         if not self.private:
@@ -166,21 +170,21 @@ class Lattice:
         deviation = distance * (coarse / step) / (mu * math.sqrt(self.honest)) * _SLACK
         require_param(
             deviation <= LARGEST_SCALE and REACH * deviation + 1 <= _ROOM // self.sites,
-            f"mu = {mu:.3g} is too little for a sum of {size} numbers over {self.sites} sites: ask for fewer {{rounds}}, or a "
+            f"mu = {mu:.3g} is too small for a sum of {size} numbers over {self.sites} sites. Use fewer {{rounds}}, or a "
             "larger {epsilon}",
         )
         return deviation
 
     def integers(self, values: Array, step: float) -> NDArray[np.int64]:
-        """`values`, (n,), as whole steps, the nearest ones, clipped to `most`; under `exact` an error in place of a clip.
+        """`values`, (n,), rounded to whole steps and clipped to `most`; under `exact` an error instead of clipping.
 
-        Clipping brings no two numbers further apart, and refusing would tell of a person by an error.
+        Clipping moves no two numbers further apart. An error instead would reveal something about a person.
         """
         if not self.private:
-            # Said without a number: this may be somebody's log. What is not a number is not below it either.
+            # The error shows no number, because it may end up in a log. NaN fails the comparison too.
             with np.errstate(over="ignore"):
                 sound = bool((np.abs(values / step) <= self.most).all())
-            require(sound, "a part must be finite and small enough to be added up; divide the rows by something first")
+            require(sound, "the rows are too large to be added up, or not finite; scale them down first")
         return steps_of(values, step, most=self.most)
 
     def values(self, words: NDArray[np.uint64], step: float) -> Array:
@@ -189,7 +193,7 @@ class Lattice:
 
 
 def _coarse(sensitivity: float, *, mu: float, size: int, several: int) -> tuple[float, float]:
-    """The step of any release, and how many such steps neighbours are apart in the sum over all sites."""
+    """The step of any release, and the distance of neighbours in such steps, in the sum over all sites."""
     require(size >= 1, f"size must be at least 1, got {size}")
     require(_TINY < mu < 1 / _TINY, f"mu must be positive and finite, got {mu}")
     require(several >= 1, f"several must be at least 1, got {several}")

@@ -1,7 +1,8 @@
-"""`Share`: what a site sends under masks, and `read`: what the hub makes of the sum. Both find the same step from public numbers.
+"""Where noise is added under masks: `Share` is what a site sends, and `read` is how the hub decodes the sum.
 
-A share is not itself a release: alone it would protect nobody well, and under masks nobody sees it alone. What is released
-is the sum over the survivors. Yet each site charges its ledger before its share leaves, because nothing can be taken back.
+Both compute the same step from public numbers. A share is not itself a release: alone it would protect nobody well, and under
+masks nobody sees it alone. What is released is the sum over the survivors. Still, each site charges its ledger before its share
+leaves, because nothing can be taken back.
 """
 
 import math
@@ -27,11 +28,12 @@ __all__ = ["Share", "read"]
 class Share:
     """A site's part of a sum, with its part of the noise, as integers modulo 2^64.
 
-    `multiplier` is that of the noise in the whole sum, over the sensitivity: 1 / lattice.gaussian.mu spends all at a share of
-    one. `several` is at how many sites one person may be. Under `Lattice.exact` there is no ledger, no charge and no noise.
+    `multiplier` is the deviation of the noise in the whole sum over the sensitivity. With 1 / lattice.gaussian.mu, a share of one
+    spends the whole budget. `several` is the number of sites that may have rows of one person. Under `Lattice.exact` there is no
+    ledger, no charge and no noise.
 
-    What is handed in is an exact sum as floating point holds it, no further from it than `Lattice.step` says; its rounding
-    to whole steps is in the distance that the noise is for. So the whole way from rows to words is covered.
+    The value is an exact sum, rounded to float64 as `Lattice.step` allows. Rounding it to whole steps is part of the distance
+    that the noise covers. So the proof covers everything from rows to integers.
 
     >>> lattice = Lattice.exact(sites=2)
     >>> parts = [Share(lattice, None, Noise.seeded(1), 1.0).of(Bounded(np.ones(2), 1.0), label="x", share=1.0) for _ in "ab"]
@@ -56,12 +58,13 @@ class Share:
     def of(self, private: Bounded, *, label: str, share: float) -> NDArray[np.uint64]:
         """The packed value in whole steps, with this site's noise, for a `share` in (0, 1] of mu^2.
 
-        Checks of public numbers come first, then the charge, and only then the value is looked at.
+        The order matters: checks of public numbers, then the charge, and only then the value. An error that depended on the
+        value would reveal something about the rows.
         """
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < private.sensitivity < math.inf,
-            f"{label!r} has sensitivity {private.sensitivity}; integers need a positive, finite one",
+            f"{label!r} has sensitivity {private.sensitivity}; integers need a positive, finite sensitivity",
         )
         shape, mu, lattice = np.shape(private.value), math.sqrt(share) / self.multiplier, self.lattice
         step = lattice.step(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
@@ -85,6 +88,6 @@ def read(
     symmetric: bool = False,
     several: int = 1,
 ) -> Array:
-    """The array of `shape` whose shares of this sensitivity add up to `words`, (size,), modulo 2^64. All of it is public."""
+    """The array of `shape` whose shares of this sensitivity add up to `words`, (size,), modulo 2^64. All of this is public."""
     step = lattice.step(sensitivity, mu=math.sqrt(share) / multiplier, size=math.prod(shape), several=several)
     return unpack(lattice.values(words, step), shape, symmetric=symmetric)

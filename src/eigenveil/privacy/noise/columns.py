@@ -1,11 +1,12 @@
-"""A symmetric matrix released some of its columns at a time: exactly symmetric noise, and never (d, d) numbers at once.
+"""Releases a symmetric matrix some columns at a time: noise is exactly symmetric, and the (d, d) matrix is never in memory.
 
-Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own, whose key is a digest of
-the release's own key and the two numbers. Where its mirror image is needed, the same source is set up again and gives the same
-whole numbers. So an entry off the diagonal has one noise in two places, as in `packed_noise`, and with the same proof. What is
-released is a function of the upper triangle in whole steps, with noise s on the diagonal and s / sqrt(2) off it, and
+Noise is drawn in square tiles. The tile of rows I and columns J, I before J, has a source of its own. Its key is a digest of the
+release's key and the two tile numbers. For the mirrored tile the same source is set up again and gives the same whole numbers.
+So mirrored entries have the same noise, as in `packed_noise`, and the proof is the same. The release is a function of the upper
+triangle in whole steps. Its noise is s on the diagonal and s / sqrt(2) off it, so that
     sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
 The value must be symmetric to the last bit. Otherwise the difference of two mirrored entries would be public without any noise.
+`Gaussian.release_columns` calls this.
 """
 
 import hashlib
@@ -26,7 +27,7 @@ __all__ = ["columns_released"]
 
 Integers = NDArray[np.int64]
 
-# Columns of noise that are drawn together. Slices may be cut anywhere else.
+# Columns of noise that are drawn together. Slices of the matrix may begin and end anywhere.
 _TILE = 64
 _KEY_WORDS = 4
 
@@ -47,7 +48,7 @@ def columns_released(
         stop = start + part.shape[1]
         require(len(part) == dim and stop <= dim, f"slices must be columns of a ({dim}, {dim}) matrix")
         steps = steps_of(part, step)
-        # Before noise is drawn: this runs where memory is short.
+        # Freed before noise is drawn, because this runs where memory is short.
         del part
         column = start
         while tiles is not None and column < stop:
@@ -66,7 +67,7 @@ def columns_released(
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Tiles:
-    """The noise of one release, (dim, dim) whole steps, any columns of which can be drawn at any time."""
+    """The noise of one release, (dim, dim) whole steps; any columns of it can be drawn at any time."""
 
     key: bytes
     reproducible: bool
@@ -80,7 +81,7 @@ class _Tiles:
         object.__setattr__(self, "_off", Rounded(self.deviation * ROOT_HALF))
 
     def __repr__(self) -> str:
-        # Whoever knows the key can take the noise off.
+        # The key is not shown: with it, anyone could subtract the noise.
         return f"_Tiles(dim={self.dim})"
 
     def strip(self, number: int) -> Integers:
@@ -100,7 +101,7 @@ class _Tiles:
             return drawn
         square = np.triu(drawn, 1)
         square += square.T
-        # The diagonal has noise of its own, larger.
+        # The diagonal has its own, larger noise.
         np.fill_diagonal(square, self._on.draw(noise, shape[0]))
         return square
 

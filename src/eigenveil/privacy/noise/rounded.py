@@ -1,11 +1,11 @@
 """`Rounded`: exact draws of round(s Z), Z a standard normal, over a hundred million a second on one core.
 
-A ziggurat (Marsaglia and Tsang 2000) carried out on real numbers whose binary digits are drawn only as far as a decision needs
-them (Karney 2016). Nothing is approximated: given even and independent words, a draw has the law of round(s Z), tails and all.
-The proof is docs/exact-noise.md, and the steps of it are named in the code: (cover), (quick), (round), (keep), (tail).
+A ziggurat (Marsaglia and Tsang 2000) on real numbers, whose binary digits are drawn only as far as a decision needs them (Karney
+2016). Nothing is approximated: given uniform and independent words, a draw has exactly the law of round(s Z), tails included.
+The proof is docs/exact-noise.md. Its steps are named in the code: (cover), (quick), (round), (keep), (tail).
 
-The table, the order in which words are used and the size of a batch are part of the format: both ends of a pair of peers draw the
-same whole numbers from the same words. No decision depends on how `exp` is rounded on a machine.
+The table, the order in which words are used and the batch size are part of the format. Both ends of a pair of peers must draw the
+same whole numbers from the same words. No decision depends on how a machine rounds `exp`. All mechanisms draw from here.
 """
 
 import math
@@ -25,24 +25,24 @@ __all__ = ["LARGEST_SCALE", "REACH", "Rounded"]
 
 Integers = NDArray[np.int64]
 
-# Half the width of the lowest layer. Draws beyond this many standard deviations come with their probability, below 2^-743.
+# Half the width of the lowest layer. Draws beyond this many standard deviations still occur, with their probability below 2^-743.
 REACH = 32
 # The largest scale: a draw within reach is then at most 2^50.
 LARGEST_SCALE = 2.0**45
 
 # Layers, and how many bits of a word choose one; the other 54 are the first digits of x, with a sign.
 _LAYERS, _LAYER_BITS, _DIGITS = 1024, 10, 53
-# Widths of layers are multiples of 2^-22, and half of their area is one of 2^-60: this one, the least that reaches the top.
+# Widths of layers are multiples of 2^-22. Half of a layer's area is a multiple of 2^-60, the least for which they reach the top.
 _WIDTH_BITS, _AREA_BITS, _AREA = 22, 60, 1415131288305664
-# Heights in the table are kept to so many binary digits; `_below` asks for more of them where it needs more.
+# The table keeps heights to this many binary digits; `_below` computes more where it needs them.
 _HEIGHT_BITS = 256
-# A difference from exp(-x^2 / 2) larger than this decides, even if `exp` is right to 2^-40 only.
+# A difference from exp(-x^2 / 2) larger than this decides, even if `exp` is right only to 2^-40.
 _DOUBT = 2.0**-38
-# Draws that are worked on at a time, so that the working arrays stay in the cache; and draws whose doubts are settled together.
+# Draws that are worked on at a time, so that working arrays stay in the cache; and draws whose doubts are settled together.
 _ROUND, _BATCH = 1 << 16, 1 << 19
-# (tail) Points of the lowest layer with REACH - 1 <= |x| < REACH and 1 <= h 2^660 < 2, h of their height, stand for the tails.
+# (tail) Points of the lowest layer with REACH - 1 <= |x| < REACH and 1 <= h 2^660 < 2, h of their height, represent the tails.
 _TAIL_BITS = 660
-# Splits 53 binary digits in two halves (Dekker 1971).
+# Splits 53 binary digits into two halves (Dekker 1971).
 _SPLIT = 2.0**27 + 1
 
 
@@ -54,13 +54,13 @@ class _Layers:
     (cover) f(x_i) <= y_i for i >= 1 and y_1024 >= 1, f(x) = exp(-x^2 / 2): each point below f, |x| < 32, is in exactly one layer.
     """
 
-    # Whole numbers: x_i 2^22, and up to which |m| a point of layer i is kept for certain.
+    # Whole numbers: x_i 2^22, and the largest |m| for which a point of layer i is certainly kept.
     widths: tuple[int, ...]
     certain: tuple[int, ...]
 
     @property
     def floats(self) -> tuple[Array, Array, Array, Array]:
-        """x_i, y_i, the height of layer i, and what is certain, each (1024,)."""
+        """x_i, y_i, the height of layer i, and the largest certain |m|, each (1024,)."""
         x = np.array(self.widths, dtype=np.float64) * 2.0**-_WIDTH_BITS
         y = np.array([height / 2**_HEIGHT_BITS for height in _heights(_HEIGHT_BITS)[:-1]])
         return x, y, _AREA * 2.0**-_AREA_BITS / x, np.array(self.certain, dtype=np.float64)
@@ -68,7 +68,7 @@ class _Layers:
 
 @cache
 def _layers() -> _Layers:
-    """The table: a tenth of a second, once. Decimals are rounded alike on every machine, and what matters is checked."""
+    """The table, computed once in a tenth of a second. Every machine rounds decimals alike, and (cover) is checked."""
     rise = _HEIGHT_BITS - _AREA_BITS + _WIDTH_BITS
     widths, heights = [REACH << _WIDTH_BITS], [0]
     with localcontext(Context(prec=30)):
@@ -109,9 +109,9 @@ def _curve(width: int) -> Decimal:
 
 
 def _certain(layer: int, widths: list[int], heights: list[int], margin: Decimal) -> int:
-    """(quick) Up to which |m| a point of this layer is below f wherever its other digits are; -1 if there is no such m.
+    """(quick) The largest |m| for which a point of this layer is below f whatever its other digits; -1 if there is none.
 
-    |x| <= x_i (|m| + 1) 2^-53 =: b, and f(b) >= y_{i+1} then keeps it. Layer 0, far wider, is always looked at again.
+    |x| <= x_i (|m| + 1) 2^-53 =: b, and the point is kept if f(b) >= y_{i+1}. Layer 0, far wider, is always checked again.
     """
     if layer in (0, _LAYERS - 1):
         return -1
@@ -125,7 +125,7 @@ def _certain(layer: int, widths: list[int], heights: list[int], margin: Decimal)
 def _below(layer: int, digits: int, height: int, extra: int) -> bool | None:
     """(keep) Whether y < f(x) for all x = x_i (digits + [0, 1]) 2^-(53 + extra), y = y_i + (height + [0, 1]) 2^-extra area / x_i.
 
-    None if it is so for some and not for others. Decimals have 10 digits more than the margin that covers their rounding.
+    None if it holds for some and not for others. Decimals have 10 digits more than the margin that covers their rounding.
     """
     width, bits = _layers().widths[layer], 192 + extra
     with localcontext(Context(prec=60 + 2 * extra, Emin=MIN_EMIN)):
@@ -143,11 +143,11 @@ def _below(layer: int, digits: int, height: int, extra: int) -> bool | None:
 
 
 def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
-    """(tail) The digits and the height, in layer 0's units, of the point beyond `REACH` that a point of layer 0 stands for.
+    """(tail) The digits and the height, in layer 0's units, of the point beyond `REACH` that a point of layer 0 represents.
 
-    The points of 31 <= |x| < 32 and h = 2^-660 (1 + h'), 0 <= h' < 1, lie above f. The box of those with 2^-(k + 1) <= h' < 2^-k
-    is moved outwards by 1 + k and down to the axis, where it has f under it for 32 + k <= |x| < 33 + k. Sizes stay the same.
-    None if the point stands for itself; the same digits and height if its k is not known yet.
+    The points with 31 <= |x| < 32 and h = 2^-660 (1 + h'), 0 <= h' < 1, lie above f. The box of those with
+    2^-(k + 1) <= h' < 2^-k is moved outwards by 1 + k and down to the axis. There it covers f for 32 + k <= |x| < 33 + k. Moving
+    keeps areas. None if the point represents itself; the same digits and height if its k is not known yet.
     """
     spare, one = extra - _TAIL_BITS, 1 << (extra + _DIGITS - 5)
     if spare < 0 or height >> spare != 1 or min(abs(digits), abs(digits + 1)) < (REACH - 1) * one:
@@ -162,7 +162,7 @@ def _in_tail(digits: int, height: int, extra: int) -> tuple[int, int] | None:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Rounded:
-    """A sampler of round(`scale` Z), for any scale up to 2^45. Reading it changes nothing: threads may share one.
+    """A sampler of round(`scale` Z), for any scale up to 2^45. It is immutable, so threads may share one.
 
     >>> from eigenveil.privacy.noise.stream import Noise
     >>> Rounded(1000.0).draw(Noise.seeded(7), 3).tolist()
@@ -170,7 +170,7 @@ class Rounded:
     """
 
     scale: float
-    # T_i = scale x_i 2^-53 by layer, (1024,), and how near to a half is too near.
+    # T_i = scale x_i 2^-53 by layer, (1024,), and the distance from a whole number above which rounding is in doubt.
     _digit: Array = field(init=False, repr=False)
     _near: float = field(init=False, repr=False)
 
@@ -178,7 +178,7 @@ class Rounded:
         require(0 < self.scale <= LARGEST_SCALE, f"scale must be positive and at most 2^45, got {self.scale}")
         digit = (self.scale * _floats()[0]) * 2.0**-_DIGITS
         object.__setattr__(self, "_digit", digit)
-        # Widths fall with the layer, so that T_1 is the largest but layer 0's.
+        # Widths decrease with the layer, so T_1 is the largest after layer 0's, which is always in doubt.
         object.__setattr__(self, "_near", 0.5 - 4 * float(digit[1]) - 2.0**-53)
 
     def draw(self, noise: Noise, count: int) -> Integers:
@@ -198,7 +198,10 @@ class Rounded:
         return out
 
     def _propose(self, noise: Noise, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
-        """Fill `out` from one point each, and return the places whose points lie above the curve, in order."""
+        """Fill `out` from one point each, and return the places whose points lie above the curve, in order.
+
+        The caller draws those again. Which words are used, and in what order, must not change: it is part of the format.
+        """
         doubts = [
             self._fill(noise, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
         ]
@@ -214,8 +217,9 @@ class Rounded:
     ) -> tuple[Integers, Integers, Integers]:
         """Draw places `start` to `stop`; return the ones in doubt, with their layers and digits.
 
-        x = x_i (m + e) 2^-53 with e in [0, 1) not drawn yet. (round) X = fl(m T), T = fl(s x_i 2^-53), is within 3 T (1 + 2^-50)
-        of s x, and X - rint(X) is exact: unless X is within 4 T + 2^-54 of a half, round(s x) = rint(X) whatever e is.
+        x = x_i (m + e) 2^-53 with e in [0, 1) not drawn yet. (round) Let T = fl(s x_i 2^-53) and X = fl(m T). X is within
+        3 T (1 + 2^-50) of s x, and X - rint(X) is exact. So unless X is within 4 T + 2^-54 of a half, round(s x) = rint(X)
+        whatever e is.
         """
         whole = out[start:stop]
         layer, x, other, doubt, more = (array[: len(whole)] for array in space)
@@ -224,7 +228,7 @@ class Rounded:
         np.right_shift(digits, _LAYER_BITS, out=digits)
         np.copyto(x, digits)
         np.take(_floats()[3], layer, out=other, mode="clip")
-        # The answers' own memory is working space until they are there.
+        # The memory of the results is working space until they are written.
         np.abs(x, out=whole.view(np.float64))
         np.greater(whole.view(np.float64), other, out=doubt)
         np.take(self._digit, layer, out=other, mode="clip")
@@ -241,8 +245,8 @@ class Rounded:
     def _settle(self, noise: Noise, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
         """The draws for points in doubt, half a percent of all, and which of them lie below the curve: about half.
 
-        Heights and 64 more digits of x are drawn for all of them, needed or not. (keep) The gap f(x) - y in floating point is
-        off by less than 2^-39 if `exp` is right to 2^-40, so that one beyond 2^-38 decides; the rest is decided in decimals.
+        Heights and 64 more digits of x are drawn for all of them, needed or not. (keep) If `exp` is right to 2^-40, the gap
+        f(x) - y in floating point is off by less than 2^-39, so a gap beyond 2^-38 decides. The rest is decided in decimals.
         """
         count = len(layer)
         heights, more = noise.words(2 * count).reshape(2, count)
@@ -262,16 +266,17 @@ class Rounded:
             longer = (int(digits[place]) << 64) + int(more[place])
             settled = self._settled(noise, int(layer[place]), longer, int(heights[place]))
             kept[place] = settled is not None
-            # Beyond 2^17 deviations a draw would not fit; it is taken modulo 2^64 then, as sums of int64 are.
+            # Beyond 2^17 deviations a draw would not fit. It is then taken modulo 2^64, as sums of int64 are.
             found.view(np.uint64)[place] = (settled or 0) % 2**64
         return found, kept
 
     def _finer(self, noise: Noise, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
         """round(s x) for points whose X is near a half, from the 64 next digits of m + e and twice the precision.
 
-        s x_i = A + B without error, and A m = P + Q, where Q sums up the products of halves: what rounding leaves in it is below
-        2^-75 |P|, that is 2^-22 T. With R = rint(P), s x is within 2^-20 T + 2^-51 of R + r, r = (P - R) + (Q + B m + A e), whose
-        first difference is exact. An r within 2^-20 T + 2^-50 of a half is left to whole numbers.
+        s x_i = A + B without error, and A m = P + Q, where Q sums the products of halves. Its rounding error is below
+        2^-75 |P|, that is 2^-22 T. With R = rint(P), s x is within 2^-20 T + 2^-51 of R + r. Here
+        r = (P - R) + (Q + B m + A e), and the first difference is exact. An r within 2^-20 T + 2^-50 of a half is decided in
+        whole numbers.
         """
         x, m = _floats()[0][layer] * 2.0**-_DIGITS, digits.astype(np.float64)
         top, bottom = _halves(float(self.scale))
@@ -288,7 +293,7 @@ class Rounded:
         return found
 
     def _nearest(self, noise: Noise, layer: int, digits: int, extra: int) -> int:
-        """round(s x_i (digits + e) 2^-(53 + extra)) in whole numbers, with as many digits of e as that takes."""
+        """round(s x_i (digits + e) 2^-(53 + extra)) in whole numbers, drawing as many digits of e as needed."""
         top, bottom = self.scale.as_integer_ratio()
         slope = 2 * top * _layers().widths[layer]
         while True:
@@ -299,7 +304,7 @@ class Rounded:
             digits, extra = (digits << 64) + int(noise.words(1)[0]), extra + 64
 
     def _settled(self, noise: Noise, layer: int, digits: int, height: int) -> int | None:
-        """The draw if its point is below the curve, None if it is above, with as many digits of both as that takes."""
+        """The draw if its point is below the curve, None if it is above, drawing as many digits of both as needed."""
         extra, beyond = 64, layer > 0
         while True:
             below = _below(layer, digits, height, extra)

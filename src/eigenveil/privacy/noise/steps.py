@@ -1,33 +1,34 @@
-"""The lattice of a release: whole numbers of public steps, so that what can come out does not depend on the rows.
+"""The lattice of a release: whole numbers of public steps, so that the set of possible outputs does not depend on the rows.
 
-Noise in floating point gives itself away: of all the numbers that a float64 can hold, most cannot be reached from a given
-value, and whoever knows all rows but one sees which value was there. Here the value is rounded onto the multiples of a public
-power of two, whole-number noise is added to it, and only the sum, which is public by then, becomes a float again.
+Floating-point noise leaks. From a given value, most float64 numbers cannot be reached, so someone who knows all rows but one can
+tell which value was there. Here the value is rounded to multiples of a public power of two. Whole-number noise is added to it.
+Only the sum, which is public by then, becomes a float again.
 
-**Rounding costs next to nothing.** Let V be an exact value, a sum of whole numbers say, with sensitivity D, and W what floating
-point holds of it: |W - V| <= 2^-51 |V| + g / 4 in every entry, as after three roundings and a little more. With a power of
-two g and K = clip(rint(W / g), -2^49, 2^49),
-    |K - clip(V / g)| <= 1/2 + 2^-51 * 2^49 + 1/4 = 1   in every entry:
-dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers apart. So the whole
-numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm; `step_of` makes g so small that this is at
-most D / g * (1 + 2^-12), and noise for that distance is what is drawn.
+**Rounding costs next to nothing.** Let V be an exact value, such as a sum of whole numbers, with sensitivity D. Let W be its
+floating-point form, with |W - V| <= 2^-51 |V| + g / 4 in every entry: the error of three roundings and a little more. With a
+power of two g and K = clip(rint(W / g), -2^49, 2^49),
+    |K - clip(V / g)| <= 1/2 + 2^-51 * 2^49 + 1/4 = 1   in every entry.
+This holds because dividing by g is exact, rounding to a whole number moves by at most a half, and clipping moves no two numbers
+apart. So the whole numbers of neighbours are at most D / g + 2 sqrt(size) apart in the Euclidean norm. `step_of` makes g so small
+that this is at most D / g * (1 + 2^-12). Noise is drawn for that distance.
 
-A W that is any further from V than that would make the noise too small: what is released must come out of exact sums
-(`eigenveil.privacy.sums.whole`), never out of a sum in floating point, whose error grows with the number of rows.
+If W were further from V, the noise would be too small. So a released value must come from exact sums
+(`eigenveil.privacy.sums.whole`), never from a floating-point sum, whose error grows with the number of rows.
 
-**Noise on noise.** One person is in up to k of the values x_1, x_2, ..., moves each of them by at most D, and each has noise
-s Z_i = sqrt(k) r Z_i. What is made of the noisy ones, f, moves by at most the sum of w_i times the distance of each, plus c,
-and gets noise t Z'. All Z are independent standard normals, and W is at least the sum of the w_i over any k values. Then
+**Noise on noise.** One person is in up to k of the values x_1, x_2, ..., and moves each by at most D. Each value has noise
+s Z_i = sqrt(k) r Z_i. A function f of the noisy values moves by at most the sum of w_i times the distance of each, plus c, and
+gets noise t Z'. All Z are independent standard normals, and W is at least the sum of the w_i over any k values. Then
 f(x_1 + s Z_1, x_2 + s Z_2, ...) + t Z' is mu-private with
-    mu^2 = E^2 / (r^2 + (t / W)^2),   E = D + c / W:
-the variances add up, whatever was rounded or clipped in between, as long as it is in c.
-Proof. Take any a in [0, D]. Between x and x', shift the noise of each of the j <= k values that the person is in by a
-towards x. Telling shifted from unshifted noise is a Gaussian mechanism of mu^2 = j a^2 / s^2 <= a^2 / r^2. Given the noise,
-each of these values is D - a apart, so what comes after it is a Gaussian mechanism of mu = (W (D - a) + c) / t. The two compose:
+    mu^2 = E^2 / (r^2 + (t / W)^2),   E = D + c / W.
+So variances add up, whatever was rounded or clipped in between, as long as c covers it.
+
+Proof. Take any a in [0, D]. Between x and x', shift the noise of each of the j <= k values that the person is in by a towards x.
+Telling shifted from unshifted noise is a Gaussian mechanism of mu^2 = j a^2 / s^2 <= a^2 / r^2. Given the noise, each of these
+values is D - a apart. So what follows is a Gaussian mechanism of mu = (W (D - a) + c) / t. The two compose:
     mu^2 <= a^2 / r^2 + (E - a)^2 / (t / W)^2.
-The least of it is at a = E r^2 / (r^2 + (t / W)^2), and what is claimed. Should that be more than D, then
-(t / W)^2 < (c / W) r^2 / D, so the claim is more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2, which holds without
-Z': it is what the x_i + s Z_i show together.
+Its minimum is at a = E r^2 / (r^2 + (t / W)^2), and equals the claim. If that a is more than D, then
+(t / W)^2 < (c / W) r^2 / D. The claim is then more than E^2 / (r^2 (1 + c / (W D))) = E D / r^2 >= D^2 / r^2. That holds even
+without Z': it is what the x_i + s Z_i reveal together.
 """
 
 import math
@@ -53,27 +54,27 @@ __all__ = [
     "values_of",
 ]
 
-# By how much rounding onto the lattice adds to a sensitivity, relatively, and as bits.
+# How much rounding onto the lattice adds to a sensitivity, relatively, and as bits.
 _BITS = 12
 ROUNDING_COST = 2.0**-_BITS
-# Noise has a standard deviation of so many steps, at least.
+# Noise has a standard deviation of at least this many steps.
 _FEWEST = 1 << 10
-# The most steps that an entry may have before noise. Beyond it entries are clipped, which tells nobody of it.
+# The most steps that an entry may have before noise. Larger entries are clipped without an error, which would reveal them.
 CAPACITY = 1 << 49
-# Covers the rounding of the few operations that a distance or a deviation is computed with.
+# Covers the rounding of the few operations that compute a distance or a deviation.
 _SLACK = 1 + 2.0**-40
-# Entries off the diagonal of a symmetric matrix have noise of at least this much of the diagonal's.
+# Noise off the diagonal of a symmetric matrix, relative to the diagonal's; rounded up.
 ROOT_HALF = math.sqrt(0.5) * (1 + 2.0**-50)
-# Steps outside of these lose digits at the ends of what floating point reaches.
+# Steps below this, or above its inverse, lose digits to underflow or overflow.
 _TINY = 2.0**-900
 
 
 def step_of(sensitivity: float, size: int, *, multiplier: float = 1.0) -> float:
     """The step for a release of `size` numbers: a power of two g with 2 sqrt(size) g at most `ROUNDING_COST` * sensitivity.
 
-    It depends on public numbers alone. Where noise is less than the sensitivity, `multiplier` times it, steps are as fine as it
-    takes for noise to be of many steps. People at their bound in one entry have room for 2^35 / sqrt(size) of them, at
-    least, if the multiplier is not less than one: beyond that their sum is clipped and no longer useful.
+    It depends on public numbers only. Where noise, `multiplier` times the sensitivity, is small, steps are finer, so that noise
+    still spans many steps. With a multiplier of at least one, at least 2^35 / sqrt(size) people fit who all reach their bound in
+    one entry. Sums over more are clipped and no longer useful.
 
     >>> step_of(1.0, 100) == 2.0**-17
     True
@@ -87,7 +88,7 @@ def step_of(sensitivity: float, size: int, *, multiplier: float = 1.0) -> float:
 
 
 def distance_in_steps(sensitivity: float, size: int, step: float) -> float:
-    """At most how far apart, in the Euclidean norm, the whole numbers of neighbours are.
+    """An upper bound on the Euclidean distance between the whole numbers of neighbours.
 
     >>> distance_in_steps(1.0, 1, 0.5) > 4.0
     True
@@ -96,7 +97,7 @@ def distance_in_steps(sensitivity: float, size: int, step: float) -> float:
 
 
 def steps_of(value: Array, step: float, *, most: int = CAPACITY) -> NDArray[np.int64]:
-    """`value` in whole steps, the nearest ones, clipped to `most`. What is not a number becomes zero: raising would tell of it.
+    """`value` rounded to whole steps and clipped to `most`. NaN becomes zero: an error would reveal it.
 
     >>> steps_of(np.array([0.3, -1e300, np.nan]), 0.25).tolist()
     [1, -562949953421312, 0]
@@ -111,7 +112,7 @@ def steps_of(value: Array, step: float, *, most: int = CAPACITY) -> NDArray[np.i
 
 
 def values_of(steps: NDArray[np.int64], step: float) -> Array:
-    """Released steps as floats. Digits beyond the 53rd are lost here, after the noise, where nobody learns from it."""
+    """Released steps as floats. Digits beyond the 53rd are lost here, after the noise, so this is post-processing."""
     values = steps.astype(np.float64)
     values *= step
     return values
@@ -127,7 +128,7 @@ def packed_size(shape: tuple[int, ...], *, symmetric: bool) -> int:
 
 
 def pack(value: Array, *, symmetric: bool) -> Array:
-    """`value` as a flat copy; of a symmetric matrix only the upper triangle, row by row.
+    """`value` as a flat copy; for a symmetric matrix only the upper triangle, row by row.
 
     >>> pack(np.array([[1.0, 2.0], [2.0, 3.0]]), symmetric=True).tolist()
     [1.0, 2.0, 3.0]
@@ -159,8 +160,9 @@ def unpack(flat: Array, shape: tuple[int, ...], *, symmetric: bool) -> Array:
 def packed_noise(noise: Noise, deviation: float, shape: tuple[int, ...], *, symmetric: bool) -> NDArray[np.int64]:
     """Whole steps of noise for a packed array of this shape: round(s Z), s = `deviation`, in every entry.
 
-    Of a symmetric matrix the entries off the diagonal get s / sqrt(2). Each of them stands in the Frobenius norm twice, so that
-    sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2: what is released is protected as a whole array with s is.
+    In a symmetric matrix the entries off the diagonal get s / sqrt(2). Each of them counts twice in the Frobenius norm, so
+        sum_i D_ii^2 / s^2 + sum_(i<j) D_ij^2 / (s^2 / 2) = ||D||_F^2 / s^2.
+    The protection is that of a full array with noise s in every entry.
     """
     size = packed_size(shape, symmetric=symmetric)
     if not symmetric:

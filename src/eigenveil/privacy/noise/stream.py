@@ -1,8 +1,8 @@
 """`Noise`: normal variates and random words from a cryptographic stream, over a hundred million a second on one core.
 
-AES-256 in counter mode gives 64-bit words. Two words make two normals (Box and Muller 1958), with the angle through its
-half-angle tangent, which vectorises where sine and cosine do not. No privacy may rest on these normals, which are floating-point
-numbers: noise for releases is drawn from the words, exactly (`eigenveil.privacy.noise.rounded`).
+AES-256 in counter mode gives 64-bit words. Two words make two normals (Box and Muller 1958). The angle goes through its
+half-angle tangent, which vectorises where sine and cosine do not. No privacy may rest on these normals, because they are
+floating-point numbers. Noise for releases is drawn from the words, exactly (`eigenveil.privacy.noise.rounded`).
 """
 
 import hashlib
@@ -22,16 +22,16 @@ __all__ = ["Noise"]
 
 # Normals or words per round: the working arrays of one round stay in the inner cache.
 _ROUND = 1 << 15
-# What is encrypted: counter mode then gives the bare stream.
+# The plaintext: encrypting zeros in counter mode gives the key stream itself.
 _ZEROS = memoryview(bytes(8 * _ROUND))
 
 
 @final
 class Noise:
-    """A source of normals. Changes in place: it never gives the same stretch of its stream twice.
+    """A source of random words and normals. Changes in place: it never gives the same part of its stream twice.
 
-    `Noise.fresh()` takes its key from the operating system. `Noise.seeded(n)` is for tests and studies that must be
-    repeated: whoever knows the seed can subtract the noise, so results made with it say "reproducible, not private".
+    `Noise.fresh()` takes its key from the operating system. `Noise.seeded(n)` is for tests and studies that must be repeated.
+    Anyone who knows the seed can subtract the noise, so results made with it say "reproducible, not private".
 
     >>> Noise.seeded(7).normal((2,)).round(3).tolist()
     [0.75, -1.454]
@@ -59,7 +59,7 @@ class Noise:
 
     @property
     def reproducible(self) -> bool:
-        """Whether the noise can be drawn again by somebody who knows the seed, and so protects nobody."""
+        """Whether someone who knows the seed can draw the same noise again. Such noise protects nobody."""
         return self._reproducible
 
     def normal(self, shape: tuple[int, ...]) -> Array:
@@ -83,7 +83,7 @@ class Noise:
         return out.reshape(shape)
 
     def words(self, count: int) -> NDArray[np.uint64]:
-        """The next `count` words of the stream, each of 64 even and independent bits.
+        """The next `count` words of the stream, each of 64 uniform and independent bits.
 
         >>> Noise.seeded(7).words(2).dtype
         dtype('uint64')
@@ -98,16 +98,16 @@ class Noise:
         return out
 
     def _part_from_parent(self) -> None:
-        """Take a new key after a fork: parent and child would draw the same noise and give it away between them."""
+        """Take a new key after a fork. Otherwise parent and child would draw the same noise, which cancels between them."""
         if os.getpid() != self._process and not self._reproducible:
             self._start(os.urandom(32))
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Noise cannot be copied or stored: two copies would give the same noise twice")
+        raise TypeError("a Noise cannot be copied or stored: two copies would draw the same noise")
 
 
 def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:
-    """Fill `out`, of even length, from as many random words; `squares`, half as long, is working space."""
+    """Fill `out`, of even length, from as many random words; `squares`, half that size, is working space."""
     half = len(out) // 2
     # radius = sqrt(-2 log u) with u in (0, 1), and t = tan(angle / 2) with angle uniform in (-pi, pi).
     radius, tangent = out[:half], out[half:]
@@ -116,7 +116,7 @@ def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:
     radius *= 2.0**-64
     np.log(radius, out=radius)
     radius *= -2.0
-    # A word that rounds up to 2^64 gives log(1) = 0, and minus zero is no root to take.
+    # A word that rounds up to 2^64 gives log(1) = 0, which becomes minus zero here; its root would stay negative.
     np.abs(radius, out=radius)
     np.sqrt(radius, out=radius)
     np.multiply(words[half:].view(np.int64), math.pi * 2.0**-64, out=tangent)

@@ -1,5 +1,5 @@
-"""Sums over rows that may be released: rows are clipped, brought onto a public grid and added up exactly.
+"""Sums over rows that may be released: rows are clipped, rounded onto a public grid and added up exactly.
 
-Each sum comes as a `Bounded`, with its proved sensitivity. Tasks call it where the rows are. It may import
-`privacy.noise` for its lattice, `privacy.sensitivity`, `data` and `linalg`.
+`domain.py` clips rows; `bounded.py` returns each sum as a `Bounded`, with its proved sensitivity. Tasks call it where the
+rows are. It may import `privacy.noise` for its lattice, `privacy.sensitivity`, `data` and `linalg`.
 """

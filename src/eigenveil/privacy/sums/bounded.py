@@ -1,10 +1,10 @@
-"""`Bounded`: a private array together with how far one person can move it; and the sums that are released.
+"""`Bounded`: a private array together with its sensitivity; and the sums of rows that tasks release.
 
-Each function brings rows through a `Domain` into its ball and onto its grid, and adds them up in whole numbers
-(`eigenveil.privacy.sums.whole`). The bound it states, proved in `eigenveil.privacy.sensitivity`, then holds to the last bit: the
-value is the exact sum, rounded once to float64. A `Symmetric`, which has no rows, is taken as its holder gave it, with the bound
-that the holder vouches for. Where a domain claims nothing, sums are plain floating point. The value is private: the only way
-out is `Mechanism.release`.
+Each function clips rows by a `Domain`, rounds them onto its grid and adds them up in whole numbers
+(`eigenveil.privacy.sums.whole`). The sensitivity it states is proved in `eigenveil.privacy.sensitivity`. It holds to the last
+bit, because the value is the exact sum, rounded once to float64. A `Symmetric` has no rows: its matrix is used as the site gave
+it, with the bound that the site vouches for. Where a domain claims no privacy, sums are plain floating point. A value is private
+until `Mechanism.release` adds noise to it.
 """
 
 import math
@@ -51,11 +51,11 @@ __all__ = [
     "require_contraction",
 ]
 
-# A basis that arrives with a larger norm would make every product more sensitive than it says.
+# A basis of larger norm would make every product more sensitive than stated.
 CONTRACTION = 1 + 1e-8
-# Columns so close to orthonormal cannot stretch by more than half of this.
+# Columns this close to orthonormal stretch a row by at most half of this.
 _NEARLY_ORTHONORMAL = 1e-9
-# Traces of a symmetric matrix beyond so many sensitivities are clipped.
+# Traces of a symmetric matrix are clipped at this many sensitivities.
 _MOST_TRACE = 2.0**36
 
 
@@ -64,8 +64,8 @@ _MOST_TRACE = 2.0**36
 class Bounded:
     """A private `value` of any shape, and its Euclidean (Frobenius) `sensitivity`.
 
-    `symmetric` says that the value is a symmetric matrix, so that noise may be symmetric too. Printing one shows
-    no private number.
+    `symmetric` says that the value is a symmetric matrix, so that noise may be symmetric too. Printing a `Bounded` shows no
+    private number.
 
     >>> Bounded(np.zeros(3), 1.0)
     Bounded(shape=(3,), sensitivity=1.0)
@@ -91,7 +91,8 @@ def bounded_sum(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounde
     1.0
     """
     require(
-        not isinstance(rows, Symmetric), "a Symmetric says nothing of the sum of rows, so there is no mean to be found"
+        not isinstance(rows, Symmetric),
+        "a Symmetric has no rows, so their mean cannot be computed: fit without a center",
     )
     total = float_sum(rows, domain) if domain.unit is None else whole_sum(rows, domain)
     return Bounded(total, domain.sum_sensitivity(neighbours))
@@ -119,7 +120,7 @@ def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Boun
     """
     if isinstance(rows, Symmetric):
         diagonal, sensitivity = _as_vouched(rows, domain).diagonal(), domain.trace_sensitivity(neighbours)
-        # Clipped where their own rounding would count, which takes tens of billions of people; the sum is rounded once.
+        # Clipped where the rounding of single entries would matter, which takes tens of billions of people. `fsum` rounds once.
         most = _MOST_TRACE * sensitivity / len(diagonal)
         return Bounded(np.asarray(math.fsum(np.clip(diagonal, -most, most))), sensitivity)
     total = float_trace(rows, domain) if domain.unit is None else whole_trace(rows, domain)
@@ -135,7 +136,7 @@ def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bound
     [[9.0, 12.0], [12.0, 16.0]]
     """
     if isinstance(rows, Symmetric):
-        # A copy, because whoever gets a sum may add to it in place.
+        # A copy, because the caller may add to the sum in place.
         gram = np.array(_as_vouched(rows, domain))
         return Bounded(gram, domain.gram_sensitivity(neighbours), symmetric=True)
     gram = float_gram(rows, domain) if domain.unit is None else whole_gram(rows, domain)
@@ -145,7 +146,7 @@ def bounded_gram(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bound
 def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
     """The Gram matrix of a block's rows in `domain`, at most `width` of its columns at a time: arrays (d, width), private.
 
-    Together they are the matrix of `bounded_gram`, with its sensitivity; (d, d) numbers are never there at once.
+    Together they are the matrix of `bounded_gram`, with its sensitivity. The whole (d, d) matrix is never in memory.
 
     >>> parts = gram_columns(Block(np.array([[1.0, 2.0]])), width=1, domain=Domain(dim=2, radius=9.0))
     >>> [part.ravel().tolist() for part in parts]
@@ -157,12 +158,12 @@ def gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]
 
 
 def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neighbours) -> Bounded:
-    """The scores, (n, k), of the rows in `domain` on `basis`, (d, k): one row for each person, who holds one row.
+    """The scores, (n, k), of the rows in `domain` on `basis`, (d, k): one row of scores for each person, who has one row.
 
-    Sensitivity, for ||basis||_2 <= 1 + 1e-8: as of a sum, see `sum_sensitivity`. Proof. Only the row of scores of the person who
-    changes is another one, since bounds, center and basis are public. A row x in the ball has ||basis^T x|| <= ||basis||_2 B,
-    and a blanked one has none; two rows have scores no further apart than twice that. How many rows there are is seen, so that
-    neighbours must be zero-out or replace-one.
+    Sensitivity, for ||basis||_2 <= 1 + 1e-8: that of a sum, see `sum_sensitivity`. Proof. Bounds, center and basis are public,
+    so only the scores of the person who changes differ. A row x in the ball has ||basis^T x|| <= ||basis||_2 B, and a zeroed row
+    has zero scores. Scores of two rows are at most twice that apart. The number of rows is visible, so neighbours must be
+    zero-out or replace-one.
 
     >>> from eigenveil.data.rows import DenseRows
     >>> rows, domain = DenseRows(np.array([[3.0, 4.0]])), Domain(dim=2, radius=1.0)
@@ -172,12 +173,13 @@ def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neig
     require_contraction(basis, dim=domain.dim)
     require(
         neighbours in (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE),
-        f"a score for each person says how many there are: neighbours must declare that public, got {neighbours.value!r}",
+        "one score for each person reveals how many there are: neighbours must be 'zero-out' or 'replace-one', got "
+        f"{neighbours.value!r}",
     )
-    require(not isinstance(rows, Symmetric), "a Symmetric has no people to give scores to")
+    require(not isinstance(rows, Symmetric), "a Symmetric has no rows to compute scores of")
     scores = (float_scores if domain.unit is None else whole_scores)(rows, basis=basis, domain=domain)
-    # The basis is rounded onto its grid. Scores of sparse rows are sums of dim terms and of as many for the center, none of them
-    # longer than that is far, each off by 2^-53 of them.
+    # The basis is rounded onto its grid. Scores of sparse rows are sums of dim terms, and of as many for the center. Each term
+    # is at most (FARTHEST + 1) radii and is off by 2^-53 of that.
     rounded = 2.0**-30 + domain.dim * (FARTHEST + 1) * 2.0**-51
     norm = CONTRACTION + math.sqrt(basis.size) * 2.0**-36 + rounded
     return Bounded(scores, norm * sum_sensitivity(domain.radius, neighbours))
@@ -186,7 +188,7 @@ def bounded_scores(rows: Rows, *, basis: Array, domain: Domain, neighbours: Neig
 def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: Neighbours) -> Bounded:
     """The Gram matrix times `basis`, (d, p), without the Gram matrix: see `gram_times_sensitivity`.
 
-    Whoever holds the rows checks ||basis||_2 <= 1 + 1e-8 itself and refuses a larger one; the sensitivity is stated for that
+    The party with the rows checks ||basis||_2 <= 1 + 1e-8 itself and refuses a larger norm. The sensitivity is stated for that
     limit, so that it does not depend on how a norm was rounded.
 
     >>> from eigenveil.data.rows import DenseRows
@@ -208,26 +210,29 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
 
 
 def _as_vouched(rows: Symmetric, domain: Region) -> Array:
-    """The matrix, (d, d), in the units of `domain`. What moves or cuts rows is refused: their sum of products does not tell
-    what would come of it. Nor is anything brought into the ball, whose radius is the holder's word (`Symmetric`)."""
+    """The matrix, (d, d), in the units of `domain`.
+
+    Centers and column bounds are refused: they need the rows, and the sum of their products does not determine the result.
+    Nothing is clipped to the radius either, which the site vouches for (`Symmetric`).
+    """
     require(isinstance(domain, Domain), "a Symmetric has no histories of users, only a sum of products of rows")
     assert isinstance(domain, Domain)
     require(rows.shape[1] == domain.dim, f"a Symmetric must have {domain.dim} columns, got {rows.shape[1]}")
     require(
         domain.center is None and domain.low is None,
-        "a Symmetric cannot be moved to a center or cut to column bounds: that needs rows",
+        "a Symmetric cannot be centered or clipped to column bounds, which needs rows: fit without a center and without bounds",
     )
     if domain.scale is None:
         matrix: Array = rows.matrix
         return matrix
     with np.errstate(over="ignore"):
         scaled = rows.matrix / np.outer(domain.scale, domain.scale)
-    # Checked once more, because small units can make it too large to multiply.
+    # Checked again, because small units can make it too large to multiply.
     return np.asarray(Symmetric(scaled, people=rows.people).matrix)
 
 
 def require_contraction(basis: Array, *, dim: int) -> float:
-    """The spectral norm of a finite `basis`, (dim, p), or a little more; a `ValueError` where it exceeds 1 + 1e-8.
+    """An upper bound on the spectral norm of a finite `basis`, (dim, p); a `ValueError` where it exceeds 1 + 1e-8.
 
     Nearly orthonormal columns need no eigenvalues: ||Z||_2^2 = ||Z^T Z||_2 <= 1 + ||Z^T Z - I||_F.
 
@@ -242,7 +247,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
         gram = basis.T @ basis
         gram.flat[:: len(gram) + 1] -= 1.0
         off = math.sqrt(np.vdot(gram, gram))
-    # A sum of products that is not a number is no smaller than anything.
+    # NaN fails this comparison and goes on to the exact check.
     if off <= _NEARLY_ORTHONORMAL:
         return 1.0 + off / 2
     norm = spectral_norm(basis)

@@ -1,14 +1,15 @@
-"""`Domain`: the public region that every row is brought into before it is multiplied with anything.
+"""This is where rows are clipped: `Domain`, the public ball that every row is brought into before any product or sum.
 
-Rows are cut to column bounds, moved to a public or already released center, divided by a public scale, and then scaled
-down onto a ball. All of it happens to the row itself, before any product: taking the excess of a huge row off a finished
-sum leaves rounding errors far above the stated sensitivity. The one thing that is subtracted afterwards is the center of
-sparse rows, and only while it is near (`Domain.require_near`).
+`Domain.whole` clips dense rows and `Domain.whole_sparse` sparse ones. Entries are clipped to column bounds. A public or already
+released center is subtracted, and a public scale divides. Then rows of larger norm than the radius are scaled down to it. All
+of this happens to the row itself, before any product. Subtracting the excess of a huge row from a finished sum would leave
+rounding errors far above the stated sensitivity. Only the center of sparse rows is subtracted from finished sums, and only
+while it is near zero (`Domain.require_near`).
 
-Where something is claimed, rows end on a public grid inside the ball: every entry is a whole number of `Domain.unit`. Sums over
-rows are then sums of whole numbers, which do not depend on order, blocks, threads or machines (`eigenveil.privacy.sums.whole`).
-What
-becomes of a row depends on that row alone, to the last bit: each is added up by itself, in an order that its length decides.
+Where privacy is claimed, clipped rows lie on a public grid inside the ball: every entry is a whole number of `Domain.unit`.
+Sums over rows are then sums of whole numbers, which do not depend on order, blocks, threads or machines
+(`eigenveil.privacy.sums.whole`). A clipped row depends on that row alone, to the last bit. Its norm is summed over its own
+entries, in an order that the number of entries decides.
 """
 
 import math
@@ -46,26 +47,26 @@ __all__ = [
     "row_sums",
 ]
 
-# Squares of bounds must neither overflow nor vanish, or a norm computed in floating point would mean nothing.
+# Squares of bounds must neither overflow nor underflow, or a norm computed in floating point would mean nothing.
 SMALLEST, LARGEST = 1e-100, 1e100
-# Entries are cut to this where squaring them would overflow: a row that large only has a direction, and keeps most of it.
+# Entries are clipped to this where squaring them would overflow. So large a row only has a direction, and keeps most of it.
 _SQUARABLE = 1e140
 # How far from zero sparse rows may be centered, in radii.
 FARTHEST = 100.0
 # A radius has between 2^16 and 2^17 units. Products of rows then have 34 bits, and 2^19 of them add up exactly in float64.
 _UNIT_BITS = 17
-# What keeps a row that was rounded inside: its length and factor are computed to far more than this.
+# Keeps a rounded row inside the ball: its norm and its factor are computed far more precisely than this.
 _INSIDE = 1 - 2.0**-44
-# Scores have this many whole numbers to a unit. They have 27 bits then, and 2^9 of them, times rows, add up exactly.
+# Scores have this many whole numbers to a unit. They then have 27 bits, and 2^9 products with rows add up exactly.
 _SCORE = 2.0**10
 SCORE_BITS = 27
-# Rows of people who have more than 2^20 of them are as good as none, and count as none.
+# A person with more than 2^20 rows has so little weight in each that the rows count as zero.
 _LIGHTEST = 2.0**-20
-# What rounding the basis of a product, the scores of sparse rows and a `Symmetric` may add to a sensitivity, relatively.
+# The most, relatively, that rounding the basis of a product, scores of sparse rows and a `Symmetric` may add to a sensitivity.
 _ROUNDED = 1 + 2.0**-18
-# A few rows at a time stay in the inner cache while they are moved, measured and scaled.
+# A few rows at a time stay in the inner cache while they are centered, measured and scaled.
 _CACHED_ROWS = 256
-# Sparse rows are multiplied with whole multiples of this, so that their center can be taken off in whole numbers, too.
+# Sparse rows are scaled by whole multiples of this, so that their center can be subtracted in whole numbers too.
 SHIFT = 2.0**-24
 
 
@@ -86,7 +87,8 @@ class SparseBlock:
 class Pair:
     """What a block adds to the Gram matrix: left^T right, in units of `unit`, of whole rows, (b, d), dense or sparse.
 
-    `shift`, (b,), is in whole numbers of `SHIFT` what of the center is still in each sparse row, None where there is none.
+    `shift`, (b,), is how much of the center is still to be subtracted from each sparse row, in whole numbers of `SHIFT`. It is
+    None where there is no center.
     """
 
     left: Any
@@ -98,18 +100,22 @@ class Pair:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """What a block adds to the Gram matrix times a basis: rows^T scores, in units of `unit`, all whole; `shift` as in `Pair`."""
+    """What a block adds to the Gram matrix times a basis: rows^T scores, in units of `unit`, all whole; `shift` as in `Pair`.
+
+    On a basis of norm at most one, no score exceeds `largest` by more than a millionth of it.
+    """
 
     rows: Any
     scores: Array
     unit: float
+    largest: float
     shift: Array | None = None
 
 
 class Region(ABC):
-    """What rows of a table become before they are multiplied with anything, and how far neighbours can then move their sums.
+    """How rows of a table are clipped before any product, and how far neighbouring tables can then move their sums.
 
-    A row has `dim` columns and a length of at most `radius` in the end.
+    A clipped row has `dim` columns and a norm of at most `radius`.
     """
 
     __slots__ = ()
@@ -119,36 +125,36 @@ class Region(ABC):
     @property
     @abstractmethod
     def shifted_center(self) -> Array | None:
-        """What is taken off sparse rows only in their sums, (d,), or None."""
+        """The center that is subtracted from the sums of sparse rows instead of from the rows, (d,), or None."""
 
     @abstractmethod
     def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        """The bounded rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
+        """The clipped rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
 
     @abstractmethod
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        """The rows of a dense block, written to `out`, (b, d), and the factor, (b,), that makes each a bounded one."""
+        """The centered rows of a dense block, written to `out`, (b, d), and the factor, (b,), that clips each of them."""
 
     @abstractmethod
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        """The bounded rows of a sparse block, in implicit form: no zero is ever stored."""
+        """The clipped rows of a sparse block, in implicit form: no zero is ever stored."""
 
     @property
     @abstractmethod
     def unit(self) -> float | None:
-        """The power of two that rows for products are whole multiples of; None where nothing is claimed."""
+        """The power of two that rows for products are whole multiples of; None where no privacy is claimed."""
 
     @abstractmethod
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
-        """The bounded rows, (b, d), of a dense block, in whole numbers of `unit`; in `out` if given."""
+        """The clipped rows, (b, d), of a dense block, in whole numbers of `unit`; in `out` if given."""
 
     @abstractmethod
     def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
-        """The bounded rows of a sparse block, in implicit form and in whole numbers."""
+        """The clipped rows of a sparse block, in implicit form and in whole numbers."""
 
     @abstractmethod
     def squares(self, block: Block) -> Array:
-        """The squared length of each bounded row, (b,), times its weight: from 0 to radius^2, times the weight."""
+        """The squared norm of each clipped row, (b,), from 0 to radius^2, times the row's weight."""
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
         """What the rows of a block add to the Gram matrix; dense rows in `out` if given."""
@@ -164,35 +170,37 @@ class Region(ABC):
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
         """What the rows of a block add to the Gram matrix times `basis`, (d, p), whose entries are multiples of 2^-35.
 
-        Dense rows are in `out` if given.
+        Dense rows are written to `out` if given.
         """
 
     @abstractmethod
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """How far neighbours move the sum of rows."""
+        """Sensitivity of the sum of rows."""
 
     @abstractmethod
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        """How far neighbours move the Gram matrix."""
+        """Sensitivity of the Gram matrix."""
 
     @abstractmethod
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-        """How far neighbours move the Gram matrix times a public `basis`, (d, p), of norm at most `basis_norm`."""
+        """Sensitivity of the Gram matrix times a public `basis`, (d, p), of norm at most `basis_norm`."""
 
     @abstractmethod
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        """How far neighbours move the total sum of squares."""
+        """Sensitivity of the total sum of squares."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Domain(Region):
-    """x becomes w * ball((cut(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
+    """Clips x to w * ball((clip(x, low, high) - center) / scale), where ball(v) = v min(1, radius / ||v||).
 
-    `center`, `scale`, `low` and `high` are (d,) in the units of the columns; `radius` is in scaled units, and infinite
-    only where no privacy is claimed. With `claimed` false nothing is claimed either, though rows are brought into the ball.
-    The weight w is 1, or for a person with m rows 1/m in sums and 1/sqrt(m) in products, so that whatever m is, the person adds
-    a vector of norm at most the radius to the sum, a matrix of trace at most radius^2 to the Gram matrix, and one to the count.
+    `center`, `scale`, `low` and `high` are (d,) in the units of the columns. `radius` is in scaled units, and infinite only where
+    no privacy is claimed. With `claimed` false no privacy is claimed either, though rows are clipped.
+
+    The weight w is 1. A person with m rows has w = 1/m in sums and 1/sqrt(m) in products. Whatever m is, the person then adds one
+    to the count. They add a vector of norm at most the radius to the sum, and a matrix of trace at most radius^2 to the Gram
+    matrix.
 
     >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
     [[0.6, 0.8], [0.1, 0.0]]
@@ -225,13 +233,13 @@ class Domain(Region):
             require(bool((self.low <= self.high).all()), "every low column bound must be at most the high one")
 
     def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
-        """The bounded rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
+        """The clipped rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
         rows, factor = self.moved(block, out=np.empty(block.values.shape) if out is None else out, squared=squared)
         rows *= factor[:, None]
         return rows
 
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        """The rows of a dense block before the ball, written to `out`, (b, d), and the factor, (b,), that brings each into it."""
+        """The centered rows of a dense block, written to `out`, (b, d), and the factor, (b,), that clips each to the radius."""
         rows, squares = self._measured(block, out)
         factor = self._to_ball(squares)
         if block.weights is not None:
@@ -240,7 +248,7 @@ class Domain(Region):
 
     @property
     def unit(self) -> float | None:
-        """The power of two of which the radius has 2^16 to 2^17; None where nothing is claimed.
+        """The grid's unit, a power of two: the radius is 2^16 to 2^17 of them. None where no privacy is claimed.
 
         >>> Domain(dim=2, radius=1.0).unit == 2.0**-16, Domain(dim=2, radius=math.inf).unit
         (True, None)
@@ -250,21 +258,22 @@ class Domain(Region):
         return 2.0 ** (math.frexp(self.radius)[1] - _UNIT_BITS)
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
-        """The bounded rows, (b, d), of a dense block, in whole numbers of `unit`; in `out` if given.
+        """Clip the rows of a dense block and round them onto the grid: (b, d), in whole numbers of `unit`; in `out` if given.
 
-        Rounding to whole numbers moves a row by at most sqrt(d) / 2 units, so rows are first brought into a ball that is
-        smaller by that. Then a row of weight w has a norm of at most w radius, or sqrt(w) radius where it is `squared`.
+        Rounding to whole numbers moves a row by at most sqrt(d) / 2 units, so rows are first clipped to a norm that is smaller
+        by that. A row of weight w then has a norm of at most w radius, or sqrt(w) radius where it is `squared`.
         """
         rows, squares = self._measured(block, np.empty(block.values.shape) if out is None else out)
+        # The clipping itself: one factor for each row, at most one over the unit, before anything is multiplied or summed.
         rows *= self._to_grid(squares, block, unit, np.sqrt(self.dim) / 2, squared)[:, None]
         return np.rint(rows, out=rows)
 
     def whole_twice(
         self, block: Block, *, unit: float, fine: float, out: Array, out_fine: Array
     ) -> tuple[Array, Array]:
-        """The bounded rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
+        """The clipped rows, (b, d), of a dense block, in whole numbers of `unit` for products and of `fine` for a sum.
 
-        The same as `whole` gives for each of the two, measured once; in `out` and `out_fine`.
+        The two results are those of `whole`, but norms are computed once. They are written to `out` and `out_fine`.
         """
         rows, squares = self._measured(block, out)
         rounding = np.sqrt(self.dim) / 2
@@ -274,26 +283,26 @@ class Domain(Region):
         return np.rint(rows, out=rows), np.rint(fine_rows, out=fine_rows)
 
     def _to_grid(self, squares: Array, block: Block, unit: float, rounding: Any, squared: bool) -> Array:
-        """What rows of these squared norms, (b,), are multiplied by to be within the ball, in units, once they are rounded."""
+        """The factors, (b,), that clip rows of these squared norms, so that they are inside the ball after rounding, in units."""
         root: Any = 1.0
         if block.weights is not None:
             root = np.where(block.weights >= _LIGHTEST, np.sqrt(block.weights) if squared else block.weights, 0.0)
         room = np.maximum(self.radius / unit * _INSIDE * root - rounding, 0.0)
         with np.errstate(divide="ignore", invalid="ignore"):
             factor = np.minimum(root / unit, room / np.sqrt(squares))
-        # A row of zeros stays one whatever it is multiplied by, where there is no room for any other as well.
+        # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
         return np.where(squares > 0, factor, 0.0)
 
     def _measured(self, block: Block, out: Array) -> tuple[Array, Array]:
-        """The rows of a dense block before the ball, written to `out`, (b, d), and their squared norms, (b,).
+        """The centered and scaled rows of a dense block, written to `out`, (b, d), and their squared norms, (b,).
 
-        Each row is added up by itself, pairwise, in an order that depends on the number of columns alone.
+        Each norm is summed over its own row, pairwise, in an order that depends on the number of columns alone.
         """
         raw, rows = block.values, out[: len(block)]
         if self.low is not None and self.high is not None:
             np.clip(raw, self.low, self.high, out=rows)
             raw = rows
-        # No warning about a number that is too large: it would tell of one person.
+        # No overflow warning: it would reveal something about one person.
         with np.errstate(over="ignore"):
             if self.center is not None:
                 # Casting inside the subtraction keeps integer columns from overflowing.
@@ -310,7 +319,7 @@ class Domain(Region):
         return rows, squares
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        """The bounded rows of a sparse block, in implicit form: no zero is ever stored."""
+        """The clipped rows of a sparse block, in implicit form: no zero is ever stored."""
         values, norms = self._stored(block)
         rows = sp.csr_array((values, block.values.indices, block.values.indptr), shape=block.values.shape)
         factor = self._to_ball(norms)
@@ -320,26 +329,27 @@ class Domain(Region):
         return SparseBlock(rows, factor if self.shifted_center is not None else np.zeros(len(block)))
 
     def whole_sparse(self, block: Block, *, unit: float, squared: bool = False) -> SparseBlock:
-        """The bounded rows of a sparse block, in whole numbers: R unit - s SHIFT c^T with the center c, where there is one.
+        """Clip the rows of a sparse block, in whole numbers: R unit - s SHIFT c^T with the center c, where there is one.
 
-        A row is rounded in the entries that are stored alone. Where there is a center, what it is multiplied by is rounded down
-        to a multiple of `SHIFT`, so that sums of s are whole; a row 2^24 times as long as the radius becomes zero.
+        Only stored entries are rounded. Where there is a center, its factor is rounded down to a multiple of `SHIFT`, so that
+        sums of s are whole. A row whose norm is 2^24 times the radius becomes zero.
         """
         matrix, (values, norms) = block.values, self._stored(block)
         stored = np.diff(matrix.indptr)
         factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared)
         shift = np.zeros(len(block))
         if self.shifted_center is not None:
+            # Rounded down, never up: a larger factor would put the row outside the ball.
             shift = np.floor(factor * (unit / SHIFT))
             factor = shift * (SHIFT / unit)
         data = np.rint(values * np.repeat(factor, stored))
         return SparseBlock(sp.csr_array((data, matrix.indices, matrix.indptr), shape=matrix.shape), shift)
 
     def _stored(self, block: Block) -> tuple[Array, Array]:
-        """The stored entries of a sparse block in scaled units, and the squared norm of each row around the center, or more.
+        """The stored entries of a sparse block in scaled units, and an upper bound on each row's squared norm around the center.
 
-        The squared norm is taken as the stored entries' (x_j - c_j)^2 plus the center's weight on the columns that are
-        not stored, all terms positive, and rounded up by what the center's own rounding can hide.
+        The squared norm is the sum of the stored entries' (x_j - c_j)^2 plus the center's squares in the columns that are not
+        stored. All terms are positive. It is rounded up by as much as the center's own rounding can hide.
         """
         self.require_near()
         matrix = block.values
@@ -361,7 +371,7 @@ class Domain(Region):
         return values, norms
 
     def squares(self, block: Block) -> Array:
-        """The squared length of each row in the ball, times its weight."""
+        """The squared norm of each clipped row, times its weight."""
         if block.sparse:
             found = self._stored(block)[1]
         else:
@@ -374,7 +384,7 @@ class Domain(Region):
         return inside if block.weights is None else inside * block.weights
 
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
-        """Rows and their scores, in whole numbers of 2^-10 units, rounded towards zero: no longer than radius ||basis||_2.
+        """Rows and their scores, in whole numbers of 2^-10 units, rounded towards zero: of norm at most radius ||basis||_2.
 
         A row in whole units and a basis in multiples of 2^-35 multiply without rounding: all sums are below 2^17 2^35 = 2^52.
         """
@@ -384,7 +394,7 @@ class Domain(Region):
             rows = self.whole(block, unit=unit, squared=True, out=out)
             scores = rows @ basis
             scores *= _SCORE
-            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE))
+            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), 2.0**SCORE_BITS)
         part, center = self.whole_sparse(block, unit=unit, squared=True), self.shifted_center
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)
@@ -396,38 +406,40 @@ class Domain(Region):
             np.trunc(found, out=scores[here])
 
         sparse_times(part.rows, basis, put)
-        return Scored(part.rows, scores, unit * (unit / _SCORE), shift)
+        return Scored(part.rows, scores, unit * (unit / _SCORE), 2.0**SCORE_BITS, shift)
 
     def require_near(self) -> None:
         """Refuse to center sparse rows on a point far outside their ball.
 
-        Their center is subtracted from finished sums, which loses about n eps (||center|| / radius)^2 of the sensitivity to
+        Their center is subtracted from finished sums. That loses about n eps (||center|| / radius)^2 of the sensitivity to
         rounding: nothing at a ratio of 100, all of it at 1e6.
         """
         center = self.shifted_center
         if center is not None and math.isfinite(self.radius):
             require(
                 float(np.linalg.norm(center)) <= FARTHEST * self.radius,
-                f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero without losing the "
-                "guarantee to rounding; give a larger bound, a center nearer to zero, or dense rows",
+                f"the center of sparse rows is more than {FARTHEST:g} times their bound away from zero, and rounding would "
+                "break the guarantee. Pass a larger bound, a center nearer to zero, or dense rows",
             )
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the ball."""
+        """B or 2 B, for rows in the ball of radius B: see `eigenveil.privacy.sensitivity`."""
         return sum_sensitivity(self.radius, neighbours)
 
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the ball."""
+        """B^2 or sqrt(2) B^2, for rows in the ball of radius B."""
         return gram_sensitivity(self.radius, neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-        """As of rows in the ball, and a little more, since basis and scores are rounded onto their grids.
+        """That of rows in the ball, and a little more, because basis and scores are rounded onto their grids.
 
-        The basis is off by at most sqrt(d p) 2^-36. Scores are rounded towards zero, so rows x_j of a person, of weight w_j, add
-        sum_j x_j s_j^T with |s_j| <= |Z^T x_j|, no longer than sum_j |x_j| |s_j| <= radius^2 ||Z||_2: nothing is added to what
-        one person adds. Of two people, one in place of the other, the semi-definite part is as without rounding, and what
-        each of the two is off by is at most sum_j |x_j| sqrt(p) v, v the unit of scores: with m rows of weight 1 / m that is
-        sqrt(m) radius sqrt(p) v, and m is at most 2^20.
+        Proof. The basis is off by at most sqrt(d p) 2^-36. Scores are rounded towards zero. So the rows x_j of a person, of
+        weight w_j, add sum_j x_j s_j^T with |s_j| <= |Z^T x_j|. Its norm is at most sum_j |x_j| |s_j| <= radius^2 ||Z||_2:
+        rounding scores adds nothing to what one person adds.
+
+        Under replace-one the semi-definite part is as without rounding. Each of the two people is off by at most
+        sum_j |x_j| sqrt(p) v, with v the unit of scores. With m rows of weight 1 / m that is sqrt(m) radius sqrt(p) v, and m is
+        at most 2^20.
         """
         dim, width = basis.shape
         norm = basis_norm + math.sqrt(dim * width) * 2.0**-36
@@ -437,7 +449,7 @@ class Domain(Region):
         return exact + 2 * self.radius * math.sqrt(width / _LIGHTEST) * self.unit / _SCORE
 
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the ball."""
+        """B^2, for rows in the ball of radius B."""
         return trace_sensitivity(self.radius, neighbours)
 
     @property
@@ -451,12 +463,12 @@ class Domain(Region):
         if math.isinf(self.radius):
             return np.ones(len(squares))
         with np.errstate(divide="ignore"):
-            # The last factor keeps a row that was rounded onto the sphere from landing outside it.
+            # The last factor keeps a row that is rounded onto the sphere from landing outside it.
             return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))
 
 
 def center_scores(center: Array, basis: Array) -> Array:
-    """The scores, (p,), of a center, (d,), on a basis, (d, p), added up in one order, whatever number of threads BLAS has.
+    """The scores, (p,), of a center, (d,), on a basis, (d, p), added up in one order however many threads BLAS has.
 
     >>> center_scores(np.array([1.0, 2.0]), np.array([[1.0, 0.0], [1.0, 1.0]])).tolist()
     [3.0, 2.0]

@@ -1,75 +1,96 @@
-"""Sums over rows in plain floating point, for regions that claim nothing: exact runs, where no noise is added anywhere.
+"""Sums over rows in plain floating point, where no privacy is claimed: exact runs, in which nobody adds noise.
 
-What is private is added up in whole numbers instead (`eigenveil.privacy.sums.whole`).
+Private sums are added up in whole numbers instead (`eigenveil.privacy.sums.whole`). `bounded.py` chooses between the two.
 """
 
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array, shared_work
+from eigenveil.linalg.kernel import Array
 from eigenveil.privacy.sums.domain import Domain, Region
+from eigenveil.privacy.sums.workers import added_up
 
 __all__ = ["float_gram", "float_gram_columns", "float_gram_times", "float_scores", "float_sum", "float_trace"]
 
-# Up to this dimension two workers with an accumulator each beat one with twice the BLAS threads.
-_TWO_WORKERS = 2048
-# Rows that are multiplied twice stay in the cache between the two.
+# Rows that are multiplied twice stay in the cache between the two products.
 _CACHED_PRODUCT = 512
-# Above this ratio of squares a center is far out: more than a hundred standard deviations, two digits of sixteen.
+# Above this ratio of squares a center is far out: more than a hundred standard deviations, which costs two digits of sixteen.
 _FAR_OUT = 1e4
-# A few rows at a time stay in the inner cache while they are moved, measured and scaled.
+# A few rows at a time stay in the inner cache while they are centered, measured and scaled.
 _CACHED_ROWS = 128
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _ClippedBlock:
+    """Clipped rows of a block, rows - outer(shift, center): the one place that tells dense rows from sparse ones.
+
+    Dense rows, and sparse rows without a center, have neither `shift` nor `center`.
+    """
+
+    rows: Any
+    sparse: bool
+    shift: Array | None = None
+    center: Array | None = None
+
+    @classmethod
+    def of(cls, block: Block, region: Region, *, squared: bool = True) -> "_ClippedBlock":
+        """The rows of a block, clipped by `region`. `squared` says that they are for a product."""
+        if not block.sparse:
+            return cls(region.dense(block, squared=squared), sparse=False)
+        part, center = region.sparse(block, squared=squared), region.shifted_center
+        return cls(part.rows, True, None if center is None else part.shift, center)
+
+    def times(self, basis: Array) -> Array:
+        """The scores, (b, p), on a basis, (d, p)."""
+        scores: Array = self.rows @ basis
+        if self.shift is not None and self.center is not None:
+            scores -= np.outer(self.shift, self.center @ basis)
+        return scores
+
+    def back(self, scores: Array) -> Array:
+        """rows^T scores, (d, p), from which outer(center, shift @ scores) is still to be subtracted."""
+        # Sparse rows are sorted by column first, which is twice as fast as scattering the products of rows.
+        product: Array = (self.rows.T.tocsr() if self.sparse else self.rows.T) @ scores
+        return product
+
+    def squares(self) -> list[float]:
+        """Terms that add up to the sum of squares of all entries."""
+        if not self.sparse:
+            return [float(np.einsum("ij,ij->", self.rows, self.rows))]
+        terms = [float(self.rows.data @ self.rows.data)]
+        if self.shift is not None and self.center is not None:
+            terms.append(-2 * float(self.shift @ (self.rows @ self.center)))
+            terms.append(float(self.shift @ self.shift) * float(self.center @ self.center))
+        return terms
+
+
 def float_sum(rows: Rows, region: Region) -> Array:
-    """The sum, (d,), of the rows in `region`."""
-    size = block_size(rows)
-    workers = [_Sum(region) for _ in range(1 if rows.sparse or rows.shape[0] <= size else 2)]
-    shared_work(rows.blocks(size), workers=workers, take=_Sum.take)
-    total = workers[0].total
-    for worker in workers[1:]:
-        total += worker.total
-    return total
+    """The sum, (d,), of the clipped rows."""
+    return added_up(rows, lambda: _FloatSum(region)).total
 
 
 def float_trace(rows: Rows, region: Region) -> float:
-    """The total sum of squares of the rows in `region`."""
-    squares = []
-    center = region.shifted_center
-    for block in rows.blocks(block_size(rows)):
-        if block.sparse:
-            part = region.sparse(block, squared=True)
-            squares.append(float(part.rows.data @ part.rows.data))
-            if center is not None:
-                squares.append(-2 * float(part.shift @ (part.rows @ center)))
-                squares.append(float(part.shift @ part.shift) * float(center @ center))
-        else:
-            values = region.dense(block, squared=True)
-            squares.append(float(np.einsum("ij,ij->", values, values)))
-    return math.fsum(squares)
+    """The total sum of squares of the clipped rows."""
+    blocks = rows.blocks(block_size(rows))
+    return math.fsum(term for block in blocks for term in _ClippedBlock.of(block, region).squares())
 
 
 def float_gram(rows: Rows, region: Region) -> Array:
-    """The Gram matrix, (d, d), of the rows in `region`."""
+    """The Gram matrix, (d, d), of the clipped rows."""
     size = block_size(rows)
     if rows.sparse:
-        total = _SparseGram(region)
-        shared_work(rows.blocks(size), workers=[total], take=_SparseGram.take)
+        total = _FloatSparseGram(region)
+        for block in rows.blocks(size):
+            total.take(block)
         return total.finish()
-    # Two workers hold two accumulators and two products between them: four matrices, the most that is allowed.
-    several = rows.shape[0] > size and region.dim <= _TWO_WORKERS
-    workers = [_DenseGram(region, min(size, rows.shape[0])) for _ in range(2 if several else 1)]
-    shared_work(rows.blocks(size), workers=workers, take=_DenseGram.take)
-    gram = workers[0].total
-    for worker in workers[1:]:
-        gram += worker.total
-    return gram
+    return added_up(rows, lambda: _FloatDenseGram(region, min(size, rows.shape[0])), dim=region.dim).total
 
 
 def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -87,22 +108,20 @@ def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
     for start in starts:
         piece = (across @ by_column[:, start : start + width]).toarray()
         if center is not None:
-            # The same corrections as for the whole matrix: see `_SparseGram`.
+            # The same corrections as for the whole matrix: see `_FloatSparseGram`.
             here = slice(start, start + width)
             piece -= np.outer(pull, center[here]) + np.outer(center, pull[here] - weight * center[here])
         yield piece
 
 
 def float_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
-    """The scores, (n, k), of the rows in `domain` on `basis`, (d, k)."""
-    center, parts = domain.shifted_center, [np.zeros((0, basis.shape[1]))]
+    """The scores, (n, k), of the clipped rows on `basis`, (d, k)."""
+    parts = [np.zeros((0, basis.shape[1]))]
     for block in rows.blocks(block_size(rows)):
-        require(block.weights is None, "people with several rows have several scores: one row for each is needed")
-        if block.sparse:
-            part = domain.sparse(block)
-            parts.append(part.rows @ basis - (0.0 if center is None else np.outer(part.shift, center @ basis)))
-        else:
-            parts.append(domain.dense(block) @ basis)
+        require(
+            block.weights is None, "scores need one row for each person: a table with several rows per person has none"
+        )
+        parts.append(_ClippedBlock.of(block, domain, squared=False).times(basis))
     return np.vstack(parts)
 
 
@@ -113,29 +132,24 @@ def float_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     pull = None if center is None else center @ basis
     drag = np.zeros(basis.shape[1])
     for block in rows.blocks(block_size(rows)):
-        if block.sparse:
-            part = region.sparse(block, squared=True)
-            scores = part.rows @ basis
-            if center is not None and pull is not None:
-                scores -= np.outer(part.shift, pull)
-                drag += part.shift @ scores
-            # Sorted by column first: twice as fast as scattering the rows' products.
-            total += part.rows.T.tocsr() @ scores
-        elif (product := _product_as_they_are(block, basis, region, pull)) is not None:
-            total += product
-        else:
-            values = region.dense(block, squared=True)
-            total += values.T @ (values @ basis)
+        product = None if block.sparse else _product_of_raw_rows(block, basis, region, pull)
+        if product is None:
+            inside = _ClippedBlock.of(block, region)
+            scores = inside.times(basis)
+            if inside.shift is not None:
+                drag += inside.shift @ scores
+            product = inside.back(scores)
+        total += product
     if rows.sparse and center is not None:
         total -= np.outer(center, drag)
     return total
 
 
-def _product_as_they_are(block: Block, basis: Array, domain: Region, pull: Array | None) -> Array | None:
-    """The product, (d, p), of rows that need no change but for the center, without a copy of the rows; None for all others.
+def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array | None) -> Array | None:
+    """The product, (d, p), of rows that need no clipping or scaling, without a copy of the rows; None for all others.
 
-    Only where nothing is claimed: rows that are cut or scaled down must be so before any product. A center so far out that
-    subtracting it from products would lose digits is taken off the rows instead.
+    Only where no privacy is claimed: rows that are clipped must be clipped before any product. If the center is so far out that
+    subtracting it from products would lose digits, the result is None, and it is subtracted from the rows.
     """
     if not isinstance(domain, Domain):
         return None
@@ -157,7 +171,7 @@ def _product_as_they_are(block: Block, basis: Array, domain: Region, pull: Array
         if pull is None or domain.center is None:
             return total.T
         total -= np.outer(drag, domain.center)
-        # What was subtracted can be as large as this, and its rounding must be nothing beside what is left.
+        # What was subtracted can be as large as this, and its rounding must be negligible beside the rest.
         taken = float(np.abs(domain.center).max()) * math.sqrt(len(block) * after)
         left = math.sqrt(float(np.vdot(total, total)))
     return total.T if before <= _FAR_OUT * after and taken <= _FAR_OUT * left else None
@@ -165,7 +179,7 @@ def _product_as_they_are(block: Block, basis: Array, domain: Region, pull: Array
 
 @final
 @dataclass(slots=True, eq=False)
-class _Sum:
+class _FloatSum:
     """One worker's share of a sum of rows. Changes in place."""
 
     domain: Region
@@ -188,10 +202,13 @@ class _Sum:
                 rows, factor = self.domain.moved(block.piece(start, _CACHED_ROWS), out=self.scratch)
                 self.total += factor @ rows
 
+    def and_other(self, other: "_FloatSum") -> None:
+        self.total += other.total
+
 
 @final
 @dataclass(slots=True, eq=False)
-class _DenseGram:
+class _FloatDenseGram:
     """One worker's share of a dense Gram matrix. Changes in place."""
 
     domain: Region
@@ -209,15 +226,18 @@ class _DenseGram:
         rows = self.scratch[: len(block)]
         for start in range(0, len(block), _CACHED_ROWS):
             self.domain.dense(block.piece(start, _CACHED_ROWS), out=rows[start:], squared=True)
-        # numpy sees the same array twice and calls the symmetric product, half the work.
+        # For the same array twice, numpy calls the symmetric product, which is half the work.
         np.matmul(rows.T, rows, out=self.product)
         self.total += self.product
+
+    def and_other(self, other: "_FloatDenseGram") -> None:
+        self.total += other.total
 
 
 @final
 @dataclass(slots=True, eq=False)
-class _SparseGram:
-    """The Gram matrix of sparse rows, with the center taken out by rank-two corrections. Changes in place.
+class _FloatSparseGram:
+    """The Gram matrix of sparse rows, with the center subtracted by rank-two corrections. Changes in place.
 
     (R - s c^T)^T (R - s c^T) = R^T R - (R^T s) c^T - c (R^T s)^T + (s^T s) c c^T.
     """
@@ -236,7 +256,7 @@ class _SparseGram:
         product = part.rows.T.tocsr() @ part.rows
         product.sum_duplicates()
         for start in range(0, self.domain.dim, _CACHED_ROWS):
-            # A strip at a time, so that the indices of a full product need not be written out.
+            # A strip at a time, so that the indices of a full product are never all in memory.
             low, high = product.indptr[start], product.indptr[min(start + _CACHED_ROWS, self.domain.dim)]
             counts = np.diff(product.indptr[start : start + _CACHED_ROWS + 1])
             lines = start + np.repeat(np.arange(len(counts)), counts)

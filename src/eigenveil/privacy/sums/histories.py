@@ -1,7 +1,7 @@
-"""`Histories`: the region of users' histories, each a set of items, divided by the root of how many there are.
+"""`Histories`: how users' histories are clipped and normalised. Recommenders use it in place of `Domain`.
 
-A row becomes r / sqrt(max(deg, m)), where r is 1 at every entry that is not zero, deg counts them, and m is a public number.
-Whatever numbers a row holds, each item stored once, the result is such a row: what is proved here needs no guarantee about data.
+A row becomes r / sqrt(max(deg, m)), where r is 1 at every nonzero entry, deg counts them, and m is a public number. Any row of
+numbers with each item stored once becomes such a row, so the proofs here assume nothing about the data.
 """
 
 import math
@@ -19,7 +19,7 @@ from eigenveil.privacy.sensitivity import (
     Neighbours,
     gram_sensitivity,
     gram_times_sensitivity,
-    longest_row,
+    largest_row_norm,
     sum_sensitivity,
     trace_sensitivity,
 )
@@ -33,35 +33,36 @@ __all__ = [
     "interaction_trace_sensitivity",
 ]
 
-# Keeps a row that was rounded onto the sphere from landing outside it.
+# Keeps a row that is rounded onto the sphere from landing outside it.
 _INSIDE = 1 - 1e-15
-# The same for rows whose length is a sum in floating point, of any number of weights, pairwise: off by less than this.
+# The same for rows whose norm is a pairwise floating-point sum of any number of weights: off by less than this.
 _SUMMED = 1 - 2.0**-44
-# Products of numbers below this come near the smallest that there are, where digits are lost.
+# Products of numbers below this come near the underflow limit, where digits are lost.
 _TINY = 1e-200
-# What rows with weights of items are whole multiples of, and their scores: 42 bits, of which 2^9 add up exactly in float64.
+# Units of rows with item weights and of their scores: products have 42 bits, and 2^9 of them add up exactly in float64.
 _UNIT, _WEIGHTED_SCORE = 2.0**-16, 2.0**-26
-# The same of products and scores of other rows: 36 bits, of which 2^16 do.
+# Units of products and scores of all other rows: 36 bits, and 2^16 of them add up exactly.
 _PRODUCT, _SCORE = 2.0**-36, 2.0**-32
-# What one interaction moves more of a sum and of products, because entries were rounded down: sqrt(degree) of them by one unit of
-# 2^-33 on either side, and weights w of r r^T, of norm degree, by 2^-36 on either side.
+# What rounding entries down adds to the effect of one interaction, times sqrt(degree) in a sum and degree in products. Entries
+# of a sum are off by 2^-33 in each of the two tables. Weights w of r r^T, which has norm degree, are off by 2^-36 in each.
 _SUM_ROUNDED, _ROUNDED = 2.0**-32, 2.0**-35
-# Degrees are counted exactly and their roots taken up to here, far beyond any history.
+# Degrees are counted exactly up to here, far beyond any history.
 _MOST = 2**53
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Histories(Region):
-    """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)); of `columns` alone where those are given.
+    """Rows of zeros and ones of `dim` items, divided by sqrt(max(degree, least)).
 
-    Degrees are then counted within the columns, so a user's items outside of them count for nothing. A user is a row of length at
-    most one: all that is proved of persons in `eigenveil.privacy.sensitivity` holds with the bound B = 1.
+    With `columns`, only those columns are used. Degrees are counted within them, so a user's other items have no effect. A user
+    is a row of norm at most one. All that `eigenveil.privacy.sensitivity` proves about persons holds with the bound B = 1.
 
-    With positive `weights`, (dim,), one for each item, rows keep that length and have entries in their proportion: with
-    w = one over the root of the item degrees, the matrix of GF-CF. That is for whole users: what one item moves is not bounded.
+    With positive `weights`, (dim,), one for each item, rows keep that norm and their entries are proportional to the weights.
+    With w = one over the root of the item degrees this is the matrix of GF-CF. Weights are for user-level privacy: the effect of
+    one item is not bounded.
 
-    With `claimed` false nothing is claimed, and rows are on no grid, as in a `Domain`.
+    With `claimed` false no privacy is claimed and rows are on no grid, as in a `Domain`.
 
     >>> Histories(3, least=4).dense(Block(np.array([[0.0, 1.0, 1.0], [7.0, 0.0, 0.0]]))).round(9).tolist()
     [[0.0, 0.5, 0.5], [0.5, 0.0, 0.0]]
@@ -81,7 +82,7 @@ class Histories(Region):
                 self.columns.shape == (self.dim,), f"there must be {self.dim} columns, got shape {self.columns.shape}"
             )
             rising = len(self.columns) == 0 or (self.columns[0] >= 0 and bool((np.diff(self.columns) > 0).all()))
-            require(rising, "columns must be numbers from 0 in rising order, none of them twice")
+            require(rising, "columns must be column numbers from 0, in increasing order and without repetition")
         if self.weights is not None:
             require(
                 self.weights.shape == (self.dim,), f"there must be {self.dim} weights, got shape {self.weights.shape}"
@@ -91,7 +92,7 @@ class Histories(Region):
 
     @property
     def shifted_center(self) -> Array | None:
-        """None: histories are not centred, or every zero would have to be stored."""
+        """None: histories are not centered, because every zero would have to be stored."""
         return None
 
     def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
@@ -101,7 +102,7 @@ class Histories(Region):
         return rows
 
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
-        """Ones and zeros, written to `out`, (b, dim), and what each row is multiplied with, (b,)."""
+        """Ones and zeros, written to `out`, (b, dim), and the factor of each row, (b,)."""
         _require_whole(block)
         held = block.values if self.columns is None else block.values[:, self.columns]
         rows = out[: len(block)]
@@ -111,11 +112,11 @@ class Histories(Region):
             rows *= self.weights
         if self.weights is None:
             return rows, self._factors(degrees, degrees)
-        # A sum along each row by itself, pairwise, which does not depend on the rows beside it.
+        # Each row is summed by itself, pairwise, so its norm does not depend on the rows beside it.
         return rows, self._factors(degrees, np.add.reduce(np.square(rows), axis=1))
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
-        """The rows of a sparse block; what is stored as zero is no item of the user's."""
+        """The rows of a sparse block; an entry stored as zero is not one of the user's items."""
         _require_whole(block)
         matrix: Any = block.values if self.columns is None else block.values[:, self.columns]
         there = matrix.data != 0
@@ -128,11 +129,11 @@ class Histories(Region):
 
     @property
     def unit(self) -> float | None:
-        """2^-16, or None where nothing is `claimed`: sums are in plain floating point then."""
+        """2^-16, or None where no privacy is `claimed`: sums are then in plain floating point."""
         return _UNIT if self.claimed else None
 
     def whole(self, block: Block, *, unit: float, squared: bool = False, out: Array | None = None) -> Array:
-        """The rows, (b, dim), of a dense block in whole numbers of `unit`, rounded down: no row gets longer."""
+        """The rows, (b, dim), of a dense block in whole numbers of `unit`, rounded down, so that no norm grows."""
         rows = self.dense(block, out=out, squared=squared)
         rows /= unit
         return np.floor(rows, out=rows)
@@ -144,14 +145,14 @@ class Histories(Region):
         return part
 
     def squares(self, block: Block) -> Array:
-        """The squared length of each row, degree / max(degree, least)."""
+        """The squared norm of each row, degree / max(degree, least)."""
         _, degrees = self._items(block)
         return degrees * self._shares(degrees)
 
     def pair(self, block: Block, *, out: Array | None = None) -> Pair:
         """What the rows add to the Gram matrix: w r r^T, with w = 1 / max(degree, least) rounded down to a multiple of 2^-36.
 
-        Rows with weights of items are on a grid of their own, as those of any table.
+        Rows with item weights are on the grid `_UNIT`, like rows of any table.
         """
         if self.weights is not None:
             return Region.pair(self, block, out=out)
@@ -174,12 +175,12 @@ class Histories(Region):
         if self.weights is not None:
             rows = self.whole_sparse(block, unit=_UNIT).rows if block.sparse else self.whole(block, unit=_UNIT)
             scores = np.trunc((rows @ basis) * (_UNIT / _WEIGHTED_SCORE))
-            return Scored(rows, scores, _UNIT * _WEIGHTED_SCORE)
+            return Scored(rows, scores, _UNIT * _WEIGHTED_SCORE, 1 / _WEIGHTED_SCORE)
         scores = (there @ basis) * (self._shares(degrees) / _SCORE)[:, None]
-        return Scored(there, np.trunc(scores, out=scores), _SCORE)
+        return Scored(there, np.trunc(scores, out=scores), _SCORE, 1 / _SCORE)
 
     def _items(self, block: Block) -> tuple[Any, Array]:
-        """Ones and zeros, (b, dim), as the block has them, and how many ones there are in each row, (b,)."""
+        """Ones and zeros, (b, dim), dense or sparse as the block is, and the degree of each row, (b,)."""
         _require_whole(block)
         held = block.values if self.columns is None else block.values[:, self.columns]
         if not block.sparse:
@@ -194,9 +195,9 @@ class Histories(Region):
         return np.asarray(_INSIDE / np.maximum(degrees, self.least))
 
     def sum_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the unit ball, or `interaction_sum_sensitivity`. Of two users, the one in place of the other: sqrt(2).
+        """That of rows in the unit ball, or `interaction_sum_sensitivity`. Under replace-one it is sqrt(2).
 
-        Proof. Entries of x and y are not negative, so x.y is not, and ||y - x||^2 <= ||x||^2 + ||y||^2 <= 2.
+        Proof. Entries of x and y are not negative, so x.y is not either, and ||y - x||^2 <= ||x||^2 + ||y||^2 <= 2.
         """
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
@@ -206,60 +207,63 @@ class Histories(Region):
         return sum_sensitivity(self.radius, neighbours)
 
     def gram_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the unit ball, or `interaction_gram_sensitivity`."""
+        """That of rows in the unit ball, or `interaction_gram_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
             return interaction_gram_sensitivity(self.least) + self.dim * _ROUNDED
         return gram_sensitivity(self.radius, neighbours)
 
     def gram_times_sensitivity(self, neighbours: Neighbours, *, basis: Array, basis_norm: float) -> float:
-        """As of rows in the unit ball, or `interaction_products_sensitivity`."""
+        """That of rows in the unit ball, or `interaction_products_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            longest = longest_row(basis)
-            # What a product of smaller numbers is rounded by would be as large as what is stated for it.
-            sound = longest == 0 or longest >= _TINY
-            require(sound, f"basis must be zero or have a row no shorter than {_TINY:g}, got {longest:g}")
-            return self._products_sensitivity(basis, longest=longest, basis_norm=basis_norm)
+            largest = largest_row_norm(basis)
+            # With smaller numbers, the rounding of a product would be as large as the stated sensitivity.
+            sound = largest == 0 or largest >= _TINY
+            require(sound, f"basis must be zero or have a row of norm at least {_TINY:g}, got {largest:g}")
+            return self._products_sensitivity(basis, largest=largest, basis_norm=basis_norm)
         exact = gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=_on_grid(basis, basis_norm))
         if neighbours is not Neighbours.REPLACE_ONE:
-            # Scores are rounded towards zero, so that no user adds more than without rounding.
+            # Scores are rounded towards zero, so no user adds more than without rounding.
             return exact
         rounded = _SCORE if self.weights is None else _WEIGHTED_SCORE
         return exact + 2 * math.sqrt(self.dim * basis.shape[1]) * rounded
 
-    def _products_sensitivity(self, basis: Array, *, longest: float, basis_norm: float) -> float:
-        """`interaction_products_sensitivity` of the basis on its grid, and what scores are rounded by.
+    def _products_sensitivity(self, basis: Array, *, largest: float, basis_norm: float) -> float:
+        """`interaction_products_sensitivity` of the basis on its grid, plus the rounding of scores.
 
-        In one table and in the other the user's scores are off by less than 2^-32 in each of p columns, and stand in at most
-        `dim` rows: sqrt(dim p) 2^-32 in the Frobenius norm, twice.
+        In each of the two tables the user's scores are off by less than 2^-32 in each of p columns. They enter at most `dim`
+        rows: sqrt(dim p) 2^-32 in the Frobenius norm, twice.
         """
         width = basis.shape[1]
         exact = interaction_products_sensitivity(
             self.least,
-            longest_row=longest + math.sqrt(width) * 2.0**-36,
+            largest_row_norm=largest + math.sqrt(width) * 2.0**-36,
             basis_norm=_on_grid(basis, basis_norm),
         )
         return exact + 2 * math.sqrt(self.dim * width) * _SCORE
 
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
-        """As of rows in the unit ball, or `interaction_trace_sensitivity`."""
+        """That of rows in the unit ball, or `interaction_trace_sensitivity`."""
         if neighbours is Neighbours.INTERACTION:
             self._require_equal()
-            # Rounded down on either side.
+            # Squared norms are rounded down in both tables, by less than this each.
             return interaction_trace_sensitivity(self.least) + _UNIT**2
         return trace_sensitivity(self.radius, neighbours)
 
     def _factors(self, degrees: Array, squares: Array) -> Array:
-        """What makes rows of these squared lengths ones of length sqrt(degree / max(degree, least))."""
-        lengths = _INSIDE / np.sqrt(np.maximum(degrees, self.least))
+        """The factors that give rows of these squared norms the norm sqrt(degree / max(degree, least))."""
+        norms = _INSIDE / np.sqrt(np.maximum(degrees, self.least))
         if self.weights is None:
-            return np.asarray(lengths)
-        # Whoever has nothing has a row of zeros, whatever it is multiplied with.
-        return np.asarray(lengths * _SUMMED * np.sqrt(degrees / np.where(squares > 0, squares, 1.0)))
+            return np.asarray(norms)
+        # A user without items has a row of zeros, whatever its factor: avoid dividing by zero.
+        return np.asarray(norms * _SUMMED * np.sqrt(degrees / np.where(squares > 0, squares, 1.0)))
 
     def _require_equal(self) -> None:
-        require(self.weights is None, "weights of items are for whole users: what one interaction moves is not bounded")
+        require(
+            self.weights is None,
+            "item weights give user-level privacy only: with neighbours='interaction', leave weights out",
+        )
 
 
 def _on_grid(basis: Array, basis_norm: float) -> float:
@@ -267,14 +271,15 @@ def _on_grid(basis: Array, basis_norm: float) -> float:
     return basis_norm + math.sqrt(basis.size) * 2.0**-36
 
 
-# What follows bounds the effect of one interaction. A user has n items, one of them k, in one table and not in the other; r and
-# r' = r - e_k are the two rows of ones, m is `least`, and C = r r^T / max(n, m) - r' r'^T / max(n - 1, m) is what changes.
+# What follows bounds the effect of one interaction. A user has n items in one table. One of them, k, is missing in the other.
+# r and r' = r - e_k are the two rows of ones, and m is `least`. The Gram matrix changes by
+# C = r r^T / max(n, m) - r' r'^T / max(n - 1, m).
 
 
 def interaction_sum_sensitivity(least: int) -> float:
     """Euclidean sensitivity of the sum of rows to one interaction: 1 / sqrt(m).
 
-    Proof. For n <= m the change is e_k / sqrt(m). For n > m it is r / sqrt(n) - r' / sqrt(n - 1), whose square is
+    Proof. For n <= m the change is e_k / sqrt(m). For n > m it is r / sqrt(n) - r' / sqrt(n - 1), whose squared norm is
     2 - 2 r.r' / sqrt(n (n - 1)) = 2 - 2 sqrt(1 - 1/n). As sqrt(1 - x) >= 1 - x/2 - x^2/2 on [0, 1], that is at most
     1/n + 1/n^2 = (n + 1) / n^2, which with n >= m + 1 is at most (m + 2) / (m + 1)^2 < 1/m.
 
@@ -298,41 +303,46 @@ def interaction_trace_sensitivity(least: int) -> float:
 def interaction_gram_sensitivity(least: int) -> float:
     """Frobenius sensitivity of the Gram matrix to one interaction: sqrt(2 m - 1) / m.
 
-    Proof. The products' bound for the identity, whose rows have length one and whose norm is one. Reached by a user with m items.
+    Proof. This is the bound for products with the identity, whose rows have norm one and whose spectral norm is one. A user with
+    m items reaches it.
 
     >>> interaction_gram_sensitivity(1), round(interaction_gram_sensitivity(20), 3)
     (1.0, 0.312)
     """
-    return interaction_products_sensitivity(least, longest_row=1.0, basis_norm=1.0)
+    return interaction_products_sensitivity(least, largest_row_norm=1.0, basis_norm=1.0)
 
 
-def interaction_products_sensitivity(least: int, *, longest_row: float, basis_norm: float) -> float:
-    """Frobenius sensitivity of the Gram matrix times Z to one interaction, for rows of Z no longer than rho and ||Z||_2 <= s:
+def interaction_products_sensitivity(least: int, *, largest_row_norm: float, basis_norm: float) -> float:
+    """Frobenius sensitivity of the Gram matrix times Z to one interaction, for rows of Z of norm at most rho and ||Z||_2 <= s:
 
         sqrt( min(rho^2, s^2 / m) + (m - 1) rho^2 / m^2 ),
 
     which is rho for m = 1; PPM Lemma 6.1 has sqrt(2) rho there.
 
-    Proof. Let a = Z_k be row k of Z, and c the sum of the rows of Z that r' names. For n <= m, C = (r r^T - r' r'^T) / m, so row
-    k of C Z is (c + a) / m, the n - 1 rows that r' names are a / m, and all others are zero. Now c + a = Z^T r, no longer than
-    n rho, nor than s sqrt(n), and the sum of squares, at most (min(n^2 rho^2, n s^2) + (n - 1) rho^2) / m^2, is largest at n = m.
+    Proof. Let a = Z_k be row k of Z, and c the sum of the rows of Z that r' names.
 
-    For n > m, C = r r^T / n - r' r'^T / (n - 1). With b = c / (n - 1), row k of C Z is ((n - 1) b + a) / n, and each row that r'
-    names is (a - b) / n. The squares add up to ((n - 1) |b|^2 + |a|^2) / n: the products of a and b cancel. |b| is at most rho,
-    and at most s / sqrt(n - 1), so the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1. That is less than for n = m:
-    if rho^2 <= s^2 / m the first term alone is rho^2; if not, s^2 / m + (m - 1) rho^2 / m^2 - (s^2 + rho^2) / (m + 1) =
-    (s^2 - rho^2 / m) / (m (m + 1)) >= 0, since no row of Z is longer than s. (A rho larger than s is brought down to it.)
+    For n <= m, C = (r r^T - r' r'^T) / m. So row k of C Z is (c + a) / m, the n - 1 rows that r' names are a / m, and all others
+    are zero. Now c + a = Z^T r has norm at most n rho and at most s sqrt(n). The sum of squares is at most
+    (min(n^2 rho^2, n s^2) + (n - 1) rho^2) / m^2, which is largest at n = m.
 
-    >>> interaction_products_sensitivity(1, longest_row=0.25, basis_norm=1.0)
+    For n > m, C = r r^T / n - r' r'^T / (n - 1). With b = c / (n - 1), row k of C Z is ((n - 1) b + a) / n. Each row that r'
+    names is (a - b) / n. The squares add up to ((n - 1) |b|^2 + |a|^2) / n, because the products of a and b cancel.
+    |b| is at most rho and at most s / sqrt(n - 1). So the sum is at most min(rho^2, (s^2 + rho^2) / n) with n >= m + 1.
+
+    That is no more than the bound at n = m. If rho^2 <= s^2 / m, the first term there is rho^2 already. If not,
+    s^2 / m + (m - 1) rho^2 / m^2 - (s^2 + rho^2) / (m + 1) = (s^2 - rho^2 / m) / (m (m + 1)) >= 0,
+    since no row of Z has a norm above s. (A rho larger than s is replaced by s.)
+
+    >>> interaction_products_sensitivity(1, largest_row_norm=0.25, basis_norm=1.0)
     0.25
     """
-    length = min(longest_row, basis_norm)
-    if length == 0:
+    norm = min(largest_row_norm, basis_norm)
+    if norm == 0:
         return 0.0
-    # The length is taken out of the root: the square of a small number is none.
-    ratio = basis_norm / length
-    return length * math.sqrt(min(1.0, ratio * ratio / least) + (least - 1) / least**2)
+    # The norm is taken out of the root, because the square of a small number underflows.
+    ratio = basis_norm / norm
+    return norm * math.sqrt(min(1.0, ratio * ratio / least) + (least - 1) / least**2)
 
 
 def _require_whole(block: Block) -> None:
-    require(block.weights is None, "a user is one row: rows of histories cannot be weighted")
+    require(block.weights is None, "each user must have exactly one row: a table of histories cannot have several")

@@ -1,4 +1,4 @@
-"""Peers without a hub: sums over all of them by talking to neighbours, with noise that may cancel between pairs."""
+"""Peers without a hub: they find sums over all peers by talking to neighbours, with noise that may cancel between pairs."""
 
 from eigenveil.protocols.gossip.mixing import (
     Consensus,

@@ -1,9 +1,7 @@
-"""How one sum over all peers comes about at one of them: by mixing with neighbours, or up and down a spanning tree.
+"""How one peer finds a sum over all peers: by mixing with neighbours, or up and down a spanning tree.
 
-Where peers mix until nothing is left of their differences but rounding, all go on from one copy of the sum.
-
-Numbers in, numbers out: what to send to whom. The order in which messages come makes no difference to the last bit, because
-what has come is added up in the order of names.
+Numbers in, numbers out: what to send to whom. Where peers mix until only rounding is left of their differences, all go on from
+one copy of the sum. The order in which messages arrive does not change a bit of it, because they are added in the order of names.
 """
 
 import math
@@ -18,30 +16,30 @@ from eigenveil.protocols.gossip.mixing import Mixing
 
 __all__ = ["Averaging", "Sends", "averaging"]
 
-# To whom, in which step, which numbers.
+# Receiver, step and numbers of each message to send.
 Sends = list[tuple[str, int, Array]]
 _UP: Final = 0
 _DOWN: Final = 1
-# Copies of one sum differ by far less than this, over the largest number that comes by times the number of peers: numbers that
-# cancel elsewhere may be larger, and only what is left of them comes by.
+# Copies of one sum differ by far less than this, relative to the largest number that passes here times the number of peers.
+# Numbers that cancel elsewhere may be larger, and only what is left of them passes here.
 _NEAR: Final = 1e-6
 _SMALLEST: Final = float(np.finfo(float).tiny)
 
 
 class Averaging(ABC):
-    """One peer's part in one sum. Changes in place."""
+    """One peer's work in one sum. Changes in place."""
 
     @abstractmethod
     def start(self) -> Sends:
-        """What it sends first."""
+        """The first numbers to send."""
 
     @abstractmethod
     def take(self, sender: str, step: int, values: Array) -> Sends:
-        """What it sends on, having got this; a `PeerError`, and no change, for what no neighbour sends at this point."""
+        """Take a neighbour's numbers and return what to send. A `PeerError`, and no change, if they do not belong here."""
 
     @abstractmethod
     def sent(self, receiver: str, step: int) -> Array | None:
-        """What it has sent to this neighbour in this step, None if nothing yet, or no longer known."""
+        """What it sent to this neighbour in this step; None if nothing yet, or no longer kept."""
 
     @property
     @abstractmethod
@@ -51,16 +49,16 @@ class Averaging(ABC):
     @property
     @abstractmethod
     def missing(self) -> tuple[str, ...]:
-        """Whose numbers it waits for."""
+        """The peers whose numbers it waits for."""
 
     @property
     @abstractmethod
     def total(self) -> Array | None:
-        """The sum over all peers, once it is there."""
+        """The sum over all peers, once it is known."""
 
 
 def averaging(mixing: Mixing, name: str, part: Array) -> Averaging:
-    """The sum of all parts, of which this peer's is `part`, (n,), at the peer of this name."""
+    """The work at peer `name` for the sum of all parts, of which its own is `part`, (n,)."""
     if mixing.consensus == "tree":
         return _Tree(mixing, name, part)
     return _Mixed(mixing, name, part) if mixing.tree is None else _Agreed(mixing, name, part)
@@ -70,8 +68,8 @@ def averaging(mixing: Mixing, name: str, part: Array) -> Averaging:
 class _Mixed(Averaging):
     """Steps x <- W x, or Chebyshev's: x_{k+1} = w_{k+1} ((W - b) x_k / (h z) - x_{k-1}) + x_{k-1} for eigenvalues in b +- h.
 
-    With z = (1 - b) / h and w_1 = 1, w_2 = 2 z^2 / (2 z^2 - 1), w_{k+1} = 1 / (1 - w_k / (4 z^2)), x_c is
-    T_c((W - b) / h) x_0 / T_c(z) (Golub and Varga 1961). T_c(z) being what the mean is multiplied by, it stays as it is.
+    Here z = (1 - b) / h, w_1 = 1, w_2 = 2 z^2 / (2 z^2 - 1) and w_{k+1} = 1 / (1 - w_k / (4 z^2)). Then x_c is
+    T_c((W - b) / h) x_0 / T_c(z) (Golub and Varga 1961). The mean is multiplied by T_c(z) / T_c(z), so it stays as it is.
     """
 
     def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
@@ -79,12 +77,13 @@ class _Mixed(Averaging):
         self._own, self._others = mixing.row(name)
         self._now, self._before = part, part
         self._step = 0
+        # The numbers of the last two steps: a neighbour may be one step behind and ask for them again.
         self._last: dict[int, Array] = {0: part}
         self._inbox: dict[int, dict[str, Array]] = {0: {}, 1: {}}
         self._factor = 1.0
         self._advance = self._chebyshev if mixing.consensus == "chebyshev" else self._plain
         if not self._others:
-            # Nobody to wait for: its own numbers are the sum.
+            # No neighbour to wait for: its own numbers are the sum.
             self._step = mixing.steps
 
     def start(self) -> Sends:
@@ -92,16 +91,19 @@ class _Mixed(Averaging):
 
     def take(self, sender: str, step: int, values: Array) -> Sends:
         if sender not in self._others:
-            raise PeerError(sender, "has no weight here")
+            raise PeerError(sender, "has no weight at this peer")
         if step < self._step or self.total is not None:
             return []
+        # Nobody can be further ahead: the next step needs this peer's numbers.
         if step > self._step + 1 or step >= self._mixing.steps:
             raise PeerError(sender, f"sent numbers of step {step} in step {self._step}")
+        # The first numbers count: a repeated message must not change a sum that others have used.
         self._inbox[step].setdefault(sender, values)
         sends: Sends = []
         while self.total is None and len(self._inbox[self._step]) == len(self._others):
             heard = self._inbox.pop(self._step)
             mixed = self._own * self._now
+            # In the order of names, not of arrival, so that rounding is the same in every run.
             for other, weight in self._others.items():
                 mixed += weight * heard[other]
             self._now, self._before = self._advance(mixed), self._now
@@ -140,9 +142,10 @@ class _Mixed(Averaging):
         middle, half = (high + low) / 2, (high - low) / 2
         shifted: Array = (mixed - middle * self._now) / (1 - middle)
         if self._step == 0 or half <= 5e-15:
-            # With one eigenvalue beside that of the mean the first step takes all differences away, and more do no harm.
+            # With one eigenvalue besides that of the mean, the first step removes all differences, and further steps do no harm.
             return shifted
         mean = (1 - middle) / half
+        # The recursion of w_k in the class docstring, with z = `mean`.
         square = mean * mean
         self._factor = 2 * square / (2 * square - 1) if self._step == 1 else 1 / (1 - self._factor / (4 * square))
         following: Array = self._factor * (shifted - self._before) + self._before
@@ -151,10 +154,10 @@ class _Mixed(Averaging):
 
 @final
 class _Agreed(Averaging):
-    """A sum by mixing, of which all take one copy in the end: that of a spanning tree's root, passed on down the tree.
+    """A sum by mixing, of which all peers take one copy in the end: that of a spanning tree's root, sent down the tree.
 
-    Copies differ by rounding, and rounding decides where directions tie, or whether an answer is at rest. A copy that is not a
-    peer's own sum but for that is refused.
+    Copies differ by rounding, and rounding decides where directions tie, or whether an answer has converged. A peer refuses a
+    copy that differs from its own sum by more than that.
     """
 
     def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
@@ -164,7 +167,7 @@ class _Agreed(Averaging):
         self._above, self._below = tree.above.get(name), tree.below[name]
         self._copy: Array | None = None
         self._total: Array | None = None
-        # Over the largest number that comes by here, times the number of peers: rounding, and what mixing leaves on purpose.
+        # Relative to the largest number that passes here times the number of peers: rounding, and what mixing leaves on purpose.
         self._count = len(mixing.graph.names)
         self._slack = _NEAR + 2 * math.sqrt(self._count) * mixing.left
         self._size = self._count * float(np.abs(part).max(initial=0.0))
@@ -178,15 +181,15 @@ class _Agreed(Averaging):
             self._size = max(self._size, self._count * float(np.abs(values).max(initial=0.0)))
             return [*sends, *self._end()]
         if sender != self._above:
-            raise PeerError(sender, "sent a total that does not come this way in the tree")
+            raise PeerError(sender, "sent a total but is not above this peer in the tree")
         if self._total is not None:
             return []
         own = self._mixed.total
         if self._mixed.step < self._last - 1:
-            # Who has its sum has heard of all steps but the last from here.
+            # A peer with a sum has got all steps but the last from this one.
             raise PeerError(sender, f"sent a total in step {self._mixed.step}")
         if own is not None and not self._near(values, own):
-            raise PeerError(sender, "sent another total than mixing comes to here")
+            raise PeerError(sender, "sent another total than this peer's own mixing gives")
         self._copy = values
         return self._end()
 
@@ -215,7 +218,7 @@ class _Agreed(Averaging):
             return []
         if self._above is not None:
             if self._copy is None or not self._near(self._copy, own):
-                # One that came early and is not near will be asked for again, and refused.
+                # A copy that came early and is not near is asked for again, and refused then.
                 self._copy = None
                 return []
             own = self._copy
@@ -223,13 +226,13 @@ class _Agreed(Averaging):
         return [(other, self._last, own) for other in self._below]
 
     def _near(self, copy: Array, own: Array) -> bool:
-        # Below the least normal number rounding is no longer relative.
+        # Below the smallest normal number, rounding is no longer relative.
         return bool(np.abs(copy - own).max(initial=0.0) <= self._slack * self._size + _SMALLEST)
 
 
 @final
 class _Tree(Averaging):
-    """Parts are added on the way up a spanning tree, in the order of names, and the total goes down as it is."""
+    """Parts are added on the way up a spanning tree, in the order of names, and the total goes down unchanged."""
 
     def __init__(self, mixing: Mixing, name: str, part: Array) -> None:
         tree = mixing.tree
@@ -249,7 +252,7 @@ class _Tree(Averaging):
                 raise PeerError(sender, "sent a total before all parts were added")
             return self._fall(values) if self._total is None else []
         if sender not in self._below or step != _UP:
-            raise PeerError(sender, f"sent numbers of step {step} that do not come this way in the tree")
+            raise PeerError(sender, f"sent numbers of step {step}, which do not pass this peer in the tree")
         if sender in self._heard:
             return []
         self._heard[sender] = values
@@ -277,6 +280,7 @@ class _Tree(Averaging):
     def _rise(self) -> Sends:
         if len(self._heard) < len(self._below):
             return []
+        # A copy: adding in place would change the part itself.
         total = np.array(self._part)
         for other in self._below:
             total += self._heard[other]

@@ -1,6 +1,6 @@
-"""`Mixing`: by which weights peers average with their neighbours, and how much of their differences is left.
+"""`Mixing`: the weights with which peers average with their neighbours, and how much of their differences is left.
 
-All of it follows from the graph, which is public, so every peer finds the same and nobody has to be believed about a weight.
+Everything follows from the graph, which is public. So every peer computes the same weights and need not trust anybody for them.
 """
 
 import math
@@ -16,21 +16,21 @@ from eigenveil.linalg.graphs import Graph, SpanningTree
 __all__ = ["Consensus", "Mixing", "contraction", "graph_of_weights", "metropolis", "require_weights", "steps_for"]
 
 Consensus = Literal["metropolis", "chebyshev", "tree"]
-# Weights are doubly stochastic and symmetric up to this.
+# Given weights may be off from symmetric and doubly stochastic by this much, for rounding.
 _OFF: Final = 1e-9
-# More steps than this in a round are not begun unless they are asked for.
+# No round takes more steps than this unless the caller asks for them.
 _MOST_STEPS: Final = 20_000
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Mixing:
-    """`steps` exchanges in which x_i becomes the sum of w_ij x_j ("metropolis"), the same with Chebyshev's weights over the steps
-    ("chebyshev"), or one way up and one way down a spanning `tree` ("tree", which has no `weights`).
+    """How a sum over all peers is found: `steps` exchanges with neighbours, or one pass up and one down a spanning `tree`.
 
-    Where no number of steps was given, all take the copy of the sum at the root of `tree` in the end, after checking it.
-    `low` and `high` bound the eigenvalues of the weights but for the one of the mean. `left` is the part of the differences
-    between peers that is left after all steps, in the norm over all peers.
+    In each step of "metropolis", x_i becomes the sum of w_ij x_j; "chebyshev" combines the steps with Chebyshev's weights.
+    "tree" has no `weights`. Where no number of steps was given, all peers take the copy of the sum at the root of `tree` in the
+    end, after checking it. The eigenvalues of the weights other than that of the mean lie between `low` and `high`. The part
+    `left` of the differences between peers is left after all steps, in the norm over all peers.
 
     >>> ring = Graph.named("ring", ["a", "b", "c", "d"])
     >>> mixing = Mixing.over(ring, "metropolis", steps=3)
@@ -59,12 +59,15 @@ class Mixing:
         steps: int | None = None,
         left: float = 1e-16,
     ) -> "Mixing":
-        """The mixing over a connected graph, with Metropolis weights unless `weights` are given; in so many `steps` if given, or
-        as few as leave no more than `left` of the differences."""
+        """The mixing over a connected graph, with Metropolis weights unless `weights` are given.
+
+        It takes `steps` steps if given, otherwise the fewest that leave at most `left` of the differences.
+        """
         require_param(graph.connected, "{graph} must be connected: some peers could never hear of others")
         if consensus == "tree":
             require_param(
-                steps is None, "{steps} has no meaning with {consensus=tree}: a sum takes one way up and one way down"
+                steps is None,
+                "{steps} has no effect with {consensus=tree}: a sum takes one pass up and one down the tree",
             )
             tree = graph.spanning_tree()
             return cls(graph, consensus, None, 2 * max(1, tree.depth), 0.0, 0.0, 0.0, tree)
@@ -73,15 +76,15 @@ class Mixing:
         low, high = (0.0, 0.0) if len(values) == 1 else (float(values[0]), float(values[-2]))
         require(
             max(-low, high) < 1 - 1e-12,
-            "the weights do not mix: an eigenvalue besides that of the mean has size one. Give every peer some weight of its own",
+            "the weights do not mix: a second eigenvalue has absolute value one. Give every peer some weight of its own",
         )
         found: SpanningTree | None = None
         if steps is None:
             steps = steps_for(consensus, low, high, left)
             require_param(
                 steps <= _MOST_STEPS,
-                f"{{consensus=}} would take {steps} steps in every round on this graph, and {_MOST_STEPS} are the most unless "
-                f"{{steps}} says so; {_ADVICE[consensus]}",
+                f"{{consensus=}} needs {steps} steps in every round on this graph, more than the limit of {_MOST_STEPS}. "
+                f"Pass {{steps}} to allow it; {_ADVICE[consensus]}",
                 consensus=consensus,
             )
             found = graph.spanning_tree()
@@ -96,8 +99,8 @@ class Mixing:
 
 
 _ADVICE: Final = {
-    "metropolis": "{consensus=chebyshev} takes about the root of that, and {consensus=tree} no more than twice the way across",
-    "chebyshev": "{consensus=tree} takes no more than twice the way across",
+    "metropolis": "{consensus=chebyshev} takes about the square root of that, {consensus=tree} at most twice the diameter",
+    "chebyshev": "{consensus=tree} takes at most twice the diameter of the graph",
 }
 
 
@@ -112,6 +115,7 @@ def metropolis(graph: Graph) -> Array:
     for one, two in graph.edges:
         i, j = place[one], place[two]
         weights[i, j] = weights[j, i] = 1.0 / (1 + max(graph.degree(one), graph.degree(two)))
+    # Rows and columns then sum to one: symmetric weights keep the sum over all peers.
     weights[np.diag_indices(len(place))] = 1.0 - weights.sum(axis=1)
     return weights
 
@@ -142,25 +146,25 @@ def require_weights(weights: Any) -> Array:
         abs(float(sums[worst]) - 1) <= _OFF,
         f"every row of weights must add up to 1, but row {worst} adds up to {sums[worst]:.12g}",
     )
-    # To the last digit, or the mean would drift over thousands of steps.
+    # Exact to the last bit, or the mean would drift over thousands of steps.
     matrix = (matrix + matrix.T) / 2
     matrix[np.diag_indices(len(matrix))] += 1 - matrix.sum(axis=1)
     return matrix
 
 
 def graph_of_weights(weights: Array, names: tuple[str, ...]) -> Graph:
-    """Who talks to whom under these weights: whoever has a weight for another.
+    """The graph of these weights: two peers talk where they have a weight for each other.
 
     >>> graph_of_weights(np.array([[0.5, 0.5], [0.5, 0.5]]), ("a", "b")).edges
     (('a', 'b'),)
     """
-    require(len(weights) == len(names), f"weights are for {len(weights)} peers, and there are {len(names)}")
+    require(len(weights) == len(names), f"weights are for {len(weights)} peers, but the study has {len(names)}")
     places = np.argwhere(np.triu(weights, 1) > 0).tolist()
     return Graph.of(names, [(names[i], names[j]) for i, j in places])
 
 
 def contraction(consensus: Consensus, low: float, high: float, steps: int) -> float:
-    """How much of the differences between peers is left after so many steps, for weights with eigenvalues in [low, high].
+    """The part of the differences between peers that is left after this many steps, for weights with eigenvalues in [low, high].
 
     The polynomial x^c leaves max(|low|, |high|)^c. Of all polynomials p of degree c with p(1) = 1, Chebyshev's is the smallest
     on [low, high]: 1 / T_c((2 - low - high) / (high - low)).
@@ -170,16 +174,18 @@ def contraction(consensus: Consensus, low: float, high: float, steps: int) -> fl
     """
     if consensus == "metropolis":
         rate = max(abs(low), abs(high))
-        # Eigenvalues this small are zeros that were computed: where all talk to all, one step is the mean.
+        # Eigenvalues this small are rounding errors of zero: in a complete graph one step gives the mean.
         return (0.0 if steps else 1.0) if rate < 1e-15 else float(rate**steps)
+    # The same for Chebyshev: with one eigenvalue other than that of the mean, the first step removes every difference.
     if high - low <= 1e-14:
         return 0.0 if steps else 1.0
+    # cosh overflows a double beyond 710, and exp(-700) is zero beside any rounding.
     growth = steps * math.acosh((2 - low - high) / (high - low))
     return 0.0 if growth > 700 else 1 / math.cosh(growth)
 
 
 def steps_for(consensus: Consensus, low: float, high: float, left: float) -> int:
-    """The fewest steps whose `contraction` is no more than `left`.
+    """The fewest steps whose `contraction` is at most `left`.
 
     >>> steps_for("metropolis", -0.5, 0.5, 1e-3), steps_for("chebyshev", -0.5, 0.5, 1e-3)
     (10, 6)

@@ -1,4 +1,4 @@
-"""What a peer lets out: its part of a sum as it is, with noise of its own, or with noise that cancels between pairs as well."""
+"""What leaves a peer: its part of a sum as it is, with noise of its own, or with noise that also cancels between pairs."""
 
 from abc import ABC, abstractmethod
 from typing import final
@@ -19,39 +19,39 @@ class Outgoing(ABC):
 
     @abstractmethod
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
-        """From now on, and from round `base` on, these peers count, the others having `gone`."""
+        """From round `base` on, the peers `among` count, and those in `gone` are left behind."""
 
     @abstractmethod
     def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
-        """The part that may leave, (n,), packed, for a `share` of the budget. Asked once for each round of what was counted."""
+        """The part that may leave, (n,), packed, for a `share` of the budget. Called once for each round and set of peers."""
 
     @property
     def keys(self) -> "PairKeys | None":
-        """The keys that must be there before the first part."""
+        """The keys needed before the first part; None if none are."""
         return None
 
 
 @final
 class Plain(Outgoing):
-    """Each part through a mechanism: `Exact`, or `Gaussian` for noise that is this peer's own."""
+    """Each part leaves through a mechanism: `Exact`, or `Gaussian` for this peer's own noise."""
 
     def __init__(self, mechanism: Mechanism) -> None:
         self._mechanism = mechanism
 
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
-        """Makes no difference."""
+        """Nothing to do: this noise does not depend on other peers."""
 
     def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
-        """What is released, packed."""
+        """The released part, packed."""
         released = self._mechanism.release(private, label=label, share=share)
         return pack(released, symmetric=private.symmetric)
 
 
 @final
 class PairKeys:
-    """One peer's X25519 key for a study, and those of the peers it shares noise with. Changes in place.
+    """One peer's X25519 key for a study, and the keys of the peers it shares noise with. Changes in place.
 
-    Cards are signed, so that whoever passes them on can keep them back and nothing else.
+    Keys are signed, so a peer that forwards one can drop it but cannot change it.
     """
 
     def __init__(
@@ -64,11 +64,12 @@ class PairKeys:
         self._agreed: dict[str, bytes] = {}
 
     def known(self, name: str) -> bool:
-        """Whether the card of this peer is here."""
+        """Whether this peer's key has arrived."""
         return name in self._agreed
 
     def take(self, origin: str, card: bytes, signature: bytes, *, passed_on_by: str) -> None:
-        """Keep a peer's card. A `PeerError` if it is none of theirs; the first good one counts."""
+        """Keep a peer's key; the first valid one counts. A `PeerError` if that peer did not sign it."""
+        # The first valid key counts: pair noise may already have been drawn from it.
         if origin in self._agreed:
             return
         genuine = (
@@ -77,7 +78,7 @@ class PairKeys:
             and signed_by(self._terms.roster[origin], self._statement(origin, card), signature)
         )
         if not genuine:
-            raise PeerError(passed_on_by, f"passed on a card that {origin} has not signed")
+            raise PeerError(passed_on_by, f"passed on a key that {origin} has not signed")
         self._agreed[origin] = agree(
             self._private, card, self._terms.digest + digest("pair", *sorted((self._name, origin)))
         )
@@ -85,11 +86,11 @@ class PairKeys:
     def stream(
         self, other: str, *, gone: frozenset[str], base: int, round_: int, label: str, steps: PairedSteps
     ) -> Noise:
-        """The noise shared with another peer in one round, for one release in these `steps`, among those who have not `gone` and
-        who began again at round `base`.
+        """The noise shared with another peer in one round, for one release in these `steps`.
 
-        Both ends have the same. Where they were led to differ in any of this, their noises have nothing to do with each other,
-        which protects no less (docs/pairwise-noise.md). Two scales, or two lengths, of the same words would be something between.
+        `gone` are the peers left behind, `base` the round that began again without them. Both ends derive the same noise. If
+        they were led to differ in any of this, their noises are independent, which protects no less (docs/pairwise-noise.md).
+        Two scales or two lengths of the same words would be something in between, so both are part of the key.
         """
         key = digest("pair noise", self._agreed[other], base, round_, label, steps.words, *sorted(gone))
         return Noise(key, reproducible=self._reproducible)
@@ -100,7 +101,7 @@ class PairKeys:
 
 @final
 class Paired(Outgoing):
-    """Parts with noise of the peer's own and noise between pairs, which cancels in the sum over all who count."""
+    """Parts with the peer's own noise and noise between pairs, which cancels in the sum over all peers that count."""
 
     def __init__(self, part: PairedPart, keys: PairKeys) -> None:
         self._part, self._keys = part, keys
@@ -109,21 +110,24 @@ class Paired(Outgoing):
 
     @property
     def keys(self) -> PairKeys:
-        """Those of the pairs."""
+        """The keys of the pairs."""
         return self._keys
 
     def count(self, among: Among, gone: frozenset[str], base: int) -> None:
-        """Noise for this set of peers: others mean other pairs, and more noise for each."""
+        """Use the noise for this set of peers: fewer peers have other pairs, and more noise for each."""
         require(among.pairing is not None, "pairwise noise needs terms with pairs")
         assert among.pairing is not None
         self._part.pairing, self._epoch = among.pairing, (gone, base)
 
     def part(self, private: Bounded, *, label: str, share: float, round_: int) -> Array:
-        """Charged before anything is drawn. Never twice for one round of the same count: between two parts with the same pair
-        noise that noise would cancel, and what is left is too little."""
+        """Charged before anything is drawn, and never twice for one round of the same peers.
+
+        Two parts with the same pair noise would cancel it in their difference, and the rest is too little noise.
+        """
         gone, base = self._epoch
         if (gone, base, round_) in self._used:
             raise ProtocolError(f"a second part was asked for in round {round_} among the same peers")
+        # Before anything is drawn, so that an error in between cannot lead to a second draw.
         self._used.add((gone, base, round_))
         steps = self._part.in_steps(private, label=label, share=share)
         pairs = {

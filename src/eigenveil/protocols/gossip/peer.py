@@ -1,10 +1,25 @@
-"""`Peer`: a participant without a hub. It talks to its neighbours only, and goes on when it has the sum over all peers.
+"""`Peer`: a participant without a hub. It talks only to its neighbours, and goes on when it has the sum over all peers.
 
-Each peer carries the whole task by itself: it asks itself the question that its own state has come to, lets out its part, adds up
+Each peer runs the whole task by itself: it asks itself the question that its own state leads to, publishes its part, adds up
 with its neighbours, and advances. What others say never becomes a question, so nobody can make it multiply by what they like.
 
-A neighbour that stays silent is asked again a few times, and then left behind: whoever notices tells its neighbours, they
-tell theirs, and the round begins again among those who are left, with new noise, or the peer stops and says why.
+    | state      | event                                       | next state
+    | keys       | every key it needs has come, or none needed | sum: the part of this round leaves
+    |            | timeout                                     | keys: keys are asked for again
+    | sum        | numbers of a neighbour                      | sum: it sends on what this step needs
+    |            | the sum is known, more rounds               | sum, next round
+    |            | the sum is known, the task has a result     | over, with a result
+    |            | timeout                                     | sum: missing numbers are asked for again
+    | settling   | timeout                                     | keys, or sum if no key is missing
+    | keys, sum  | a neighbour was silent too often            | settling: without it
+    | any but    | a neighbour has left others behind, or      | settling: without them too, from the earlier round
+    | an error   | has gone back further with the same peers   |
+    | any but    | the budget or the rows fail, too few peers  | over, with an error; the neighbours are told
+    | an error   | are left, or no restart is left             |
+
+`settling` waits one deadline, so that news of other lost peers can come before noise is paid for again. A peer that is over with
+a result goes back to `settling` if a neighbour must begin an earlier round again. A peer that is over with an error answers
+nothing more. A task that has spent no budget begins again at round 0 whenever peers are left behind.
 """
 
 from collections.abc import Callable
@@ -28,7 +43,7 @@ from eigenveil.tasks.base import require_array
 
 __all__ = ["Peer", "PeerRound"]
 
-# Numbers that may come a round early, whatever this round is about.
+# How many numbers may come a round early: the size of the next question is not known yet.
 _EARLY: Final = 1 << 16
 _ADDED: Final = Exact(because="peers have added whatever noise there is before they were added up")
 
@@ -38,7 +53,7 @@ _ADDED: Final = Exact(because="peers have added whatever noise there is before t
 class PeerRound:
     """What one round was at one peer, in public terms: who was counted, and how far the estimate moved, as the largest sine.
 
-    `restarted` says that peers were gone and the round is another one with its number.
+    `restarted` says that peers were left behind and the round of this number was begun again.
     """
 
     number: int
@@ -51,10 +66,10 @@ class PeerRound:
 
 @final
 class Peer(Party):
-    """The peer `name` with its `rows`, whose parts leave through `outgoing`. Changes in place: it spends.
+    """The peer `name` with its `rows`, whose parts leave through `outgoing`. Changes in place: it spends budget.
 
-    `task` is this peer's own. Messages that are not a neighbour's, not of this study, this round, this size, or not made of
-    finite numbers is a `PeerError` and changes nothing. In the end there is a `result` or an `error`.
+    `task` is this peer's own. A message must come from a neighbour, belong to this study and round, and have the right size and
+    finite numbers. Any other is a `PeerError` and changes nothing. In the end there is a `result` or an `error`.
     """
 
     def __init__(
@@ -67,7 +82,7 @@ class Peer(Party):
         outgoing: Outgoing,
         watch: Callable[["Peer", PeerRound], None] | None = None,
     ) -> None:
-        require(name in terms.graph.names, f"there is no peer {name!r} in the graph")
+        require(name in terms.graph.names, f"the graph has no peer {name!r}")
         self._name, self._terms, self._task, self._rows = name, terms, task, rows
         self._outgoing, self._watch = outgoing, watch
         self._near = terms.graph.neighbours(name)
@@ -77,12 +92,15 @@ class Peer(Party):
         self._phase: Literal["keys", "sum", "settling", "over"] = "keys"
         self._round, self._base, self._waits = 0, 0, 0
         self._restarted, self._in_vain = False, 0
+        # By round, because a peer may have to go back to a round that others begin again.
         self._states: dict[int, Any] = {0: task.start()}
         self._parts: dict[int, Array] = {}
         self._sums: dict[int, Averaging] = {}
         self._stages: dict[int, str] = {}
+        # Numbers that came before this peer was ready for them, at most two messages for each neighbour.
         self._early: dict[str, list[Pass]] = {}
-        # How often each was asked in vain since it was last heard of, and since it last sent what was waited for.
+        # How often each was asked in vain since it was last heard from, and since it last sent what was awaited. A peer that
+        # answers but never delivers is given up by the second count.
         self._silent: dict[str, int] = {}
         self._late: dict[str, int] = {}
         self._estimate: Subspace | None = None
@@ -92,17 +110,17 @@ class Peer(Party):
 
     @property
     def name(self) -> str:
-        """Who this is."""
+        """The peer's name."""
         return self._name
 
     @property
     def rows(self) -> Rows:
-        """What it holds. Raw data."""
+        """Its raw data."""
         return self._rows
 
     @property
     def state(self) -> Any:
-        """What this peer knows of the answer so far. Public, where parts are noisy."""
+        """What this peer knows of the answer so far. Public where parts are noisy."""
         return self._states[self._round]
 
     @property
@@ -117,25 +135,28 @@ class Peer(Party):
 
     @property
     def waiting(self) -> Wait | None:
-        """For neighbours' numbers or keys, or for news of who else is gone to get around."""
+        """Neighbours' numbers or keys, or news of other lost peers."""
         return None if self.over else Wait(self._waits, self._terms.deadline)
 
     def start(self) -> list[Message]:
-        """Its card where pairs share noise, otherwise its first numbers."""
+        """Its key where pairs share noise, otherwise its first numbers."""
         cards = self._cards(self._keys_wanted(), again=False)
         return cards if self._phase == "keys" and self._keys_wanted() else [*cards, *self._begin()]
 
     def receive(self, message: Message) -> list[Message]:
-        """Take what a neighbour says."""
+        """Take a neighbour's message."""
         if message.sender not in self._near:
             raise PeerError(message.sender, "is not a neighbour")
         body = message.body
         if not isinstance(body, Pass | Again | Here | Leave | PeerKey):
-            raise PeerError(message.sender, f"sent {type(body).__name__} to a peer, and peers ask each other nothing")
+            raise PeerError(
+                message.sender, f"sent {type(body).__name__} to a peer, but peers ask each other no questions"
+            )
+        # Checked first: peers that agreed on something else would sum something else.
         if not isinstance(body, Here) and body.terms != self._terms.digest:
-            raise PeerError(message.sender, "works under other terms: another graph, weights, noise, steps or study")
+            raise PeerError(message.sender, "has other terms: another graph, weights, noise, steps or study")
         if message.sender in self._gone:
-            # It may be alive and only slow; it should know that nobody waits for it. Two who gave up on each other need not tell.
+            # It may be alive but slow, and should learn that nobody waits for it. Two that gave up on each other stay silent.
             silent = self.error is not None or isinstance(body, Leave)
             return [] if silent else self._leaves((message.sender,))
         if self.error is not None:
@@ -150,9 +171,8 @@ class Peer(Party):
                 return self._card(message.sender, body)
             case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
                 if round_ < base:
-                    raise PeerError(
-                        message.sender, f"speaks of round {round_}, before the round {base} that it began again at"
-                    )
+                    raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
+                # The sender counts other peers. Its numbers have other pair noise and must not be added to ours.
                 if frozenset(without) != self._gone or base != self._base:
                     return self._told(message.sender, round_, base, without)
                 return (
@@ -160,7 +180,7 @@ class Peer(Party):
                 )
 
     def rejoined(self, other: str) -> list[Message]:
-        """What is wanted from this neighbour, or a word, so that it asks for what it wants."""
+        """What is wanted from this neighbour, or an `Again`, which makes it ask for what it wants."""
         if other not in self._near or other in self._gone or self.error is not None:
             return []
         if self._phase == "keys":
@@ -171,7 +191,7 @@ class Peer(Party):
         return []
 
     def timeout(self) -> list[Message]:
-        """Ask those who are silent once more, leave them behind, or begin the round that was waited with."""
+        """Ask silent peers once more, leave them behind, or begin the round again after settling."""
         self._waits += 1
         if self._phase == "settling":
             self._phase = "keys"
@@ -180,13 +200,13 @@ class Peer(Party):
         if self._phase not in ("keys", "sum"):
             return []
         missing = self._keys_wanted() if self._phase == "keys" else self._sums[self._round].missing
-        # Cards of far ones come through others, of whom the next one can be asked whether it is there.
+        # Keys of peers further away come through others. The next one on the way can be asked whether it is alive.
         between = [] if self._phase == "sum" else [hop for hop in map(self._hop, missing) if hop not in missing]
         given_up = []
         for other in (*missing, *dict.fromkeys(between)):
             self._silent[other] = self._silent.get(other, 0) + 1
             self._late[other] = self._late.get(other, 0) + (other in missing)
-            # Who is waiting for somebody else gets the time to find out; far ones have as many neighbours between that do.
+            # A peer that waits for others itself gets the time to find out. Each neighbour on the way to it may need as much.
             patience = (1 + self._terms.retries) * self._steps_to(other)
             if self._silent[other] > patience - 1 or self._late[other] > 2 * patience:
                 given_up.append(other)
@@ -200,25 +220,27 @@ class Peer(Party):
 
     def _passed(self, sender: str, body: Pass) -> list[Message]:
         if body.round > self._round + 1:
-            raise PeerError(sender, f"speaks of round {body.round} in round {self._round}")
+            raise PeerError(sender, f"sent numbers of round {body.round} in round {self._round}")
         if body.round < self._round or (body.round == self._round and self.over):
             return []
+        # Neighbours are at most one round apart, so one round ahead is all that must be kept.
         ahead = body.round > self._round or self._phase != "sum"
         values = self._checked(sender, body)
         if ahead:
             waiting = self._early.setdefault(sender, [])
+            # Two are enough for an honest neighbour. More would let a flood of messages fill the memory.
             if len(waiting) < 2 and not any((one.round, one.step) == (body.round, body.step) for one in waiting):
                 waiting.append(body)
             self._silent[sender] = 0
             return []
         if body.stage != self._stages[self._round]:
             raise PeerError(
-                sender, f"is at {body.stage!r} in round {body.round}, and here it is {self._stages[self._round]!r}"
+                sender, f"is at {body.stage!r} in round {body.round}, but this peer is at {self._stages[self._round]!r}"
             )
         now = self._sums[self._round]
         step = now.step
         sends = now.take(sender, body.step, values)
-        # Who has sent what was waited for is no longer missing; old numbers over and over are not that.
+        # Heard from, so no longer silent. Only a step that advances clears `_late`: old numbers again and again do not.
         self._silent[sender] = 0
         if now.step != step:
             self._waits += 1
@@ -228,7 +250,7 @@ class Peer(Party):
     def _checked(self, sender: str, body: Pass) -> Array:
         values, size = body.values, self._size()
         flat = isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype == np.float64
-        # What the next round asks for is not known yet; of all questions a product of as many numbers is the largest.
+        # What the next round asks is not known yet. No question asks for more than a product of as many numbers.
         most = size if body.round == self._round else max(size * size, _EARLY)
         if not flat or len(values) > most or (body.round == self._round and len(values) != size):
             raise PeerError(sender, f"sent numbers of another shape in round {body.round}")
@@ -242,46 +264,51 @@ class Peer(Party):
             raise PeerError(sender, f"asks for round {body.round} in round {self._round}")
         self._silent[sender] = 0
         known = self._sums.get(body.round)
+        # The same numbers as before, never made again: a second part would need a second charge.
         values = None if known is None else known.sent(sender, body.step)
         if values is None:
             return [Message(self._name, sender, Here(self._round))]
         return self._messages(body.round, [(sender, body.step, values)])
 
     def _told(self, sender: str, round_: int, base: int, names: tuple[str, ...]) -> list[Message]:
-        """Another counts other peers, or the same from another round on: its `round_` now and the `base` that it began again at.
+        """A neighbour counts other peers, or the same ones from another round on. `base` is the round it began again at.
 
-        Whoever has left more behind is ahead, and among the same peers whoever has gone back further: others follow.
+        The peer that has left more behind is ahead. Among the same peers, the one that has gone back further is. Others follow.
         """
         told = frozenset(names)
         if not told <= set(self._terms.graph.names):
-            raise PeerError(sender, "left behind peers that do not exist")
+            raise PeerError(sender, "left behind peers that are not in the graph")
         if self.result is not None and round_ >= self._round:
-            # All rounds are done, and nobody needs this peer for another.
+            # All rounds are done here, and nobody needs this peer for another.
             return []
+        # The sender has missed some news, and gets it.
         if told < self._gone or (told == self._gone and base > self._base):
             return self._leaves((sender,))
         if told == self._gone and base == self._base:
             return []
+        # If neither knows of all that the other does, both begin again without the union, at the earlier of their present
+        # rounds.
         back = base if told >= self._gone else round_
         if sender in told:
-            # It says that it stops, and what turn it is in matters to nobody any more.
+            # The sender says that it stops, and its round matters to nobody any more.
             back = max(round_, min(self._states))
         elif self._task.without(self.state) is None and back not in self._states and back <= self._round:
             raise PeerError(
-                sender, f"wants to go back to round {back}, and round {min(self._states)} is the oldest that is kept"
+                sender, f"wants to go back to round {back}, but round {min(self._states)} is the oldest that is kept"
             )
         return self._leave_behind(self._gone | told, back)
 
     def _card(self, sender: str, body: PeerKey) -> list[Message]:
         names, keys = self._terms.graph.names, self._outgoing.keys
         if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
-            raise PeerError(sender, "passed on a card that is for nobody here")
+            raise PeerError(sender, "passed on a key that is for nobody here")
         if body.origin in self._gone or body.target in self._gone:
             return []
         if body.target != self._name:
             onward = self._hop(body.target)
-            # Back to where it came from is no way on: the sender goes by another graph.
+            # Sending it back where it came from would loop: the sender goes by another graph.
             return [] if onward == sender else [Message(self._name, onward, body)]
+        # A bad signature is blamed on the neighbour that passed it on: the transport vouches for nobody else.
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
         self._silent[body.origin] = 0
         answer = self._cards((body.origin,), again=False) if body.again else []
@@ -292,12 +319,13 @@ class Peer(Party):
     # Rounds.
 
     def _begin(self) -> list[Message]:
-        """Let out this peer's part of the round and start adding up."""
+        """Publish this peer's part of the round and start adding up."""
         try:
             question = self._task.ask(self.state)
             self._task.require_question(question)
             summed, asked, fraction = self._task.as_sum(question)
             part = self._part(summed, asked, fraction)
+        # Everything that can go wrong with this peer's own rows or budget. The neighbours learn only that it stops.
         except (ValueError, BudgetExceeded, OSError, ProtocolError) as error:
             return self._stop(self._reason(error))
         self._phase, self._waits = "sum", self._waits + 1
@@ -309,19 +337,19 @@ class Peer(Party):
         return [*self._messages(self._round, now.start()), *self._catch_up(), *self._go_on()]
 
     def _part(self, summed: SumTask[Any, Any], asked: Question, fraction: float) -> Array:
-        """One part for each round of the same count, however often it is begun."""
+        """The part of this round, made once however often the round begins among the same peers."""
         known = self._parts.get(self._round)
         if known is None:
             private = summed.private(asked, self._rows)
             share = summed.share(asked) * fraction
             known = self._outgoing.part(private, label=summed.label(asked), share=share, round_=self._round)
-            # What neighbours would refuse, also of the sum, is known here first, with the reason.
+            # Neighbours would refuse a sum that is not finite. Failing here keeps the reason at this peer.
             require_array(known * (4.0 * len(self.counted)), known.shape)
             self._parts[self._round] = known
         return known
 
     def _catch_up(self) -> list[Message]:
-        """Take what came before its round."""
+        """Take numbers that came before their round."""
         messages: list[Message] = []
         early, self._early = self._early, {}
         for sender, passes in early.items():
@@ -337,7 +365,7 @@ class Peer(Party):
         return messages
 
     def _go_on(self) -> list[Message]:
-        """Advance if the sum is there."""
+        """Advance if the sum is known."""
         if self._phase != "sum":
             return []
         total = self._sums[self._round].total
@@ -371,54 +399,58 @@ class Peer(Party):
             self._watch(self, self.rounds[-1])
 
     def _forget(self) -> None:
-        """Keep as many rounds as a peer at the other end may be behind."""
+        """Keep as many rounds as the furthest peer may be behind."""
         for kept in (self._states, self._parts, self._sums, self._stages):
             for round_ in [round_ for round_ in kept if round_ < self._round - self._apart]:
                 del kept[round_]
 
     @property
     def _apart(self) -> int:
-        """How many rounds peers can be apart: neighbours are at most one step, so others no more steps than the way to them."""
+        """How many rounds peers can be apart: neighbours at most one step, so others at most one step per edge between them."""
         mixing = self._among.mixing
         return 3 if mixing.tree is not None else 2 + (len(self.counted) - 1) // mixing.steps
 
     # Those who are gone.
 
     def _leave_behind(self, gone: frozenset[str] | set[str], round_: int) -> list[Message]:
-        """Begin a round again without these, after a while in which news of others can come."""
+        """Begin a round again without these peers, after waiting for news of others."""
         if self._name in gone:
             return self._stop(
-                PeersLost((self._name,), round_=round_, why="the others did not hear of it in time and went on")
+                PeersLost((self._name,), round_=round_, why="the others did not hear from it in time and went on")
             )
+        # Without some peers the graph may fall apart. Those in other parts cannot be reached and count as gone too.
         mine = next(group for group in self._terms.graph.without(gone).components() if self._name in group)
         whole = frozenset(self._terms.graph.names) - set(mine)
+        # Never forward: a round that this peer has not reached has no state to begin from.
         base = min(round_, self._round) if whole != self._gone else min(round_, self._base)
         missing = self._in_order(whole)
         if len(mine) < self._terms.quorum:
             left = "one peer is" if len(mine) == 1 else f"{len(mine)} peers that can reach each other are"
             why = ParameterError(
-                f"{left} left, and {self._terms.quorum} must be. More of them can on a {{graph}} with more edges; the fewest is "
-                "{quorum}, at least more than half"
+                f"{left} left, and {self._terms.quorum} are needed. A {{graph}} with more edges keeps more peers connected; "
+                "{quorum} can be lower, but must be more than half"
             )
             return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
-        # Parts of rounds that begin again were sent, and paid for, in vain.
+        # Parts of rounds that begin again were sent and charged in vain.
         self._in_vain += sum(number >= base for number in self._parts)
         if self._terms.restarts is not None and self._in_vain > self._terms.restarts:
             why = ParameterError(
-                "its noise has been paid for, and the budget has no room to pay again. {restarts} keeps some for that"
+                "its noise was charged, and the budget has no room to be charged again. Use {restarts} to keep some for that"
             )
             return self._stop(PeersLost(missing, round_=base, why=why), gone=whole)
         try:
             self._among = self._terms.among(whole)
+            # Refused here if the noise graph no longer withstands the colluders: then no part may leave.
             self._outgoing.count(self._among, whole, base)
         except ValueError as error:
             return self._stop(PeersLost(missing, round_=base, why=error), gone=whole)
         fresh = self._task.without(self._states[max(base, min(self._states))])
         if fresh is not None:
-            # Nothing was spent, so all begins anew, and the answer is that of those who are left.
+            # Nothing was spent, so the task begins anew, and the result is that of the peers that are left.
             base, self._states = 0, {0: fresh}
         self._states = {number: state for number, state in self._states.items() if number <= base}
         self._gone, self._round, self._base = whole, base, base
+        # Parts of the old count must not be sent again: their pair noise does not cancel among fewer peers.
         self._parts, self._sums, self._stages = {}, {}, {}
         self._early, self._silent, self._late = {}, {}, {}
         self._phase, self._waits, self.result, self._restarted = "settling", self._waits + 1, None, True
@@ -430,9 +462,12 @@ class Peer(Party):
         return [Message(self._name, other, body) for other in to]
 
     def _stop(self, error: Exception, *, gone: frozenset[str] | None = None) -> list[Message]:
-        """Say that there will be nothing more from here; why is this peer's own business. Where it stops because others have
-        `gone`, it says that, and its neighbours come to the same end by themselves."""
+        """Tell the neighbours that nothing more will come from here. The reason stays at this peer.
+
+        Where it stops because others have `gone`, it names them, and its neighbours come to the same end by themselves.
+        """
         self.error, self.result, self._phase = error, None, "over"
+        # A peer that stops for its own reasons names itself, so that the others leave it behind at once.
         gone = self._gone | {self._name} if gone is None else gone
         body = Leave(self._round, self._in_order(gone), self._terms.digest)
         return [Message(self._name, other, body) for other in self._near if other not in self._gone]
@@ -440,7 +475,7 @@ class Peer(Party):
     def _reason(self, error: Exception) -> Exception:
         if isinstance(error, BudgetExceeded) and self._gone:
             why = ParameterError(
-                f"what is left of the budget does not pay for it ({verbatim(str(error))}). Give {{restarts}} "
+                f"the rest of the budget does not cover it ({verbatim(str(error))}). Use {{restarts}} "
                 "to keep some for that"
             )
             return PeersLost(self._without, round_=self._round, why=why)
@@ -464,7 +499,7 @@ class Peer(Party):
         return packed_size(summed.shape(asked), symmetric=summed.symmetric)
 
     def _keys_wanted(self) -> tuple[str, ...]:
-        """Whose cards must come first: of those it shares noise with, and of neighbours, so that one that is dead is noticed."""
+        """The peers whose keys must come first: those it shares noise with, and neighbours, so that a dead one is noticed."""
         keys, pairing = self._outgoing.keys, self._among.pairing
         if keys is None or pairing is None:
             return ()
@@ -498,6 +533,7 @@ class Peer(Party):
         bodies: dict[tuple[int, int], Pass] = {}
         messages = []
         for receiver, step, values in sends:
+            # The same array goes to several neighbours as one body, which is encoded and measured once.
             key = (step, id(values))
             if key not in bodies:
                 stage, digest = self._stages[round_], self._terms.digest

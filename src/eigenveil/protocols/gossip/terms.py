@@ -1,4 +1,4 @@
-"""`GossipTerms`: what peers have agreed on before the first round. All of it is public, and every peer holds the same."""
+"""`GossipTerms`: what peers agree on before the first round. It is public and the same at every peer."""
 
 import math
 from collections.abc import Iterable, Mapping
@@ -17,24 +17,26 @@ from eigenveil.protocols.keys import digest
 __all__ = ["GossipTerms", "PeerNoise"]
 
 PeerNoise = Literal["none", "independent", "pairwise"]
-# What mixing may leave of the differences between peers, times their number: without noise as little as doubles can tell, with it
-# far less than anybody could see beside it.
+# What mixing may leave of the differences between peers, times their number. Without noise this is the resolution of doubles;
+# with noise it is far below the noise.
 _LEFT_EXACT: Final = 1e-16
 _LEFT_NOISY: Final = 1e-13
-# What mixing in a given number of steps may leave of the pair noise, over the noise that is meant to be in the sum.
+# What a given number of steps may leave of the pair noise, relative to the noise intended in the sum.
 _LEFT_OF_PAIRS: Final = 0.01
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class GossipTerms:
-    """Who talks to whom (`graph`), how sums come about, what noise is added, and what becomes of peers that do not answer.
+    """Who talks to whom (`graph`), how sums are found, what noise is added, and what happens to peers that do not answer.
 
-    `weights`, (m, m), are those given in place of Metropolis', and `steps` how many exchanges a sum takes, None for as many as
-    leave nothing to speak of. With "pairwise" noise, `noise_graph` says which pairs share noise and `colluders` how many peers
-    may tell each other all they know. A peer waits `deadline` seconds for a neighbour and asks again `retries` times; with fewer
-    than `quorum` left it stops, and so it does when it has sent more than `restarts` parts in vain, None where they cost nothing.
-    `study` is a digest of what is computed, `roster` each peer's public identity.
+    `weights`, (m, m), replace Metropolis weights. `steps` is the number of exchanges of a sum, None for as many as leave only
+    rounding. With "pairwise" noise, `noise_graph` gives the pairs that share noise, and `colluders` the number of peers that
+    may tell each other all they know.
+
+    A peer waits `deadline` seconds for a neighbour and asks again `retries` times. It stops when fewer than `quorum` peers are
+    left, or when it has sent more than `restarts` parts in vain (None where parts cost nothing). The digest
+    `study` says what is computed, and `roster` gives each peer's public identity.
     """
 
     graph: Graph
@@ -60,9 +62,7 @@ class GossipTerms:
         )
         require(self.deadline > 0, f"deadline must be positive, got {self.deadline}")
         require(self.retries >= 0, f"retries must not be negative, got {self.retries}")
-        require(
-            self.noise != "pairwise" or self.noise_graph is not None, "pairwise noise needs a graph of who shares noise"
-        )
+        require(self.noise != "pairwise" or self.noise_graph is not None, "pairwise noise needs a noise_graph")
         if self.noise_graph is not None:
             same = self.noise_graph.names == self.graph.names
             require(same, "the noise graph must be of the same peers as the graph, in the same order")
@@ -71,7 +71,7 @@ class GossipTerms:
         object.__setattr__(self, "digest", self._digest())
 
     def among(self, gone: Iterable[str]) -> "Among":
-        """The terms among those who are left when these have `gone`; a `ValueError` where there are none."""
+        """The terms among the peers left when these have `gone`; a `ValueError` where no terms are possible."""
         missing = frozenset(gone)
         if missing not in self._known:
             self._known[missing] = self._among(missing)
@@ -87,22 +87,23 @@ class GossipTerms:
         if pairing is not None:
             most = max(pairing.graph.degree(name) for name in pairing.graph.names)
             scale = math.sqrt(1 + most * pairing.ratio**2)
+        # Pair noise is larger than what it hides by `scale`, so mixing must leave less of it.
         left = (_LEFT_EXACT if self.noise == "none" else _LEFT_NOISY) / (len(graph.names) * scale)
         mixing = Mixing.over(graph, self.consensus, weights=self._weights(graph), steps=self.steps, left=left)
         if pairing is not None and self.steps is not None:
-            # A sum is off by at most m left ||x|| over all peers, and its own noise is sqrt(m) of a peer's.
+            # The error of a sum is at most m left ||x|| over all peers, and its own noise is sqrt(m) times a peer's.
             rest = len(graph.names) * mixing.left * scale
             require_param(
                 rest <= _LEFT_OF_PAIRS,
-                f"{{steps=}} would leave pair noise in the sum, {rest:.2g} times the noise that is meant to be in it: "
-                f"{steps_for(self.consensus, mixing.low, mixing.high, left)} steps leave none to speak of, and so many are "
-                "taken without {steps}",
+                f"{{steps=}} would leave pair noise in the sum, {rest:.2g} times the intended noise. "
+                f"Leave {{steps}} out to take {steps_for(self.consensus, mixing.low, mixing.high, left)} steps, which leave "
+                "none that matters",
                 steps=self.steps,
             )
         return Among(graph, mixing, pairing)
 
     def _weights(self, graph: Graph) -> Array | None:
-        """Given weights among those who are left: what the others had goes to a peer itself."""
+        """Given weights among the peers that are left. The weight of the others goes to the peer itself."""
         if self.weights is None or self.consensus == "tree":
             return None
         keep = [i for i, name in enumerate(self.graph.names) if name in set(graph.names)]
@@ -117,7 +118,7 @@ class GossipTerms:
         weights = b"" if self.weights is None else np.ascontiguousarray(self.weights, dtype="<f8").tobytes()
         numbers = repr((self.consensus, self.steps, self.noise, self.colluders, self.quorum, self.restarts))
         roster = b"".join(digest("peer", name, public) for name, public in sorted(self.roster.items()))
-        # The kind says how parts are packed and noise is drawn: peers that do it otherwise are no peers of these.
+        # The kind says how parts are packed and noise is drawn: a peer that does it another way must not share a digest.
         return digest(
             "gossip in whole steps", words(self.graph), words(self.noise_graph), weights, numbers, self.study, roster
         )[:16]
@@ -126,7 +127,7 @@ class GossipTerms:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Among:
-    """What the terms come to among those who count now: their graph, how they mix, and the noise between pairs of them."""
+    """What the terms come to among the peers that count now: their graph, their mixing, and the noise between pairs."""
 
     graph: Graph
     mixing: Mixing

@@ -1,4 +1,7 @@
-"""Sums of which the hub sees no part: keys, masks, shares of secrets and signed lists, carried by whatever carries a star."""
+"""Masked sums, of which the hub sees no part: keys, masks, shares of secrets and signed lists, in the rounds of a star.
+
+`estimators.federated`, `network` and the audit call it. It may import `protocols.star` and below.
+"""
 
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.masked.graph import MaskGraph, mask_graph

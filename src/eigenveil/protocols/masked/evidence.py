@@ -1,8 +1,8 @@
-"""Evidence that enough sites have signed one statement, when there are too many signatures for every site to look at.
+"""Evidence that enough sites have signed one statement, when every site checking every signature would take too long.
 
-The hub commits itself to all the signatures it has by the root of a hash tree (Merkle). A site then says, from randomness of its
-own, which of them it wants to see, and looks at those. If only a fraction f of what the hub claims were signatures, k looks would
-find that out but with probability f^k, whatever the hub does: it must commit itself before it knows what will be asked for.
+The hub first commits to all signatures by the root of a hash tree (Merkle). A site then draws at random which of them it wants
+to see, and checks those. If only a fraction f of the claimed signatures are real, k checks all pass with probability f^k. The
+hub cannot do better: it must commit before it knows which signatures will be drawn.
 """
 
 import math
@@ -15,17 +15,17 @@ from eigenveil.protocols.keys import KEY, SIGNATURE, digest
 from eigenveil.protocols.masked.terms import MaskedTerms
 from eigenveil.protocols.messages import Table
 
-__all__ = ["Doubt", "Tree", "climb", "count_signed", "drawn", "looks", "seen_signed"]
+__all__ = ["HashTree", "SignatureCheck", "checks_needed", "climb", "count_signed", "drawn", "seen_signed"]
 
 
-def looks(sites: int, *, survivors: int, colluders: int, times: int, failure: float) -> int:
-    """How many signatures a site must look at, so that with probability 1 - `failure` no site ever goes by a false claim.
+def checks_needed(sites: int, *, survivors: int, colluders: int, times: int, failure: float) -> int:
+    """How many signatures a site must check, so that with probability 1 - `failure` no site ever accepts a false claim.
 
-    Two different statements cannot both have more than (sites + colluders) / 2 signatures, as honest sites sign one of them. A
-    claim of `survivors` signatures of which no more than that are true passes k looks with probability ((sites + colluders) /
-    (2 survivors))^k; every site looks `times` times.
+    Two different statements cannot both have more than (sites + colluders) / 2 signatures, as an honest site signs only one of
+    them. A claim of `survivors` signatures with no more real ones than that passes k checks with probability
+    ((sites + colluders) / (2 survivors))^k. Every site checks `times` times.
 
-    >>> looks(1000, survivors=900, colluders=10, times=30, failure=1e-9)
+    >>> checks_needed(1000, survivors=900, colluders=10, times=30, failure=1e-9)
     54
     """
     fraction = ((sites + colluders) // 2) / survivors
@@ -33,40 +33,42 @@ def looks(sites: int, *, survivors: int, colluders: int, times: int, failure: fl
 
 
 def drawn(seed: bytes, count: int, size: int) -> list[int]:
-    """The places of `count` draws out of `size`, by a site's seed; each place once, in order.
+    """The places of `count` draws out of `size`, from a site's seed; each place once, in order.
 
     >>> drawn(bytes(32), 4, 1)
     [0]
     """
-    # Out of 2^256, so that no place has an advantage that matters.
+    # The remainder of a number of 256 bits: the bias towards low places is below size / 2^256.
     return sorted({int.from_bytes(digest("look", seed, at), "big") % size for at in range(count)})
 
 
 @final
-class Tree:
-    """A hash tree over signatures, each with the name of its site, in the order given."""
+class HashTree:
+    """A hash tree over signatures, each with the name of its site, in the given order."""
 
     def __init__(self, signatures: Table) -> None:
         self._levels = [[digest("leaf", name, signature) for name, signature in signatures]]
         while len(self._levels[-1]) > 1:
             below = self._levels[-1]
+            # Leaves and nodes have different kinds, so a node cannot be passed off as a leaf.
             pairs = [digest("node", *below[at : at + 2]) for at in range(0, len(below), 2)]
             self._levels.append(pairs)
 
     @property
     def root(self) -> bytes:
-        """What a hub commits itself to."""
+        """The commitment to all signatures."""
         return self._levels[-1][0]
 
     def path(self, at: int) -> bytes:
-        """What leads from the signature at this place to the root.
+        """The hashes that lead from the signature at this place to the root.
 
-        >>> tree = Tree(tuple((name, name.encode()) for name in "abc"))
+        >>> tree = HashTree(tuple((name, name.encode()) for name in "abc"))
         >>> climb("c", b"c", 2, 3, tree.path(2)) == tree.root
         True
         """
         found: list[bytes] = []
         for level in self._levels[:-1]:
+            # The last node of an odd level has no neighbour, and its path no entry there.
             beside = at ^ 1
             if beside < len(level):
                 found.append(level[beside])
@@ -75,7 +77,7 @@ class Tree:
 
 
 def climb(name: str, signature: bytes, at: int, size: int, path: bytes) -> bytes | None:
-    """The root that a signature at this place among `size` leads to by its path; None for a path that leads nowhere."""
+    """The root that a signature at this place among `size` leads to by its path; None if the path has another length."""
     node, rest = digest("leaf", name, signature), [path[start : start + KEY] for start in range(0, len(path), KEY)]
     while size > 1:
         if at ^ 1 < size:
@@ -86,51 +88,55 @@ def climb(name: str, signature: bytes, at: int, size: int, path: bytes) -> bytes
         else:
             node = digest("node", node)
         at, size = at // 2, (size + 1) // 2
+    # A path must be used up: each place has exactly one path to the root.
     return None if rest else node
 
 
 @final
-class Doubt:
-    """How one site comes to believe that enough have signed one statement. Changes in place: it takes one claim, once.
+class SignatureCheck:
+    """How one site checks that enough sites have signed one statement. Changes in place: it accepts one claim, once.
 
-    `seed` is what it looks at comes from: fresh, and a secret until it has a claim.
+    `seed` decides which signatures it checks. It must be fresh, and secret until the hub has made its claim.
     """
 
     def __init__(self, terms: MaskedTerms, seed: bytes | None = None) -> None:
         self._terms, self._seed = terms, os.urandom(KEY) if seed is None else seed
         self._claim = b""
 
-    def look(self, claim: bytes) -> bytes:
-        """What this site wants to see of a claim, which is the list of signers and a root. It takes no second one."""
+    def challenge(self, claim: bytes) -> bytes:
+        """The seed of this site's draws, in answer to a claim (the list of signers and a root). A second claim is refused."""
         self._require_first(claim)
+        # The claim is a bit set of signers followed by the root.
         signers = self._terms.named(claim[:-KEY])
         least = self._terms.survivors
-        require(len(signers) >= least, f"{len(signers)} sites are said to have signed, and {least} must")
+        require(len(signers) >= least, f"{len(signers)} sites are claimed to have signed, and {least} must")
         self._claim = claim
         return self._seed
 
     def _require_first(self, claim: bytes) -> None:
+        # A hub that saw the seed could claim again, with real signatures in the places that the seed draws.
         require(self._claim in (b"", claim), "a second claim of who has signed")
 
     def require_signed(self, shown: Table, statement: bytes, *, among: frozenset[str]) -> None:
-        """Refuse, with a `ValueError`, a statement that not enough of those `among` whom it must be have signed."""
+        """Refuse, with a `ValueError`, a statement that too few of the sites `among` have signed."""
         if self._terms.checks == 0:
             good, least = count_signed(self._terms, shown, statement, among=among), self._terms.survivors
             require(good >= least, f"{good} sites have signed, and {least} must")
             return
-        require(self._claim != b"", "nobody has been said to have signed")
+        require(self._claim != b"", "no claim was made of who has signed")
         named = self._terms.named(self._claim[:-KEY])
-        require(named <= among, "others are said to have signed than those who could")
+        require(named <= among, "sites are claimed to have signed that were not asked to")
         signers = [name for name in self._terms.roster if name in named]
         sound = seen_signed(self._terms, shown, statement, signers=signers, root=self._claim[-KEY:], seed=self._seed)
-        require(sound, "signatures that this site asked to see are not there")
+        require(sound, "signatures that this site asked to see are missing or false")
 
 
 def seen_signed(
     terms: MaskedTerms, shown: Table, statement: bytes, *, signers: Sequence[str], root: bytes, seed: bytes
 ) -> bool:
-    """Whether what a site asked to see is all there, is what the hub had committed itself to, and is signed."""
+    """Whether all signatures that a site asked to see are there, under the root the hub committed to, and valid."""
     places = drawn(seed, terms.checks, len(signers))
+    # Exactly the places drawn, in order: the hub must not choose which signatures to show.
     if [name for name, _ in shown] != [signers[at] for at in places]:
         return False
     return all(
@@ -141,9 +147,10 @@ def seen_signed(
 
 
 def count_signed(terms: MaskedTerms, signatures: Table, statement: bytes, *, among: frozenset[str]) -> int:
-    """How many of those `among` whom it must be have signed a statement. No more are looked at than are needed."""
+    """How many of the sites `among` have signed a statement. It stops counting at the number needed."""
     good: set[str] = set()
     for name, signature in signatures:
+        # Each check of a signature takes time, and more than enough of them prove nothing more.
         if len(good) >= terms.survivors:
             break
         if name in among and name not in good and terms.signed(name, statement, signature):

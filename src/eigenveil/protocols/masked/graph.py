@@ -1,9 +1,9 @@
-"""Who shares a mask with whom: everybody with everybody, or, among many sites, each with a few holders that it draws itself.
+"""Which sites share a mask: all pairs, or, among many sites, each site with a few holders that it draws itself.
 
 A site draws its holders evenly among all others, splits its secrets among them and itself, and shares a mask with each of them.
-The hub may then choose who colludes and who counts as dead, with the whole graph before it. Here is how many holders make it
-all but impossible that it still learns a sum over too few honest sites: docs/mask-graph.md has the theorem and its proof. The
-idea of a sparse graph is that of Bell, Bonawitz, Gascon, Lepoint and Raykova (2020); graph and bound are our own.
+The hub may then choose who colludes and who drops out, knowing the whole graph. This module finds how many holders make it
+nearly impossible that the hub still learns a sum over too few honest sites. The theorem and proof are in docs/mask-graph.md.
+The idea of a sparse graph is from Bell, Bonawitz, Gascon, Lepoint and Raykova (2020); the graph and the bound are our own.
 """
 
 from dataclasses import dataclass
@@ -20,27 +20,27 @@ from eigenveil.protocols.masked.shamir import LARGEST_POINT
 
 __all__ = ["MOST_ABORT", "MaskGraph", "abort_bound", "mask_graph", "separation_bound"]
 
-# A round with only just enough survivors, chosen by chance, is lost at most this often.
+# A round with the fewest survivors allowed, drawn at random, is lost at most this often.
 MOST_ABORT: Final = 1e-4
-# Of the honest survivors, at most this share are not counted on: noise grows by one per cent.
+# At most this share of the honest survivors may be given up for a sparse graph: the noise grows by one per cent.
 _MOST_LOSS: Final = 0.02
-# Up to so many sites the complete graph is cheap, and what it guarantees is certain.
+# Up to this many sites the complete graph is cheap, and its guarantee holds with certainty.
 _SMALL: Final = 100
-# A sparse graph must have at most one in so many of the edges of the complete one.
+# A sparse graph must have at most one in this many of the edges of the complete one, or it is not worth its failure probability.
 _CHEAPER: Final = 3
-# Logarithms of factorials are good to 1e-9 for 2^16 sites, and are multiplied by at most 2^16.
+# Logarithms of factorials are accurate to 1e-9 for 2^16 sites and multiplied by at most 2^16, so bounds are scaled up by this.
 _ROUNDING: Final = 1.001
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MaskGraph:
-    """How many `holders` a site draws, and how many of them and itself, `threshold`, can put its secrets back.
+    """How many `holders` a site draws, and how many of them and itself (`threshold`) can recover its secrets.
 
     Whatever the hub and its colluders do, they learn at most one sum in a round, over at least survivors - colluders - `loss`
-    honest sites: except with probability `failure`, over one drawing of all holders, for all rounds that use it together.
-    `abort` is the chance that a round with the fewest survivors allowed, evenly chosen, cannot be finished. Both are rounded up
-    to two digits, so that all machines have the same.
+    honest sites. That fails with probability at most `failure`, over one drawing of all holders, for all rounds that use it
+    together. A round with the fewest survivors allowed, drawn at random, cannot be finished with probability `abort`. Both
+    are rounded up to two digits, so that all machines get the same numbers.
     """
 
     holders: int
@@ -63,7 +63,7 @@ class MaskGraph:
 
 @cache
 def mask_graph(sites: int, *, survivors: int, colluders: int, failure: float) -> MaskGraph:
-    """The complete graph, or, for more than 100 sites, one with at most a third of its edges that keeps `failure`.
+    """The complete graph or, for more than 100 sites, a sparse one with at most a third of its edges and at most `failure`.
 
     Of `sites`, at least `survivors` are in every sum, and at most `colluders` tell the hub all they know.
 
@@ -93,14 +93,15 @@ def mask_graph(sites: int, *, survivors: int, colluders: int, failure: float) ->
 
 
 def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int, threshold: int, loss: int) -> float:
-    """At least the chance that the hub can have a sum over fewer than survivors - colluders - loss honest sites.
+    """An upper bound on the chance that the hub can get a sum over fewer than survivors - colluders - loss honest sites.
 
-    Such a sum is over k sites K, none of which has a holder among b = survivors - colluders - k others B; the x sites left are
-    colluders, or dead. And each of K has threshold - 1 of its holders in K or among the colluders. For each k that is at most the
-    least of three numbers, the expected number of pairs (K, rest), of sets B, and of pairs (K, colluders) of that kind.
+    Such a sum is over k sites K, none of which has a holder among b = survivors - colluders - k others B. The x sites left are
+    colluders or have dropped out. Also, each site of K has threshold - 1 of its holders in K or among the colluders. For each
+    k the chance is at most the least of three expected numbers: of pairs (K, rest), of sets B, and of pairs (K, colluders).
     """
     if threshold <= colluders:
-        return 1.0  # Colluders can put back what they like.
+        return 1.0  # Colluders alone can recover every secret.
+    # The names of docs/mask-graph.md: k is `inside`, b is `outside`, x is `rest`, q is `holders`, tau is `threshold`.
     least = survivors - colluders
     rest = sites - least
     inside = np.arange(threshold - colluders, least - loss, dtype=np.float64)
@@ -118,21 +119,22 @@ def separation_bound(sites: int, *, survivors: int, colluders: int, holders: int
         + _log_choose(sites - inside, colluders)
         + inside * _log_many_marked(sites - 1, inside - 1 + colluders, holders, threshold - 1)
     )
+    # The event implies all three, so the least bound holds.
     each = np.minimum(np.minimum(by_inside, by_outside), by_shares)
-    # What is possible at all keeps some chance, however small, and does not vanish in the exponential.
+    # Events that are possible keep a positive chance: the exponential must not underflow to zero.
     return _up(np.exp(np.clip(each, -700.0, 0.0))[each > -np.inf].sum())
 
 
 def abort_bound(sites: int, *, survivors: int, holders: int, threshold: int) -> float:
-    """At least the chance that somebody's secrets cannot be put back when exactly `survivors`, drawn evenly, are left.
+    """An upper bound on the chance that some site's secrets cannot be recovered when exactly `survivors`, drawn evenly, are left.
 
-    A dead site has `holders` shares out, and all but `threshold` may die; one that is alive has its own as well.
+    A site that dropped out has `holders` shares out, of which all but `threshold` may be lost. A survivor has its own share too.
     """
     return _up(np.exp(_log_abort(sites, survivors, holders, np.array([float(threshold)])))[0])
 
 
 def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> MaskGraph | None:
-    # More than half of all sites are in any sum, so that two do not fit in.
+    # Every sum must be over more than half of all sites, so that two disjoint sums cannot exist.
     loss = min(int(_MOST_LOSS * (survivors - colluders)), survivors - colluders - sites // 2 - 1)
     if loss < 0:
         return None
@@ -149,6 +151,7 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
         abort = abort_bound(sites, survivors=survivors, holders=holders, threshold=threshold)
         return MaskGraph(holders, threshold, loss, chance, abort, complete=False)
 
+    # Bisection for the fewest holders that keep `failure`.
     few, many = 0, sites // _CHEAPER - 1
     best = found(many, loss) if many > 0 else None
     if best is None:
@@ -157,7 +160,7 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
         middle = (few + many) // 2
         better = found(middle, loss)
         best, few, many = (best, middle, many) if better is None else (better, few, middle)
-    # With that many holders, perhaps fewer sites need be given up.
+    # With this many holders, fewer honest sites may have to be given up.
     few, many = -1, loss
     while many - few > 1:
         middle = (few + many) // 2
@@ -167,14 +170,14 @@ def _sparse(sites: int, *, survivors: int, colluders: int, failure: float) -> Ma
 
 
 def _threshold(sites: int, survivors: int, holders: int) -> int:
-    """The largest that keeps rounds from being lost: a larger one only makes it harder to learn anything. Zero if none does."""
+    """The largest threshold that keeps rounds from being lost; zero if none does. A larger one only makes attacks harder."""
     thresholds = np.arange(1.0, holders + 2)
     kept = np.exp(_log_abort(sites, survivors, holders, thresholds)) * _ROUNDING <= MOST_ABORT
     return int(thresholds[kept].max(initial=0.0))
 
 
 def _log_abort(sites: int, survivors: int, holders: int, threshold: Array) -> Array:
-    """Both kinds of sites, each with as many dead holders as are too many."""
+    """Log of the chance that too many holders are lost: of a site that dropped out, or of a survivor."""
     dead = sites - survivors
     others = sites - 1
     total = np.full(len(threshold), -np.inf)
@@ -186,13 +189,13 @@ def _log_abort(sites: int, survivors: int, holders: int, threshold: Array) -> Ar
 
 
 def _log_choose(among: Array | float, count: Array | float) -> Array:
-    """Of binomial coefficients; minus infinity where there is no way."""
+    """Log of binomial coefficients; minus infinity where they are zero."""
     found: Array = gammaln(np.add(among, 1.0)) - gammaln(np.add(count, 1.0)) - gammaln(np.subtract(among, count) + 1.0)
     return found
 
 
 def _log_many_marked(total: int, marked: Array | float, drawn: int, least: Array | float) -> Array:
-    """Of a bound on the chance that `least` or more of those `drawn` out of `total`, without putting back, are `marked`.
+    """Log of a bound on the chance that `least` or more of `drawn` out of `total`, without replacement, are `marked`.
 
     From there on, each term is less than `ratio` times the one before it: a geometric series.
     """
@@ -203,14 +206,14 @@ def _log_many_marked(total: int, marked: Array | float, drawn: int, least: Array
 
 
 def _log_few_hits(trials: Array, log_miss: Array, most: int) -> Array:
-    """Of a bound on the chance that at most `most` of independent `trials`, more than that, do not miss."""
+    """Log of a bound on the chance that at most `most` of more than `most` independent `trials` hit."""
     hit = -np.expm1(log_miss)
     last = _log_choose(trials, most) + most * np.log(hit) + (trials - most) * log_miss
     return _log_series(last, most * np.exp(log_miss), (trials - most + 1) * hit)
 
 
 def _log_series(first: Array, up: Array, down: Array) -> Array:
-    """Of the sum of a series that begins with exp(`first`) and falls by the factor up / down or faster, or of one."""
+    """Log of the sum of a series that begins with exp(`first`) and falls by the factor up / down or faster; at most log 1."""
     falls = up < down
     ratio = np.where(falls, up, 0.0) / np.where(falls, down, 1.0)
     found: Array = np.where(falls, np.minimum(first - np.log1p(-ratio), 0.0), 0.0)
@@ -218,5 +221,5 @@ def _log_series(first: Array, up: Array, down: Array) -> Array:
 
 
 def _up(chance: float) -> float:
-    """Rounded up to two digits, and at most one."""
+    """The number rounded up to two digits, and at most one."""
     return min(1.0, float(Context(prec=2, rounding=ROUND_CEILING).create_decimal(float(chance) * _ROUNDING)))

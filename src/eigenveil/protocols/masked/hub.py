@@ -1,7 +1,27 @@
-"""`Masking`: the hub's side of masked sums. Keys once, then for each round masked parts, a signed list of survivors, and the sum.
+"""The hub's side of masked sums: `Masking` for a study, `MaskedExchange` for one round.
 
-The hub carries bundles that it cannot read and adds up words that it cannot read. In the end holders reveal, for each site, just
-what takes its masks off the sum.
+The hub forwards bundles and adds up words that it cannot read. At the end of a round, holders reveal just the shares that remove
+each site's masks from the sum. The steps, as they are called on the wire:
+
+    keys -> packets -> roll -> [roll claim] -> seal -> mask -> survivors -> [list claim] -> open -> done
+    |---------------- once a session ---------------|  |------------------ every round -----------------|
+
+Steps in brackets exist only where a site checks some of many signatures. A step closes when every awaited site has answered, or
+when the star's hub has waited long enough. The next step awaits only the sites that answered this one.
+
+    | event                                                | effect
+    | a step closes, enough sites answered                 | next step
+    | a step closes, too few answered                      | the star's hub stalls, with `QuorumLost`
+    | seal: bundles differ from their dealer's digests     | failed, nothing charged; the dealer is banned
+    | open: too few shares, and sites have not answered    | the star's hub stalls, with `QuorumLost`
+    | open: the same after a resume, in sums without noise | failed
+    | open: too few valid shares, all have answered        | failed; liars, and sites that contradict each other, are banned
+    | open: a recovered secret does not fit its key card   | failed; that site is banned
+    | resume, failed, or in a step before `mask`           | a new round, with new keys
+    | resume in `mask` or later                            | the same step waits again for the missing sites
+    | resume in `mask`, second time, and others could join | a new round, with new keys
+
+The next round begins at `mask` while the session has keys for it, and enough of the sites asked are on its roster.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence, Set
@@ -12,24 +32,25 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
 from eigenveil.protocols.keys import KEY, SEAL, agree, digest, private_key, public_of
-from eigenveil.protocols.masked.evidence import Tree, drawn
-from eigenveil.protocols.masked.keyring import Keyring
+from eigenveil.protocols.masked.evidence import HashTree, drawn
+from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
-from eigenveil.protocols.masked.secrets import Pool
 from eigenveil.protocols.masked.session import MARK, pair_purpose, roster_of, share_mark
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
 from eigenveil.protocols.masked.terms import DECLINED, KeyCard, MaskedTerms, bound_to, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
-from eigenveil.protocols.star.exchange import Exchange
+from eigenveil.protocols.star.rounds import Exchange
 from eigenveil.tasks import Question, Task
 
 __all__ = ["MaskedExchange", "Masking"]
 
+# These are words on the wire, which version 1 of the format fixes. People see those of `_WORDS`.
 Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
 _STEPS: Final[tuple[Step, ...]] = get_args(Step)
+# Until the first masked part nothing is charged, so a round that stops here can simply be asked anew.
 _BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roll", "roll claim", "seal")
-# Only where signatures are so many that a site looks at some of them.
+# Only where there are so many signatures that a site checks some of them.
 _CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
 _WORDS: Final[dict[Step, str]] = {
     "keys": "exchange of keys",
@@ -49,10 +70,10 @@ _WORDS: Final[dict[Step, str]] = {
 class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many rounds.
 
-    `liars` are those of whom it is certain, as long as no more collude than was agreed on, and why: a dealer says what it sent
-    (`share_mark`), holders say what they got before anything is charged, and what they reveal is compared with it. `banned` from
-    the rounds that follow are liars who made one fail, and sites that contradict each other about a bundle that it failed for.
-    A hub that may have to begin again where it was stopped has a `secret`, from which it names sessions as before.
+    `liars` are the sites that have certainly lied, with the reason, as long as no more collude than was agreed. A dealer gives
+    digests of what it sent (`share_mark`). Holders give receipts before anything is charged, and what they reveal is compared
+    with both. From later rounds are `banned` liars that made a round fail, and sites that contradict each other about a bundle
+    that made one fail. A hub that must survive a restart has a `secret`, from which it derives the same nonces again.
     """
 
     def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None) -> None:
@@ -66,20 +87,22 @@ class Masking:
         """The exchange of one round."""
         if round_ >= self.terms.most_rounds:
             raise ProtocolError(
-                f"the study was agreed on for {self.terms.most_rounds} rounds, and they are used up: begin another one"
+                f"all {self.terms.most_rounds} rounds that the study allows are used up; begin another study"
             )
+        # Checked first, so that a study that cannot go on does not use up a session.
         self._require_enough_left(asked)
+        # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
         if not self._still_good(round_, asked):
             self.keys = None
             self._sessions += 1
         if self._sessions > self.terms.sessions:
             raise ProtocolError(
-                f"the study was agreed on for {self.terms.sessions} exchanges of keys, and they are used up: begin another one"
+                f"all {self.terms.sessions} exchanges of keys that the study allows are used up; begin another study"
             )
         return MaskedExchange(self, round_, question, asked, gone)
 
     def keyring(self, round_: int) -> Keyring:
-        """For an exchange of keys that begins in this round."""
+        """A keyring for an exchange of keys that begins in this round."""
         nonce = None if self._secret is None else digest("nonce", self._secret, self._sessions, round_)
         return Keyring(self.terms, round_, nonce)
 
@@ -90,11 +113,11 @@ class Masking:
                 f"{name} ({self.liars.get(name, 'contradicts others')})" for name in sorted(self.banned)[:10]
             )
             raise ProtocolError(
-                f"{left} sites are left and {self.terms.survivors} must be in a sum, without {why}: begin another study"
+                f"{left} sites are left without {why}, and a sum needs {self.terms.survivors}; begin another study"
             )
 
     def _still_good(self, round_: int, asked: Sequence[str]) -> bool:
-        """Whether the keys there are serve this round and enough of those who are asked."""
+        """Whether the present keys serve this round and enough of the sites asked."""
         keys = self.keys
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
@@ -119,12 +142,14 @@ class MaskedExchange(Exchange):
         self._awaited = 0
         there = [name for name in asked if name not in masking.banned]
         self._wait_for(name for name in there if not ready or name in self._keys.roster)
+        # Modulo 2^64 the order of addition does not matter, so parts are added as they come.
         self._words = np.zeros(self._terms.size(self._task, self._inner), dtype=np.uint64)
         self._bundles: dict[str, dict[str, bytes]] = {}
         self._alive: tuple[str, ...] = ()
         self._total: NDArray[np.float64] | None = None
         self._signatures: Table = ()
-        self._tree = Tree((("", b""),))
+        # A placeholder until there are signatures.
+        self._tree = HashTree((("", b""),))
         self._seeds: dict[str, bytes] = {}
         self._ask = Ask(round_, question, tuple(sorted(gone)))
         self._failed = self._reopened = False
@@ -136,12 +161,12 @@ class MaskedExchange(Exchange):
 
     @property
     def failed(self) -> bool:
-        """Whether parts were given for nothing."""
+        """Whether parts of this round are lost, so that it must be charged again."""
         return self._failed and self._step not in _BEFORE_PARTS
 
     @property
     def complete(self) -> bool:
-        """Whether everybody who is awaited in this step has answered."""
+        """Whether every awaited site has answered this step."""
         return self._awaited == 0
 
     def _wait_for(self, names: Iterable[str]) -> None:
@@ -152,7 +177,7 @@ class MaskedExchange(Exchange):
     # What the hub says.
 
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
-        """What is said in this step."""
+        """The messages of this step."""
         names = [name for name, answer in self._answers.items() if answer is None or not again]
         return [Message(sender, name, self._saying(name)) for name in names]
 
@@ -164,13 +189,14 @@ class MaskedExchange(Exchange):
                 return Brief(self.round, "packets", b"", self._cards_for(name))
             case "roll":
                 return Brief(self.round, "roll", self._shared_brief().data, self._bundles_to(name))
+            # Each site drew its own places, so each gets other signatures.
             case "seal" | "open" if self._terms.checks > 0:
                 return Brief(self.round, self._step, b"", self._wanted(name))
             case _:
                 return self._shared_brief()
 
     def _shared_brief(self) -> Brief:
-        """What is the same for everybody in this step."""
+        """The message that is the same for every site in this step."""
         if self._common is None:
             self._common = Brief(self.round, self._step, *self._content())
         return self._common
@@ -189,7 +215,7 @@ class MaskedExchange(Exchange):
                 return b"", self._signatures
 
     def _wanted(self, name: str) -> Table:
-        """The signatures that a site has asked to see."""
+        """The signatures that a site has asked to see, each with its path to the root."""
         places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
         chosen = ((at, *self._signatures[at]) for at in places)
         return tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
@@ -212,19 +238,21 @@ class MaskedExchange(Exchange):
 
     def receive(self, sender: str, body: Body) -> None:
         """Take an answer, or raise a `PeerError` and change nothing."""
+        # All checks come before any change: a refused answer leaves no trace.
         self._require_round(sender, body)
         if sender not in self._answers:
             raise PeerError(sender, f"was not asked in round {self.round}, {self.name}")
         if self._answers[sender] is not None:
             raise PeerError(sender, f"answered round {self.round}, {self.name}, more than once")
         if isinstance(body, Return) and body.step == self._step and body.data == DECLINED:
+            # A decline counts only if its site signed it. Otherwise anybody on the way could drop a site from the sum.
             self._require_signed(sender, digest("declined"), body.signature)
             body = Decline(self.round)
         else:
             self._require_sound(sender, body)
         if isinstance(body, Masked):
             np.add(self._words, body.words, out=self._words)
-            # Its numbers are in the sum: they need not be kept.
+            # Its words are in the sum. Keeping them would take the memory of one part for each site.
             body = Masked(body.round, np.empty(0, dtype=np.uint64), body.signature)
         self._answers[sender] = body
         self._awaited -= 1
@@ -235,10 +263,10 @@ class MaskedExchange(Exchange):
 
     def _require_size(self, sender: str, body: Masked) -> None:
         if body.words.dtype != np.uint64 or body.words.shape != self._words.shape:
-            raise PeerError(sender, f"sent a masked part that has not {len(self._words)} words")
+            raise PeerError(sender, f"sent a masked part that does not have {len(self._words)} words")
 
     def _require_sound(self, sender: str, body: Body) -> None:
-        """Refuse what is of the wrong kind or length, or is not signed by its sender."""
+        """Refuse an answer of the wrong kind or length, or without its sender's signature."""
         if self._step == "mask":
             if not isinstance(body, Masked):
                 raise PeerError(sender, f"sent {type(body).__name__} where a masked part was due")
@@ -254,7 +282,7 @@ class MaskedExchange(Exchange):
         self._require_signed(sender, self._what(body), body.signature)
 
     def _what(self, body: Return) -> bytes:
-        """What is signed in this step."""
+        """The digest that a site signs in this step."""
         match self._step:
             case "roll":
                 return digest("roll", self._shared_brief().data)
@@ -267,10 +295,10 @@ class MaskedExchange(Exchange):
 
     def _require_signed(self, sender: str, what: bytes, signature: bytes) -> None:
         if not self._terms.signed(sender, self._keys.said(self.round, self._step, what), signature):
-            raise PeerError(sender, f"sent what it has not signed: round {self.round}, {self.name}")
+            raise PeerError(sender, f"sent an answer without its valid signature: round {self.round}, {self.name}")
 
     def _read(self, sender: str, body: Return) -> None:
-        """Refuse, with a `ValueError`, an answer that holds anything but what is due."""
+        """Refuse, with a `ValueError`, an answer with other contents than this step asks for."""
         keys, due, bundle = self._keys, 0, 0
         holders: list[str] = []
         match self._step:
@@ -287,12 +315,13 @@ class MaskedExchange(Exchange):
                 due = KEY
             case "open":
                 due = SHARE_BYTES * len(keys.dealers(sender))
+        # Lengths must be exact: the steps that follow slice these bytes by position.
         names = [name for name, _ in body.table]
         if len(body.data) != due or names != holders or any(len(piece) != bundle for _, piece in body.table):
-            raise ValueError("an answer that is not what was asked for")
+            raise ValueError("the answer does not have the contents asked for")
 
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """In this step, or in the end in the sum."""
+        """The sites that answered this step and those that did not; at the end, those in the sum and those not."""
         if self._step == "done":
             there = set(self._alive)
         else:
@@ -302,7 +331,7 @@ class MaskedExchange(Exchange):
     # From step to step.
 
     def onward(self) -> bool:
-        """Go to the next step; after the last there is a sum."""
+        """Go to the next step. After `open` the sum is there."""
         here, _ = self.sites()
         returns = {name: answer for name in here if isinstance(answer := self._answers[name], Return)}
         match self._step:
@@ -315,18 +344,22 @@ class MaskedExchange(Exchange):
                 for name, answer in returns.items():
                     self._keys.read_marks(name, answer)
                 self._keys.roster = tuple(name for name in self._terms.roster if name in returns)
+                # Once the roster is signed, every signature and every mask depends on who takes part and on their fresh
+                # cards.
                 self._keys.bound = bound_to(self._keys.id, digest("roll", self._roster()))
             case "roll" | "survivors":
+                # In the order of the roster: a site recomputes the places of its draws in this order.
                 self._signatures = tuple(
                     (name, returns[name].signature) for name in self._terms.roster if name in returns
                 )
-                self._tree = Tree(self._signatures)
+                self._tree = HashTree(self._signatures)
             case "roll claim" | "list claim":
                 self._seeds = {name: answer.data for name, answer in returns.items()}
             case "seal":
                 self._bundles = {}
                 for name, answer in returns.items():
                     self._keys.confirm(name, answer.data)
+                # Here and not later: the next step charges the sites.
                 self._require_bundles()
                 self._masking.keys = self._keys
             case "mask":
@@ -341,10 +374,10 @@ class MaskedExchange(Exchange):
         return self._step != "done"
 
     def reopen(self) -> bool:
-        """Wait again for those who are missing from this step, unless what came in it was false.
+        """Wait again for the sites missing from this step, unless the round has failed.
 
-        While keys are exchanged nothing has been charged: everybody is asked anew. Where parts have come and sites that are not
-        on the roster might take the place of those who do not come back, that is done at the second try.
+        While keys are exchanged nothing has been charged, so all sites are asked anew. Later, sites off the roster may be able
+        to replace those that do not come back. Then the second try begins again with new keys.
         """
         if self._failed or self._step in _BEFORE_PARTS:
             return False
@@ -381,13 +414,14 @@ class MaskedExchange(Exchange):
                 if other in alive:
                     one, two = keys.places[other], keys.places[name]
                     key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, round_, one, two))
+                    # The survivor added this mask if it comes first on the roster, so here it is subtracted, and the reverse.
                     masks.append((key, not one < two))
         add_masks(self._words, masks, self._digest)
         self._total = self._terms.read(self._words, self._task, self._inner, self._fraction)
 
-    def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> Pool:
-        """The shares that are what their dealers sent. Who had confirmed a bundle and reveals something else has lied."""
-        keys, pool = self._keys, Pool(self._terms.graph.threshold)
+    def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> SharePool:
+        """The shares that match their dealers' digests. A holder that confirmed a bundle and reveals another share has lied."""
+        keys, pool = self._keys, SharePool(self._terms.graph.threshold)
         at, rounds = self.round - keys.first, self._terms.rounds
         for holder, data in revealed.items():
             for place, dealer in enumerate(keys.dealers(holder)):
@@ -397,73 +431,73 @@ class MaskedExchange(Exchange):
                 if mark == keys.marks[dealer][holder][which]:
                     pool.add(dealer, 1 + keys.places[holder], share)
                 elif holder in keys.confirmed.get(dealer, ()):
-                    self._masking.liars.setdefault(holder, "revealed shares that are not those it had confirmed")
+                    self._masking.liars.setdefault(holder, "revealed other shares than it had confirmed")
         return pool
 
     def _require_bundles(self) -> None:
-        """Stop before anything is charged, if a site sent its holders something else than it said."""
+        """Stop before anything is charged, if a site sent its holders other bundles than it said."""
         denied = self._keys.denied()
         if denied:
             for name in denied:
-                self._masking.liars[name] = "sent its holders something else than it said"
+                self._masking.liars[name] = "sent its holders other bundles than it said"
             self._fail(denied)
             raise ProtocolError(
-                f"round {self.round} ({self.name}): {', '.join(denied[:10])} sent its holders bundles that are not what it said "
-                "they are. Nothing has been charged in this round; resuming leaves it out"
+                f"round {self.round} ({self.name}): {', '.join(denied[:10])} sent holders other bundles than announced. "
+                "Nothing has been charged in this round. Resume to go on without it"
             )
 
-    def _require_shares(self, pool: Pool, name: str, revealed: Mapping[str, bytes]) -> None:
+    def _require_shares(self, pool: SharePool, name: str, revealed: Mapping[str, bytes]) -> None:
         if pool.count(name) >= self._terms.graph.threshold:
             return
         missing = tuple(other for other in self._alive if other not in revealed)
         if not missing:
             self._give_up(pool, name)
         if self._reopened and not self._terms.lattice.private:
-            # They have been waited for, and another round costs nothing.
+            # The hub has waited for them already, and without noise another round costs no privacy.
             self._fail(self._masking.liars)
             raise ProtocolError(
-                f"round {self.round} ({self.name}): {', '.join(missing[:10])} have not come back, and without them the sum "
-                "cannot be read. Resuming asks anew, with new keys"
+                f"round {self.round} ({self.name}): {', '.join(missing[:10])} have not come back, and the sum cannot be "
+                "read without them. Resume to ask again, with new keys"
             )
         raise QuorumLost(
             missing,
             round_=self.round,
-            stage=f"{self.name}: of the secret of {name} too few shares are left",
+            stage=f"{self.name}: too few shares of the secret of {name} are left",
             answered=pool.count(name),
             quorum=self._terms.graph.threshold,
         )
 
-    def _give_up(self, pool: Pool, name: str) -> NoReturn:
-        """All have answered, and too many answers are no good.
+    def _give_up(self, pool: SharePool, name: str) -> NoReturn:
+        """Every survivor has answered, and too few shares are valid.
 
-        Of a dealer and a holder who contradict each other one has lied, and both are left out. That comes to an end, as there
-        are no more liars than may collude.
+        If a dealer and a holder contradict each other, one of them has lied, and both are banned. This ends, because there are
+        no more liars than may collude.
         """
         liars = self._masking.liars
         against = [] if name in liars else [holder for holder in self._keys.deniers(name) if holder not in liars]
         self._fail({*liars, *against, *([name] if against else [])})
-        said = [f"{', '.join(liars)} revealed false ones"] if liars else []
+        said = [f"{', '.join(liars)} revealed false shares"] if liars else []
         said += [f"{', '.join(against)} and {name} contradict each other"] if against else []
         raise ProtocolError(
-            f"round {self.round} ({self.name}): of the secret of {name} {pool.count(name)} shares are good, and "
-            f"{self._terms.graph.threshold} must be: {'; '.join(said) or 'its holders have gone'}. Resuming leaves these out and "
-            "asks anew, with new keys, noise and charge"
+            f"round {self.round} ({self.name}): {pool.count(name)} shares of the secret of {name} are valid, and "
+            f"{self._terms.graph.threshold} are needed: {'; '.join(said) or 'its holders are gone'}. Resume to go on without "
+            "these sites, with new keys, noise and charge"
         )
 
-    def _joined(self, pool: Pool, name: str, expected: bytes, seen: Callable[[bytes], bytes]) -> bytes:
-        """A site's secret, which fits what the site said of it in the beginning."""
+    def _joined(self, pool: SharePool, name: str, expected: bytes, seen: Callable[[bytes], bytes]) -> bytes:
+        """A site's secret, checked against the site's key card."""
         secret = pool.join(name)
         if secret is not None and seen(secret) == expected:
             return secret
-        self._masking.liars[name] = "shared out secrets that do not fit its card"
+        self._masking.liars[name] = "shared secrets that do not fit its key card"
         self._fail([name])
         raise ProtocolError(
-            f"round {self.round} ({self.name}): the secret that {name} has shared out is not the one on its card, so the sum "
-            "cannot be read. Resuming leaves it out and asks anew, with new keys, noise and charge"
+            f"round {self.round} ({self.name}): the secret that {name} shared is not the one on its key card, so the sum "
+            "cannot be read. Resume to go on without it, with new keys, noise and charge"
         )
 
     def _fail(self, culprits: Iterable[str]) -> None:
-        """The round cannot be ended, and these are not asked again."""
+        """Give the round up, and ban these sites from later rounds."""
         self._failed, self._masking.keys = True, None
         self._masking.banned |= set(culprits)
 

@@ -1,4 +1,4 @@
-"""Masks: words of a cipher's stream, added to a part by one site and taken off by another, or by the hub, modulo 2^64."""
+"""Masks: words of a cipher's stream, added to a part by one site and subtracted by another, or by the hub, modulo 2^64."""
 
 from collections.abc import Iterable
 from typing import Final
@@ -12,16 +12,16 @@ from eigenveil.protocols.keys import digest
 __all__ = ["add_masks"]
 
 Words = NDArray[np.uint64]
-# Words at a time, so that the working space stays in the inner cache.
+# Words handled at a time, so that the working memory stays in the inner cache.
 _BLOCK: Final = 1 << 14
 
 
 def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]], asked: bytes) -> None:
-    """Add to `words`, in place, the mask of each key for what was `asked`, or take it off where `plus` is False.
+    """Add to `words`, in place, the mask of each key for the question `asked`, or subtract it where `plus` is False.
 
-    `asked` is the digest of the question that `words` answer. A key makes one mask for each question, so that the masks between
-    two sites cancel only if both were asked the same: there is no sum of answers to different questions, whose noise would be in
-    other steps.
+    `asked` is the digest of the question that `words` answer. A key makes one mask for each question, so masks between two
+    sites cancel only if both got the same question. Answers to different questions have their noise in different steps, and
+    their sum can never be read.
 
     >>> words = np.arange(3, dtype=np.uint64)
     >>> add_masks(words, [(bytes(32), True)], b"what?")

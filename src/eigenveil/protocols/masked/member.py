@@ -1,7 +1,23 @@
 """`MaskedMember`: a site whose parts leave under masks, so that the hub learns the sum over the survivors and nothing else.
 
-In each turn it gives one masked part, signs one list of survivors, and reveals once what it holds for that list. It takes the
-hub's word for nothing: what a site acts on is signed by as many sites as there must be survivors.
+The site never trusts the hub's word: before it acts on a roster or a list, at least t sites must have signed it. Here t is the
+number of survivors agreed on. The site's state is the last step it has answered. The words are those on the wire; the steps in
+brackets exist only where a site checks some of many signatures.
+
+    | step         | the hub sends                 | the site checks                       | the site answers
+    | keys         | a nonce                       | a later round, sessions left          | its key card
+    | packets      | the cards of its neighbours   | each card is signed by its site       | sealed bundles, digests of shares
+    | roll         | the roster, its own bundles   | itself, its holders, same cards, t    | its signature under the roster
+    | [roll claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
+    | seal         | signatures under the roster   | t sites have signed                   | receipts for the bundles
+    | Ask          | the question of a round       | a sealed session covers the round     | its masked part
+    | survivors    | who is in the sum, who is not | the whole roster, itself in, t        | its signature under the list
+    | [list claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
+    | open         | signatures under the list     | t sites have signed                   | a share for each site on the list
+
+`keys` to `seal` happen once a session; then each round goes from `Ask` to `open`. A later round, or `keys` in a later round, may
+begin at any time. The same message gets the same bytes again. Another question, roster or list in the same round is a
+`PeerError` and changes nothing, and so is a message for an earlier round. `Done` ends it all.
 """
 
 from collections.abc import Callable
@@ -16,7 +32,7 @@ from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share
 from eigenveil.protocols.keys import KEY, Identity, digest, stream
-from eigenveil.protocols.masked.evidence import Doubt
+from eigenveil.protocols.masked.evidence import SignatureCheck
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, question_digest
@@ -28,24 +44,24 @@ __all__ = ["MaskedMember", "list_digest", "words_digest"]
 
 
 def words_digest(question: bytes, words: NDArray[np.uint64]) -> bytes:
-    """What a site signs with its masked part."""
+    """The digest that a site signs with its masked part."""
     return digest("words", question, np.ascontiguousarray(words, dtype="<u8").data.cast("B"))
 
 
 def list_digest(question: bytes, alive: bytes, dead: bytes) -> bytes:
-    """What survivors sign: who is in the sum for this question, and who is not."""
+    """The digest that survivors sign: who is in the sum for this question, and who is not."""
     return digest("survivors", question, alive, dead)
 
 
 @final
 @dataclass(slots=True, eq=False)
-class _Round:
+class _SiteRound:
     """What this site has said in one round. Changes in place."""
 
     number: int
     question: Question
     digest: bytes
-    doubt: Doubt
+    check: SignatureCheck
     masked: Masked | None = None
     alive: frozenset[str] = frozenset()
     listed: bytes = b""
@@ -56,9 +72,9 @@ class _Round:
 class MaskedMember(Party):
     """A site with `rows`, whose parts leave through `share` and under masks towards `hub`. Changes in place.
 
-    Asked the same again in a round, it sends the same bytes. Another round has other masks, noise and charge. What goes wrong
-    with its rows stays here, in `error`: the hub learns only that there will be no part. A site that may have to go on after it
-    was stopped has a `secret`, of this study alone, which its keys and masks are made from; its noise never is.
+    Asked the same again in a round, it sends the same bytes. Another round has other masks, noise and charge. An error with its
+    rows stays here, in `error`: the hub learns only that no part will come. A site that must survive a restart has a `secret`,
+    for this study alone. Its keys and masks are derived from it; its noise never is.
     """
 
     def __init__(
@@ -73,24 +89,25 @@ class MaskedMember(Party):
         identity: Identity,
         secret: bytes | None = None,
     ) -> None:
-        require(terms.roster.get(name) == identity.public, f"{name} is on the roster with another identity")
+        require(terms.roster.get(name) == identity.public, f"{name} has another identity on the roster")
         agreed = (terms.lattice, terms.multiplier, terms.several)
         require(
             (share.lattice, share.multiplier, share.several) == agreed,
-            f"the share of {name} must have the lattice, multiplier and number of sites of a person that are in the terms",
+            f"the share of {name} must have the lattice, multiplier and sites per person of the terms",
         )
         self._name, self._hub, self._task, self._rows = name, hub, task, rows
         self._share, self._terms, self._identity, self._secret = share, terms, identity, secret
         self._session: Session | None = None
         self._sessions = 0
-        self._now: _Round | None = None
+        self._now: _SiteRound | None = None
+        # The steps of the exchange of keys that were answered: the digest of the message, and the answer to repeat.
         self._setup: dict[str, tuple[bytes, Body]] = {}
         self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
 
     @property
     def name(self) -> str:
-        """Who this is."""
+        """The site's name."""
         return self._name
 
     def start(self) -> list[Message]:
@@ -99,11 +116,11 @@ class MaskedMember(Party):
 
     @property
     def gave(self) -> bool:
-        """Whether there is a part of this site's in the round that is open."""
+        """Whether this site has given a part in the open round."""
         return self._now is not None and self._now.masked is not None
 
     def mend(self, rows: Rows) -> None:
-        """Other rows in the place of those that no part could be made of."""
+        """Replace rows from which no part could be made."""
         self._rows, self.error = rows, None
 
     def receive(self, message: Message) -> list[Message]:
@@ -111,8 +128,9 @@ class MaskedMember(Party):
         if message.sender != self._hub:
             raise PeerError(message.sender, "is not the hub of this site")
         if self.result is not None:
-            raise PeerError(message.sender, "asked again after the answer")
+            raise PeerError(message.sender, "asked again after the result")
         match message.body:
+            # A `Done` of an earlier round is out of date.
             case Done(round=round_, arrays=arrays) if round_ >= self._round:
                 self.result = arrays
                 return []
@@ -131,25 +149,29 @@ class MaskedMember(Party):
     def _part(self, ask: Ask) -> Body:
         session, now = self._session, self._now
         if session is None or not session.covers(ask.round) or ask.round >= self._terms.most_rounds:
-            raise PeerError(self._hub, f"asked in round {ask.round}, for which no keys are agreed on")
+            raise PeerError(self._hub, f"asked in round {ask.round}, for which no keys were exchanged")
         self._require_round(ask.round)
         if now is not None and now.number == ask.round:
             if not self._same_question(now, ask.question):
                 raise PeerError(self._hub, f"asked two different questions in round {ask.round}")
         else:
+            # The sensitivity that is charged holds only for questions that the task would ask.
             require_asked(self._task, ask.question, by=self._hub)
             now = self._now = self._opened(ask)
+        # The first try, or one after a decline. A part that was given is never made again: that would be a second release
+        # for one charge.
         if now.masked is None:
             now.masked = self._work(session, now)
         return self._declined(session, ask.round, "mask") if now.masked is None else now.masked
 
-    def _opened(self, ask: Ask) -> _Round:
+    def _opened(self, ask: Ask) -> _SiteRound:
         asked = question_digest(ask.question)
+        # Derived from the secret, so that a site that restarts asks to see the same signatures.
         seed = None if self._secret is None else digest("looks", self._secret, ask.round, asked)
-        return _Round(ask.round, ask.question, asked, Doubt(self._terms, seed))
+        return _SiteRound(ask.round, ask.question, asked, SignatureCheck(self._terms, seed))
 
     def recall(self, message: Message, said: list[Message]) -> None:
-        """Steps are taken again, with the same secrets; a part is not made again."""
+        """Take the steps again, with the same secrets. A part is restored, not made again."""
         match message.body, [one.body for one in said]:
             case Ask() as ask, [(Masked() | Return()) as answer]:
                 if self._now is None or self._now.number != ask.round:
@@ -160,18 +182,19 @@ class MaskedMember(Party):
                 self.receive(message)
 
     def _declined(self, session: Session, round_: int, step: str) -> Return:
-        """Signed, so that nobody on the way can say it for this site."""
+        """Signed, so that nobody on the way can decline for this site."""
         return Return(round_, step, DECLINED, (), session.sign(round_, step, digest("declined")))
 
     def _require_round(self, round_: int) -> None:
         if round_ < self._round:
             raise PeerError(self._hub, f"spoke of round {round_} in round {self._round}")
 
-    def _same_question(self, now: _Round, question: Question) -> bool:
+    def _same_question(self, now: _SiteRound, question: Question) -> bool:
         return question.same(now.question)
 
-    def _work(self, session: Session, now: _Round) -> Masked | None:
+    def _work(self, session: Session, now: _SiteRound) -> Masked | None:
         try:
+            # The charge happens in `share.of`, before any number leaves this function.
             task, question, fraction = self._task.as_sum(now.question)
             private = task.private(question, self._rows)
             words = self._share.of(private, label=task.label(question), share=task.share(question) * fraction)
@@ -184,7 +207,9 @@ class MaskedMember(Party):
 
     def _step(self, brief: Brief) -> Body:
         if brief.round >= self._terms.most_rounds:
-            raise PeerError(self._hub, f"spoke of round {brief.round}, and the study has {self._terms.most_rounds}")
+            raise PeerError(
+                self._hub, f"spoke of round {brief.round}, but the study has {self._terms.most_rounds} rounds"
+            )
         self._require_round(brief.round)
         try:
             return _STEPS[brief.step](self, brief)
@@ -195,13 +220,16 @@ class MaskedMember(Party):
 
     def _keys(self, brief: Brief) -> Body:
         session = self._session
+        # The same nonce again is the hub asking again, and gets the same card.
         if session is None or (session.first, session.nonce) != (brief.round, brief.data):
-            require(len(brief.data) == KEY, f"the name of a session has {KEY} bytes")
+            require(len(brief.data) == KEY, f"the nonce of a session must have {KEY} bytes")
             require(self._round < brief.round, "this round has begun with other keys")
-            require(self._sessions < self._terms.sessions, "keys have been exchanged as often as was agreed on")
+            # A hub could begin sessions until a site draws the holders it wants; `MaskedTerms.failure` counts this many.
+            require(self._sessions < self._terms.sessions, "keys were exchanged as often as agreed")
             self._sessions += 1
             draw = None
             if self._secret is not None:
+                # The number of the session is in it: the same nonce in a later session must not give the same keys.
                 draw = stream(digest("session", self._secret, self._sessions, brief.round, brief.data))
             session = self._session = Session(self._terms, self._name, self._identity, brief.data, brief.round, draw)
             self._setup = {}
@@ -229,8 +257,8 @@ class MaskedMember(Party):
 
     def _roster_claim(self, brief: Brief) -> Body:
         session = self._begun(brief)
-        require(len(session.roster) > 0, "there is no roster that could be signed")
-        return self._returned(session, brief, session.doubt.look(brief.data))
+        require(len(session.roster) > 0, "no roster has been signed yet")
+        return self._returned(session, brief, session.check.challenge(brief.data))
 
     def _seal(self, brief: Brief) -> Body:
         session = self._begun(brief)
@@ -240,17 +268,17 @@ class MaskedMember(Party):
 
     def _begun(self, brief: Brief) -> Session:
         session = self._session
-        require(session is not None and session.first == brief.round, "no session has begun in this round")
+        require(session is not None and session.first == brief.round, "no exchange of keys has begun in this round")
         assert session is not None
         return session
 
     def _once(self, brief: Brief, answer: "Callable[[], Body]") -> Body:
-        """The answer to a step of the exchange of keys; the same again to the same, and an error for another."""
+        """The answer to a step of the exchange of keys. The same message gets it again; another one is an error."""
         asked = return_digest(brief.data, brief.table)
         if brief.step not in self._setup:
             self._setup[brief.step] = (asked, answer())
         before, said = self._setup[brief.step]
-        require(before == asked, "this step was taken before, with something else")
+        require(before == asked, "this step was taken before, with other data")
         return said
 
     def _returned(self, session: Session, brief: Brief, data: bytes, table: Table = ()) -> Return:
@@ -264,48 +292,52 @@ class MaskedMember(Party):
         size = self._terms.bytes_of_bits
         alive, dead = brief.data[:size], brief.data[size:]
         listed = list_digest(now.digest, alive, dead)
+        # Five checks, each against one attack that the tests carry out (test_masked_attacks.py).
         self._require_one_list(now, listed)
         named = self._terms.named(alive)
         self._require_apart(named, self._terms.named(dead))
         self._require_whole(named, self._terms.named(dead), session.roster)
         self._require_enough(named)
         self._require_me(named)
+        # Recorded before it is signed, so that no second list can be.
         now.alive, now.listed = named, listed
         return Return(brief.round, brief.step, b"", (), session.sign(brief.round, brief.step, listed))
 
-    def _require_one_list(self, now: _Round, listed: bytes) -> None:
-        require(now.listed in (b"", listed), "a second list of survivors: a masked part serves one")
+    # By two lists the hub could ask for both the seed and the mask key of one site, and read its part.
+    def _require_one_list(self, now: _SiteRound, listed: bytes) -> None:
+        require(now.listed in (b"", listed), "a second list of survivors in one round")
 
     def _require_apart(self, alive: frozenset[str], dead: frozenset[str]) -> None:
-        require(not alive & dead, "a site is listed both alive and dead")
+        require(not alive & dead, "a site is listed both as a survivor and as dropped out")
 
     def _require_whole(self, alive: frozenset[str], dead: frozenset[str], roster: frozenset[str]) -> None:
-        require(alive | dead == roster, "the list is not of those who take part")
+        require(alive | dead == roster, "the list must name exactly the sites on the roster")
 
     def _require_enough(self, alive: frozenset[str]) -> None:
         least = self._terms.survivors
-        require(len(alive) >= least, f"{len(alive)} survivors are listed, and {least} must be")
+        require(len(alive) >= least, f"{len(alive)} survivors are listed, and at least {least} are needed")
 
     def _require_me(self, alive: frozenset[str]) -> None:
-        require(self._name in alive, "this site gave its part and is listed dead")
+        require(self._name in alive, "this site gave its part and is listed as dropped out")
 
     def _list_claim(self, brief: Brief) -> Body:
         session, now = self._given(brief)
-        require(now.listed != b"", "there is no list of survivors that could be signed")
-        return self._returned(session, brief, now.doubt.look(brief.data))
+        require(now.listed != b"", "no list of survivors has been signed yet")
+        return self._returned(session, brief, now.check.challenge(brief.data))
 
     def _open(self, brief: Brief) -> Body:
         session, now = self._given(brief)
-        require(now.listed != b"", "there is no list of survivors to go by")
+        require(now.listed != b"", "this site has signed no list of survivors")
+        # Revealed once. Later calls repeat the same bytes.
         if now.revealed is None:
             self._require_list_signed(session, now, brief.table)
             now.revealed = self._returned(session, brief, session.reveal(brief.round, now.alive))
         return now.revealed
 
-    def _require_list_signed(self, session: Session, now: _Round, signatures: Table) -> None:
-        now.doubt.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
+    def _require_list_signed(self, session: Session, now: _SiteRound, signatures: Table) -> None:
+        now.check.require_signed(signatures, session.said(now.number, "survivors", now.listed), among=now.alive)
 
-    def _given(self, brief: Brief) -> tuple[Session, _Round]:
+    def _given(self, brief: Brief) -> tuple[Session, _SiteRound]:
         session, now = self._session, self._now
         require(
             session is not None and now is not None and now.number == brief.round and now.masked is not None,
@@ -328,5 +360,5 @@ _STEPS: Final = {
 
 
 def return_digest(data: bytes, table: Table) -> bytes:
-    """Of what a message holds: a site signs it with an answer that is not a statement in itself."""
+    """Digest of an answer's contents, which a site signs where the answer is not a statement in itself."""
     return digest("return", data, *(piece for entry in table for piece in entry))

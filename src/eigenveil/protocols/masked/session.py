@@ -1,9 +1,9 @@
-"""`Session`: one exchange of keys as one site holds it, from its own card to a sealed roster of who takes part.
+"""`Session`: one exchange of keys as one site sees it, from its own key card to a sealed roster of who takes part.
 
-A site has two secrets for each round: a mask key, from which it makes a mask together with each neighbour, and a seed for a mask
-of its own. Both are split among holders. In a round the holders reveal the seed of a site whose part came, or the mask key of one
-whose part did not, and never both: that would show what it sent. Mask keys are for one round each, because a key that is revealed
-when its site drops out would lay open all that the site had sent before.
+A site has two secrets for each round: a mask key, for the masks it shares with its neighbours, and a seed for a mask of its own.
+Both are split among holders. In a round the holders reveal the seed of a site whose part came, or the mask key of a site whose
+part did not. They never reveal both: that would show what the site sent. Each mask key serves one round. When a site drops out
+its key is revealed, and a key used before would lay open what the site had sent before.
 """
 
 import os
@@ -22,13 +22,13 @@ from eigenveil.protocols.keys import (
     public_of,
     seal_bundle,
 )
-from eigenveil.protocols.masked.evidence import Doubt
+from eigenveil.protocols.masked.evidence import SignatureCheck
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
 from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, bound_to, said_in
 from eigenveil.protocols.messages import Table
 
 __all__ = [
-    "BEFORE_ROLL",
+    "BEFORE_ROSTER",
     "MARK",
     "NO_SHARE",
     "Session",
@@ -39,13 +39,13 @@ __all__ = [
     "share_mark",
 ]
 
-# In the place of a share that a holder does not have: no element of the field.
+# Stands for a share that a holder does not have: these bytes are not an element of the field.
 NO_SHARE = b"\xff" * SHARE_BYTES
 
 
-# What is said before the roster is; everything else is bound to it.
-BEFORE_ROLL: Final = ("keys", "packets", "roll")
-# Bytes of the digest of a share: nobody but its dealer has anything from two shares with the same one.
+# The steps before the roster is fixed, as they are called on the wire. Every later statement is bound to the roster.
+BEFORE_ROSTER: Final = ("keys", "packets", "roll")
+# Bytes of the digest of a share. A collision is of use to nobody but its dealer, so 128 bits are enough.
 MARK: Final = 16
 
 
@@ -60,26 +60,26 @@ def bundle_mark(sealed: bytes) -> bytes:
 
 
 def receipt(marks: Sequence[bytes]) -> bytes:
-    """What a holder says of a bundle, by the digests of its shares."""
+    """A holder's receipt for a bundle, from the digests of its shares."""
     return digest("receipt", *marks)[:MARK]
 
 
 def roster_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
-    """Who takes part, with the digest of each one's card, in the order of the roster."""
+    """Who takes part, with the digest of each site's card, in the order of the roster."""
     return terms.bits(cards) + b"".join(digest("card", cards[name]) for name in terms.roster if name in cards)
 
 
 def pair_purpose(context: bytes, round_: int, one: int, two: int) -> bytes:
-    """What the key of the mask between the sites at two places is for."""
+    """The purpose of the key for the mask between the sites at two places."""
     return digest("mask", context, round_, min(one, two), max(one, two))
 
 
 @final
 class Session:
-    """Changes in place, one step after the other; what does not fit is a `ValueError` and changes nothing.
+    """One exchange of keys. Changes in place, step by step. Data that do not fit are a `ValueError` and change nothing.
 
-    `nonce` is the hub's, `first` the round in which the session begins. `draw` gives the random bytes that all secrets are made
-    of, None for those of the operating system.
+    `nonce` is the hub's, `first` the round in which the session begins. `draw` gives the random bytes of all secrets, None for
+    those of the operating system.
     """
 
     def __init__(
@@ -98,6 +98,7 @@ class Session:
         self._draw = os.urandom if draw is None else draw
         bundles = self._draw(KEY)
         self._bundles = private_key(bundles)
+        # All secrets of all rounds are drawn at once, so that one exchange of keys serves them all.
         self._keys = [self._draw(KEY) for _ in range(terms.rounds)]
         self._seeds = [self._draw(KEY) for _ in range(terms.rounds)]
         self.card = KeyCard(
@@ -114,28 +115,28 @@ class Session:
         self._bound = b""
         self._held: dict[str, bytes] = {}
         self._seen: dict[str, bytes] = {}
-        self.doubt = Doubt(terms, self._draw(KEY))
+        self.check = SignatureCheck(terms, self._draw(KEY))
         self.sealed = False
 
     def _draw_holders(self) -> frozenset[int]:
-        """Everybody else, or as many as the graph says, drawn by this site alone: nobody can choose them for it."""
+        """All other sites, or as many as the graph says, drawn by this site alone so that nobody can choose them for it."""
         others = [at for at in range(len(self._terms.roster)) if at != self._place]
         if self._terms.graph.complete:
             return frozenset(others)
-        # The first in an order that nobody can foretell.
+        # The first sites in an order that nobody can predict.
         key = self._draw(KEY)
         return frozenset(sorted(others, key=lambda at: digest("holder", key, at))[: self._terms.graph.holders])
 
     def covers(self, round_: int) -> bool:
-        """Whether there are keys for this round."""
+        """Whether this session has keys for a round."""
         return self.sealed and self.first <= round_ < self.first + self._terms.rounds
 
     def said(self, round_: int, step: str, what: bytes) -> bytes:
-        """The statement that is signed in one step of a round."""
-        return said_in(self.id if step in BEFORE_ROLL else self._bound, round_, step, what)
+        """The statement that a site signs in one step of a round."""
+        return said_in(self.id if step in BEFORE_ROSTER else self._bound, round_, step, what)
 
     def sign(self, round_: int, step: str, what: bytes) -> bytes:
-        """This site's signature of that."""
+        """This site's signature under that statement."""
         return self._identity.sign(self.said(round_, step, what))
 
     def introduce(self) -> bytes:
@@ -143,22 +144,25 @@ class Session:
         return self._raw
 
     def share_out(self, cards: Table) -> tuple[bytes, Table] | None:
-        """The digest of every share of this site's secrets, and bundles with these to its holders among those whose `cards` came.
+        """The digest of every share of this site's secrets, and a sealed bundle for each of its holders among `cards`.
 
-        First come the shares that the site keeps itself, then each bundle's. None if the holders are too few.
+        The digests of the shares that the site keeps come first, then those of each bundle. None if the holders are too few.
         """
         read: dict[str, KeyCard] = {}
+        # Every card is checked before any is kept.
         for name, signed in cards:
-            require(name in self._places and name != self._name, "a card is of no other site on the roster")
+            require(name in self._places and name != self._name, "a key card is not of another site on the roster")
             raw, signature = signed[:-SIGNATURE], signed[-SIGNATURE:]
             self._require_signed_card(name, raw, signature)
             read[name] = KeyCard.read(self._terms, self._places[name], raw)
+            # Only cards of neighbours: a site makes a mask with every site whose card it accepts.
             near = self._place in read[name].holders or self._places[name] in self.card.holders
-            require(near, "a card is of a site that has nothing to do with this one")
+            require(near, "a key card is of a site that is not a neighbour of this one")
         holders = [name for name in read if self._places[name] in self.card.holders]
         if len(holders) + 1 < self._terms.graph.threshold:
             return None
         points = [1 + self._places[name] for name in (self._name, *holders)]
+        # The order of shares in a bundle: seeds of all rounds, then mask keys. `reveal` relies on it.
         secrets = [*self._seeds, *self._keys]
         shares = split_many(secrets, threshold=self._terms.graph.threshold, holders=points, draw=self._draw)
         bundles = {point: b"".join(pieces) for point, pieces in shares.items()}
@@ -167,6 +171,7 @@ class Session:
             for point, pieces in shares.items()
             for at, piece in enumerate(pieces)
         ]
+        # The site is a holder of its own secrets too: with few survivors its own share may be needed.
         self._held = {self._name: bundles[1 + self._place]}
         self._cards = read
         self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
@@ -176,9 +181,9 @@ class Session:
         return b"".join(marks), sealed
 
     def receipts(self) -> bytes:
-        """What was in the bundle of each site of whose secrets this one holds shares, and which bundle it was, in order.
+        """For each site of whose secrets this one has shares: the digest of the shares it got, and of the sealed bundle.
 
-        The hub compares it with what the dealer said it had sent, while nothing has been charged yet.
+        The hub compares them with the dealer's own digests before anything is charged.
         """
         found: list[bytes] = []
         for name in self._dealers():
@@ -190,34 +195,36 @@ class Session:
         return b"".join(found)
 
     def _dealers(self) -> list[str]:
-        """Those on the roster of whose secrets this site holds shares, itself among them, in the order of the roster."""
+        """The sites on the roster of whose secrets this site has shares, itself included, in the order of the roster."""
         mine = {name for name, card in self._cards.items() if self._place in card.holders} | {self._name}
         return [name for name in self._terms.roster if name in mine and name in self.roster]
 
     def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
         statement = self.said(self.first, "keys", digest("return", raw))
-        require(self._terms.signed(name, statement, signature), f"the card of {name} is not signed by it")
+        require(self._terms.signed(name, statement, signature), f"the key card of {name} is not signed by {name}")
 
     def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
         key = agree(self._bundles, public, digest("letter", self.id, self._name, name))
         return seal_bundle(key, bundle, about=digest("about", self.id, self._name, name))
 
     def enrol(self, roster: bytes, bundles: Table) -> bytes | None:
-        """Check who takes part and read the bundles to this site; what to sign. None if too few of its holders take part."""
+        """Check the roster and read this site's bundles. Returns what to sign, None if too few of its holders take part."""
         named, digests = self._read_roster(roster)
         self._require_my_roster(named, digests)
         given = dict(bundles)
         dealers = {name for name, card in self._cards.items() if name in named and self._place in card.holders}
-        require(set(given) == dealers, "the bundles are not those of the sites that have this one for a holder")
+        # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
+        require(set(given) == dealers, "the bundles are not from exactly the sites that have this one as a holder")
         if sum(self._places[name] in self.card.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
+        # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
         self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
             key = agree(self._bundles, self._cards[name].bundles, digest("letter", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
             if bundle is not None and len(bundle) == 2 * self._terms.rounds * SHARE_BYTES:
                 self._held[name] = bundle
-            # Else this site holds nothing of that one's; there are others who do.
+            # Otherwise this site has no share of that site's secrets. Other holders do, and the receipt tells the hub.
         self.roster, self._roster_digest = named, digest("roll", roster)
         self._bound = bound_to(self.id, self._roster_digest)
         return self._roster_digest
@@ -226,55 +233,58 @@ class Session:
         size = self._terms.bytes_of_bits
         named = self._terms.named(roster[:size])
         listed = [name for name in self._terms.roster if name in named]
-        require(len(roster) == size + KEY * len(listed), "the roster has another length")
+        require(len(roster) == size + KEY * len(listed), "the roster has the wrong length")
         return named, {name: roster[size + KEY * at : size + KEY * (at + 1)] for at, name in enumerate(listed)}
 
     def _require_my_roster(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         require(self._name in named, "the roster leaves this site out")
         require(
             len(named) >= self._terms.survivors,
-            f"the roster has {len(named)} sites, and {self._terms.survivors} must be",
+            f"the roster has {len(named)} sites, and at least {self._terms.survivors} are needed",
         )
         self._require_same_cards(named, digests)
         self._require_all_holders(named)
 
     def _require_same_cards(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
+        # All sites must have the same card of each site, or their masks would not cancel.
         others = all(digests[name] == known for name, known in self._digests.items() if name in named)
-        require(others, "the roster is for other cards than this site has seen")
+        require(others, "the roster has other key cards than this site has seen")
 
     def _require_all_holders(self, named: frozenset[str]) -> None:
         hidden = [name for name in named if self._places[name] in self.card.holders and name not in self._cards]
-        require(not hidden, "the roster has holders of this site whose cards were kept from it")
+        require(not hidden, "the roster has holders of this site whose key cards it was not sent")
 
     def seal(self, signatures: Table) -> None:
-        """Go by the roster from here on, if enough sites have signed the same one."""
-        require(self._roster_digest != b"", "there is no roster to seal")
+        """Accept the roster, if enough sites have signed the same one."""
+        require(self._roster_digest != b"", "this site has signed no roster")
         statement = self.said(self.first, "roll", self._roster_digest)
         self._require_roster_signed(signatures, statement)
         self.sealed = True
 
     def _require_roster_signed(self, signatures: Table, statement: bytes) -> None:
-        self.doubt.require_signed(signatures, statement, among=self.roster)
+        self.check.require_signed(signatures, statement, among=self.roster)
 
     def masks(self, round_: int) -> list[tuple[bytes, bool]]:
-        """The keys of this site's masks in a round, and which of them are added: one of its own, one with each neighbour."""
+        """The keys of this site's masks in a round, and whether each is added: its own mask, and one with each neighbour."""
         at = round_ - self.first
         key = private_key(self._keys[at])
+        # Without its own mask, a part whose pair masks all become known would lie open (Bonawitz et al. 2017).
         found = [(digest("own mask", self._bound, round_, self._seeds[at]), True)]
         for name, card in self._cards.items():
             if name in self.roster:
                 place = self._places[name]
                 purpose = pair_purpose(self._bound, round_, self._place, place)
+                # The site that comes first on the roster adds, the other subtracts: the mask cancels in the sum of both.
                 found.append((agree(key, card.keys[at], purpose), self._place < place))
         return found
 
     def reveal(self, round_: int, alive: frozenset[str]) -> bytes:
-        """What this site holds of others' secrets in a round, in the order of the roster: the seed of who is alive, the key of
-        who is not."""
+        """This site's shares for a round, in roster order: of a survivor's seed, or of a dropped-out site's mask key."""
         at, rounds = round_ - self.first, self._terms.rounds
         found: list[bytes] = []
         for name in self._dealers():
             bundle = self._held.get(name)
+            # Seed or mask key, never both: the one list of survivors decides.
             start = SHARE_BYTES * (at if name in alive else rounds + at)
             found.append(NO_SHARE if bundle is None else bundle[start : start + SHARE_BYTES])
         return b"".join(found)

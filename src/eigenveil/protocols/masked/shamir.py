@@ -1,11 +1,11 @@
-"""Secrets in shares: any `threshold` holders together can put a secret back, and any fewer know nothing at all about it.
+"""Secret sharing: any `threshold` holders together can recover a secret, and fewer learn nothing at all about it.
 
-Shamir (1979), over the integers modulo p = 2^256 + 297, the smallest prime above 2^256, so that every 32 bytes are an element.
+Shamir (1979), over the integers modulo p = 2^256 + 297. That is the smallest prime above 2^256, so every 32 bytes are an element.
 The secret is f(0) of a polynomial f of degree threshold - 1 whose other coefficients are uniform; holder x has f(x).
 
-Python's integers take longer over longer numbers, so none of this runs in constant time. Secrets are split once in a study,
-inside the site that owns them and before it answers anybody; what is joined is about to be known to whoever joins it. Nobody
-else can ask for a second measurement.
+Python's integers take longer over longer numbers, so none of this runs in constant time. A site splits its secrets once in a
+study, before it answers anybody. A party that joins shares is about to know the secret anyway. Nobody else can measure either
+a second time.
 """
 
 import os
@@ -22,14 +22,14 @@ SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
 LARGEST_POINT: Final = 2**16
 
-# The largest multiple of the prime that 33 bytes can reach: below it, remainders are uniform. One draw in 256 is drawn again.
+# The largest multiple of the prime below 256^33. Remainders of draws below it are uniform; one draw in 256 is repeated.
 _EVEN: Final = 256**SHARE_BYTES // PRIME * PRIME
 
 
 def split(
     secret: bytes, *, threshold: int, holders: Sequence[int], draw: Callable[[int], bytes] = os.urandom
 ) -> dict[int, bytes]:
-    """The share of each of `holders`, who are numbers from 1 to 2^16; `draw(n)` gives n fresh random bytes.
+    """The share of each of `holders`, which are numbers from 1 to 2^16; `draw(n)` gives n fresh random bytes.
 
     >>> shares = split(bytes(range(32)), threshold=2, holders=[1, 5, 9])
     >>> join({5: shares[5], 9: shares[9]}, threshold=2) == bytes(range(32))
@@ -42,7 +42,7 @@ def split(
 def split_many(
     secrets: Sequence[bytes], *, threshold: int, holders: Sequence[int], draw: Callable[[int], bytes] = os.urandom
 ) -> dict[int, list[bytes]]:
-    """What each holder has of each of `secrets`, in their order: each secret has a polynomial of its own."""
+    """The shares of all `secrets` for each holder, in the order of the secrets. Each secret has its own polynomial."""
     _check(holders, threshold)
     for secret in secrets:
         require(len(secret) == SECRET_BYTES, f"a secret must have {SECRET_BYTES} bytes, got {len(secret)}")
@@ -57,9 +57,9 @@ def split_many(
 
 
 def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
-    """The secret behind `shares`, by holder, of which the `threshold` lowest holders are used.
+    """The secret behind `shares`, by holder; the `threshold` lowest holders are used.
 
-    A false share makes for another secret, not for an error: whoever can check the secret should.
+    A false share gives another secret, not an error. Check the secret against a digest or a public key where there is one.
     """
     return Joiner(tuple(shares), threshold).join(shares)
 
@@ -67,10 +67,10 @@ def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
 @final
 @dataclass(frozen=True, slots=True)
 class Joiner:
-    """Puts back many secrets that the same holders have shares of, at `threshold` multiplications for each.
+    """Recovers many secrets of which the same holders have shares, at `threshold` multiplications for each.
 
     f(0) is the sum over x of f(x) w_x with Lagrange's w_x, the product over the others y of y / (y - x).
-    `points` become the `threshold` lowest of those given, in order.
+    The `points` become the `threshold` lowest of those given, in order.
 
     >>> shares = split_many([bytes(32), b"k" * 32], threshold=2, holders=[3, 4, 7])
     >>> both = Joiner([7, 3], threshold=2)
@@ -91,14 +91,12 @@ class Joiner:
         object.__setattr__(self, "weights", _weights(points))
 
     def join(self, shares: Mapping[int, bytes]) -> bytes:
-        """The secret behind `shares`, by holder; those of other holders than `points` are not looked at."""
+        """The secret behind `shares`, by holder; shares of holders outside `points` are ignored."""
         absent = [point for point in self.points if point not in shares]
-        require(
-            not absent, f"shares must be there for every one of {self.threshold} holders, got none for {absent[:10]}"
-        )
+        require(not absent, f"shares of all {self.threshold} holders are needed, got none for {absent[:10]}")
         total = sum(_read(shares[point]) * weight for point, weight in zip(self.points, self.weights, strict=True))
         secret = total % PRIME
-        require(secret < 256**SECRET_BYTES, "shares must belong to one secret of 32 bytes, got others")
+        require(secret < 256**SECRET_BYTES, "these shares do not belong to one secret of 32 bytes")
         return secret.to_bytes(SECRET_BYTES, "big")
 
 
@@ -108,24 +106,24 @@ def _check(points: Collection[int], threshold: int) -> None:
             type(point) is int and 1 <= point <= LARGEST_POINT,
             f"holders must be numbers from 1 to {LARGEST_POINT}, got {point!r}",
         )
-    require(len(set(points)) == len(points), f"holders must be distinct, got {len(points) - len(set(points))} twice")
+    require(len(set(points)) == len(points), f"holders must be distinct, got {len(points) - len(set(points))} repeated")
     require(
         type(threshold) is int and 1 <= threshold <= len(points),
-        f"threshold must lie between 1 and the {len(points)} holders there are, got {threshold!r}",
+        f"threshold must lie between 1 and the number of holders, {len(points)}, got {threshold!r}",
     )
 
 
 def _element(draw: Callable[[int], bytes]) -> int:
     while True:
         drawn = draw(SHARE_BYTES)
-        require(len(drawn) == SHARE_BYTES, f"draw must give the {SHARE_BYTES} bytes it is asked for, got {len(drawn)}")
+        require(len(drawn) == SHARE_BYTES, f"draw must return the {SHARE_BYTES} bytes asked for, got {len(drawn)}")
         number = int.from_bytes(drawn, "big")
         if number < _EVEN:
             return number % PRIME
 
 
 def _value(coefficients: Iterable[int], point: int) -> int:
-    """Horner's rule. Nothing here depends on the size of a coefficient but the time an integer takes."""
+    """The polynomial's value at `point`, by Horner's rule. Only the time of integer arithmetic depends on the coefficients."""
     value = 0
     for coefficient in coefficients:
         value = (value * point + coefficient) % PRIME
@@ -135,7 +133,7 @@ def _value(coefficients: Iterable[int], point: int) -> int:
 def _read(share: bytes) -> int:
     require(len(share) == SHARE_BYTES, f"a share must have {SHARE_BYTES} bytes, got {len(share)}")
     number = int.from_bytes(share, "big")
-    require(number < PRIME, "a share must be below the prime 2^256 + 297, got more")
+    require(number < PRIME, "a share must be below the prime 2^256 + 297")
     return number
 
 
@@ -152,7 +150,7 @@ def _weights(points: Sequence[int]) -> tuple[int, ...]:
 
 
 def _inverses(numbers: Sequence[int]) -> list[int]:
-    """Of all at the price of one (Montgomery): the inverse of the whole product, peeled from the back."""
+    """All inverses for the price of one (Montgomery): invert the product, then peel factors off from the back."""
     products = [1]
     for number in numbers:
         products.append(products[-1] * number % PRIME)

@@ -1,4 +1,7 @@
-"""What the sites of a masked study agree on before it begins, and the statements that they sign in it."""
+"""What the sites of a masked study agree on before it begins, and the statements that they sign in it.
+
+Sites and hub build the same `MaskedTerms` from the study file; nothing in it is a secret.
+"""
 
 import hashlib
 from collections.abc import Iterable, Mapping
@@ -18,19 +21,19 @@ from eigenveil.tasks import Question, SumTask
 
 __all__ = ["DECLINED", "KeyCard", "MaskedTerms", "bound_to", "question_digest", "require_survivors", "said_in"]
 
-# What a site says in the place of an answer.
+# What a site answers in place of a part or a step.
 DECLINED: Final = b"declined"
 
 
 @final
 @dataclass(frozen=True, eq=False)
 class MaskedTerms:
-    """Public, the same at every site and at the hub, and pinned: every signature is on these terms and no others.
+    """Public, the same at every site and at the hub, and fixed: every signature covers these terms.
 
-    `roster` has the public identity of each site. At least `survivors` of them must be in a sum, of whom `colluders` may tell
-    the hub all they know. There are at most `most_rounds` rounds, and one exchange of keys is for `rounds` of them. `lattice`,
-    `multiplier` and `several` say on which integers parts are sent, and with what noise. `checks` is how many signatures under
-    a list a site looks at, zero for as many as there must be. A site begins at most `sessions` exchanges of keys.
+    `roster` has the public identity of each site. At least `survivors` sites must be in a sum, of which `colluders` may tell
+    the hub all they know. The study has at most `most_rounds` rounds, and one exchange of keys serves `rounds` of them. Parts
+    are sent as integers, which `lattice`, `multiplier` and `several` define together with their noise. Of the signatures under
+    a list a site checks `checks`; zero means as many as are needed. A site takes part in at most `sessions` exchanges of keys.
     """
 
     study: str
@@ -49,12 +52,12 @@ class MaskedTerms:
     def __post_init__(self) -> None:
         sites, least = len(self.roster), self.survivors
         require(self.rounds >= 1, f"rounds must be at least 1, got {self.rounds}")
-        require(all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster has {KEY} bytes")
-        require(len(set(self.roster.values())) == sites, "every site needs an identity of its own")
-        require_survivors(sites, survivors=least, colluders=self.colluders)
         require(
-            self.most_rounds >= 1 and self.sessions >= 1, "there must be at least one round and one exchange of keys"
+            all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster must have {KEY} bytes"
         )
+        require(len(set(self.roster.values())) == sites, "two sites have the same identity; each site needs its own")
+        require_survivors(sites, survivors=least, colluders=self.colluders)
+        require(self.most_rounds >= 1 and self.sessions >= 1, "at least one round and one exchange of keys are needed")
         graph, lattice = self.graph, self.lattice
         require(
             self.colluders < graph.threshold <= graph.holders + 1 <= sites,
@@ -63,9 +66,9 @@ class MaskedTerms:
         double = graph.holders + 1 == sites and 2 * graph.threshold > sites + self.colluders and self.checks == 0
         require(
             double if graph.complete else self.checks > 0,
-            "a complete graph must share every secret among all sites, and for a sparse one signatures must be looked at",
+            "a complete graph must share every secret among all sites, and a sparse one needs checks of signatures",
         )
-        # Noise for more honest sites than the masks leave would be too little.
+        # Each site adds its share of the noise. Counting on more honest sites than the masks leave would give too little noise.
         honest = least - self.colluders - graph.loss
         require(
             lattice.sites == sites and (not lattice.private or lattice.honest <= honest),
@@ -78,11 +81,11 @@ class MaskedTerms:
 
     @property
     def failure(self) -> float:
-        """The chance that few masks or few signatures let the hub learn more, in the whole study.
+        """The chance that sparse masks or checks of a few signatures let the hub learn more, in the whole study.
 
-        Holders are drawn anew in every session, and a hub may begin one with each site by itself to see what it draws. And
-        a claim that no more than (m + c) / 2 sites have signed what t are said to have passes k looks with probability
-        ((m + c) / (2 t))^k, at each site, once in every round and session.
+        Holders are drawn anew in every session, and a hub may begin one with each site alone to see what it draws. And a
+        false claim, of t signatures with at most (m + c) / 2 real ones, passes k checks with probability ((m + c) / (2 t))^k.
+        It has that chance at each site, once in every round and session.
         """
         sites = len(self.roster)
         if self.graph.complete:
@@ -92,7 +95,7 @@ class MaskedTerms:
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The sites, in the order in which they have their places."""
+        """The sites, in the order of their places."""
         return tuple(self.roster)
 
     @cached_property
@@ -102,7 +105,7 @@ class MaskedTerms:
 
     @cached_property
     def digest(self) -> bytes:
-        """Of all that is agreed."""
+        """Digest of all that is agreed."""
         listed = [part for name, key in self.roster.items() for part in (name, key)]
         numbers = (
             self.survivors,
@@ -113,37 +116,39 @@ class MaskedTerms:
             self.checks,
             self.sessions,
         )
+        # The repr of graph and lattice is part of the format: renaming their fields would change every signature.
         return digest("terms", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
 
     def session(self, nonce: bytes, round_: int) -> bytes:
-        """What one exchange of keys is called."""
+        """The identifier of one exchange of keys."""
         return digest("session", self.digest, nonce, round_)
 
     def bits(self, names: Iterable[str]) -> bytes:
-        """A set of sites, a bit for each site on the roster."""
+        """A set of sites as bytes, one bit for each site on the roster."""
         flags = np.zeros(len(self.roster), dtype=bool)
         for name in names:
             flags[self.places[name]] = True
         return np.packbits(flags).tobytes()
 
     def named(self, bits: bytes) -> frozenset[str]:
-        """The sites in a set; a `ValueError` for bytes that are no set."""
-        require(len(bits) == self.bytes_of_bits, "a list of sites has a bit for each site on the roster")
+        """The sites in a set; a `ValueError` for bytes that do not encode one."""
+        require(len(bits) == self.bytes_of_bits, "a list of sites must have one bit for each site on the roster")
+        # Bits beyond the roster must be zero, or one set would have several encodings and several digests.
         flags = np.unpackbits(np.frombuffer(bits, dtype=np.uint8))
-        require(not flags[len(self.roster) :].any(), "a list of sites names more than there are")
+        require(not flags[len(self.roster) :].any(), "a list of sites names more sites than the roster has")
         return frozenset(name for name, flag in zip(self.roster, flags[: len(self.roster)], strict=True) if flag)
 
     @property
     def bytes_of_bits(self) -> int:
-        """How many bytes a set of sites takes."""
+        """The number of bytes of an encoded set of sites."""
         return (len(self.roster) + 7) // 8
 
     def size(self, task: SumTask[Any, Any], question: Question) -> int:
-        """How many words a part has."""
+        """The number of words of a part."""
         return packed_size(task.shape(question), symmetric=task.symmetric)
 
     def read(self, words: NDArray[np.uint64], task: SumTask[Any, Any], question: Question, fraction: float) -> Array:
-        """The sum that `words` are, when all masks are off."""
+        """The sum that `words` encode once all masks are removed."""
         return read(
             self.lattice,
             words,
@@ -163,31 +168,35 @@ class MaskedTerms:
 
 
 def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
-    """Refuse numbers for which two lists of survivors could both be signed by enough sites, or no honest one be left.
+    """Refuse numbers under which two lists of survivors could both get enough signatures, or no honest survivor be left.
 
     Two lists with t signatures each share at least 2t - m signers. If those are more than c, one of them is honest, and an
-    honest site signs one list. So 2t > m + c makes the list of a round the only one, whatever the hub says to whom.
+    honest site signs one list. So 2t > m + c makes the list of a round unique, whatever the hub tells each site.
     """
     require_param(1 <= survivors <= sites, f"{{survivors}} must be from 1 to the {sites} sites, got {survivors}")
     require_param(
-        colluders >= 1, f"{{colluders}} must be at least 1: nobody is protected from their own site; got {colluders}"
+        colluders >= 1,
+        f"{{colluders}} must be at least 1, because nobody is protected from their own site; got {colluders}",
     )
     require_param(
         survivors > colluders,
-        f"{{survivors}} must be more than the {colluders} that may collude: somebody's noise must be unknown; got {survivors}",
+        f"{{survivors}} must be more than the {colluders} that may collude, to keep some noise unknown; got {survivors}",
     )
     require_param(
         2 * survivors > sites + colluders,
-        f"{{survivors}} must be at least {(sites + colluders) // 2 + 1} of {sites} sites of which {colluders} may collude, or a "
-        f"hub could have two lists of survivors signed; got {survivors}",
+        f"{{survivors}} must be at least {(sites + colluders) // 2 + 1} of {sites} sites of which {colluders} may collude. "
+        f"With fewer, a hub could get two lists of survivors signed; got {survivors}",
     )
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyCard:
-    """What a site says of itself at the beginning: the key for bundles to it, a mask key and the digest of a seed for each round,
-    and, where not everybody is, who the holders of its secrets are (their places)."""
+    """What a site publishes about itself when keys are exchanged.
+
+    Bundles sent to it are sealed with the key `bundles`. For every round it has one of the mask `keys`, and the digest of a seed
+    in `seeds`. The places of the holders of its secrets are `holders`; a complete graph does not send them.
+    """
 
     bundles: bytes
     keys: tuple[bytes, ...]
@@ -195,18 +204,18 @@ class KeyCard:
     holders: frozenset[int]
 
     def encode(self, terms: MaskedTerms) -> bytes:
-        """As bytes."""
+        """The card as bytes."""
         named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
         return b"".join([self.bundles, *self.keys, *self.seeds, named])
 
     @classmethod
     def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "KeyCard":
-        """The card in `raw` of the site at this place; a `ValueError` if it cannot be one."""
+        """The card in `raw` of the site at this place; a `ValueError` if it is not valid."""
         sites, rounds = len(terms.roster), terms.rounds
         count = 0 if terms.graph.complete else terms.graph.holders
-        require(len(raw) == KEY * (1 + 2 * rounds) + 4 * count, "a card has another length")
+        require(len(raw) == KEY * (1 + 2 * rounds) + 4 * count, "a key card has the wrong length")
         pieces = [raw[start : start + KEY] for start in range(0, KEY * (1 + 2 * rounds), KEY)]
-        require(all(map(is_public_key, pieces[: 1 + rounds])), "a card has a key that is none")
+        require(all(map(is_public_key, pieces[: 1 + rounds])), "a key card has an invalid key")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != place]
         else:
@@ -214,7 +223,7 @@ class KeyCard:
             holders = [int.from_bytes(tail[start : start + 4], "big") for start in range(0, len(tail), 4)]
             require(
                 holders == sorted(set(holders)) and place not in holders and max(holders) < sites,
-                "a card names holders that cannot be",
+                "a key card names impossible holders",
             )
         return cls(pieces[0], tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds :]), frozenset(holders))
 
@@ -225,17 +234,18 @@ def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
 
 
 def bound_to(session: bytes, roster: bytes) -> bytes:
-    """The context of everything that is said, and of every mask, once the roster stands.
+    """The context of every statement and every mask, once the roster is fixed.
 
-    A roster has the digest of everybody's fresh card: what was signed under another one says nothing here, even if the hub
-    calls two sessions by the same name.
+    A roster has the digest of every site's fresh card. So a statement signed under another roster is invalid here, even if the
+    hub gives two sessions the same name.
     """
     return digest("bound", session, roster)
 
 
 def question_digest(question: Question) -> bytes:
-    """Of all that is asked."""
+    """Digest of a question with all its numbers."""
     fields: list[Any] = [question.step, question.stage]
     for array in question.arrays:
+        # Little-endian bytes, so that all machines have the same digest.
         fields += [repr(array.shape), hashlib.sha256(array.astype("<f8").tobytes()).digest()]
     return digest("question", *fields)

@@ -1,5 +1,5 @@
-"""Sites around a hub, or in a tree below one: who asks, who answers, and what is said in one round.
+"""Sites around a hub, or in a tree below it: who asks, who answers, and what is said in one round.
 
-`runtimes` carries its messages, and `estimators.federated` and `network` make its parties. It may import
-`protocols.party` and below.
+`runtimes` carries its messages; `estimators.federated` and `network` make its parties. It may import `protocols.party` and
+below.
 """

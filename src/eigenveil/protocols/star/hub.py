@@ -1,4 +1,21 @@
-"""`Hub`: asks, gathers, advances. Quorum and deadline are its business; where noise stands at the hub, so is the noise."""
+"""`Hub`: asks, gathers, advances. It keeps the quorum and the deadline, and adds the noise where the hub is trusted.
+
+    | state    | event                                    | next state
+    | idle     | start                                    | asking, round 0
+    | asking   | an answer, and others are awaited        | asking
+    |          | timeout, tries left                      | asking: those who are silent are asked again
+    |          | last answer, or timeout, no tries left   | closing
+    | closing  | fewer answers than the quorum            | stalled, `QuorumLost`
+    |          | a failed round (masked sums)             | stalled, `ProtocolError`
+    |          | another step in this round               | asking
+    |          | a total, and the task needs more rounds  | asking, next round
+    |          | a total, and the task has a result       | done: everybody is sent the result
+    | stalled  | resume                                   | asking: the same step, or the same question in a new round
+    |          | resume(anew=True)                        | asking: the task begins again
+
+A message in any other state is a `PeerError` and changes nothing. If sites that were counted are missing from a round, its total
+is dropped and the task begins again without them, where the task can do that.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping
@@ -10,9 +27,8 @@ from eigenveil.linalg import Subspace, sines
 from eigenveil.privacy import Mechanism
 from eigenveil.protocols.messages import Done, Message
 from eigenveil.protocols.party import Party, Wait
-from eigenveil.protocols.star.exchange import Exchange, NewExchange
-from eigenveil.protocols.star.gathering import Gathering, reachable
 from eigenveil.protocols.star.participation import Sampling
+from eigenveil.protocols.star.rounds import Exchange, Gathering, NewExchange, reachable
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Hub", "HubRound", "Terms"]
@@ -23,9 +39,11 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True, slots=True)
 class HubRound:
-    """What happened in one round, in public terms. `movement` is the largest sine between the estimates before and after it,
-    `spread` how far apart the sites were; None where there was nothing to measure. `restarted`: sites that had
-    been counted were gone, and the run began again without them."""
+    """What happened in one round, in public terms.
+
+    `movement` is the largest sine between the estimates before and after it, `spread` how far apart the sites were. Each is None
+    where there was nothing to measure. `restarted` says that counted sites dropped out and the task began again without them.
+    """
 
     number: int
     stage: str
@@ -40,8 +58,10 @@ class HubRound:
 @final
 @dataclass(frozen=True, slots=True)
 class Terms:
-    """How a hub deals with those who do not answer: it waits `deadline` seconds, asks again up to `retries` times, and goes on
-    with those who did answer while they are at least `quorum` (None: all who are asked)."""
+    """How a hub deals with sites that do not answer: it waits `deadline` seconds and asks again up to `retries` times.
+
+    Then it goes on with those who did answer, if they are at least `quorum` (None: all who were asked).
+    """
 
     quorum: int | None = None
     deadline: float = 30.0
@@ -55,12 +75,12 @@ class Terms:
 
 @final
 class Hub(Party, Generic[Result]):
-    """Carries `task` to its end over `below`: each one who is asked directly, with the sites behind it. Changes in place.
+    """Runs `task` to its end over `below`: each name asked directly, with the sites behind it. Changes in place.
 
-    In a star each site stands for itself; in a tree the ones below are nodes. Late, foreign, repeated and malformed messages
-    are a `PeerError` and changes nothing. `person_sites` is at how many sites one person's rows may be. `exchanges` makes
-    rounds of more than question and answer, as where sums are masked. `asking` may put a question in the place of another that
-    is the same but for rounding, as it was asked before the hub was stopped.
+    In a star each site stands for itself; in a tree the names below are nodes. Late, foreign, repeated and malformed messages
+    are a `PeerError` and change nothing. One person's rows may be at up to `person_sites` sites. Rounds of several steps, as for
+    masked sums, are made by `exchanges`. A question may be replaced by `asking` with the one asked before the hub was stopped:
+    recomputed, it could differ by rounding.
     """
 
     def __init__(
@@ -92,28 +112,28 @@ class Hub(Party, Generic[Result]):
         self._stalled = False
         self._estimate: Subspace | None = None
         self.rounds: list[HubRound] = []
-        # How often one part counted at most in the last round, and the root of the sum of squares over all.
+        # In the last round: the largest weight of one part, and the root of the sum of all squared weights.
         self.weights = (1.0, 1.0)
         self.result: Result | None = None
 
     @property
     def name(self) -> str:
-        """Who this is."""
+        """The hub's name."""
         return self._name
 
     @property
     def state(self) -> Any:
-        """The public transcript so far."""
+        """The task's state so far. Public."""
         return self._state
 
     @property
     def sites(self) -> tuple[str, ...]:
-        """The sites that count."""
+        """The sites that have not dropped out."""
         return tuple(site for site in self._sites if site not in self._gone)
 
     @property
     def paid_in_vain(self) -> bool:
-        """Whether the round that stopped has to be paid for again."""
+        """Whether the round that stopped must be charged again."""
         return self._stalled and self._now is not None and self._now.failed
 
     def start(self) -> list[Message]:
@@ -121,32 +141,32 @@ class Hub(Party, Generic[Result]):
         return self._open()
 
     def resume(self, *, anew: bool = False) -> list[Message]:
-        """Ask the question of the round that lacked a quorum again: those who answered it send the same numbers. A round of
-        several steps goes on in the step where it stopped, if it can.
+        """Ask the question of the stalled round again: sites that answered it send the same numbers.
 
-        `anew` begins the task again, because rows that were counted before have become others.
+        A round of several steps goes on in the step where it stopped, if it can. `anew` begins the task again, because rows
+        that were counted have changed.
         """
         if not self._stalled:
-            raise ProtocolError("there is no round to resume")
+            raise ProtocolError("no round has stopped, so there is nothing to resume")
         if anew:
             fresh = self._task.without(self._state)
             if fresh is None:
-                raise ProtocolError("rows that were counted have become others, and this task cannot begin again")
+                raise ProtocolError("rows that were counted have changed, and this task cannot begin again")
             self._state, self._counted = fresh, False
         elif self._now is not None and self._now.reopen():
             return self._step(self._now, again=True)
-        # The question is the one that was asked, to the last digit: those who have answered it are not charged again.
+        # The same question to the last bit: sites that answered it recognise it and are not charged again.
         return self._open(None if anew or self._now is None else self._now.question)
 
     @property
     def waiting(self) -> Wait | None:
-        """For the answers of this round."""
+        """The answers of this round."""
         if self._now is None or self._stalled:
             return None
         return Wait(self._waits, self._terms.deadline)
 
     def receive(self, message: Message) -> list[Message]:
-        """Take one part; the last one closes the round."""
+        """Take one answer; the last one closes the step."""
         if message.sender not in self._below:
             raise PeerError(message.sender, "is not part of this study")
         if self._now is None:
@@ -157,7 +177,7 @@ class Hub(Party, Generic[Result]):
         return self._close(self._now) if self._now.complete else []
 
     def rejoined(self, other: str) -> list[Message]:
-        """The answer, or what is awaited from this one."""
+        """The result, or what is still awaited from this one."""
         if self.result is not None:
             return [message for message in self._told() if message.receiver == other]
         if self._now is None or self._stalled:
@@ -175,12 +195,13 @@ class Hub(Party, Generic[Result]):
         return self._close(self._now)
 
     def _open(self, question: Question | None = None) -> list[Message]:
-        """Ask the question that the state has come to, unless it is given."""
+        """Open the next round with the question that the state leads to, unless one is given."""
         question = self._task.ask(self._state) if question is None else question
         if self._asking is not None:
             question = self._asking(question)
         self._round, self._waits, self._tries, self._stalled = self._round + 1, self._waits + 1, 0, False
         asked, weights = reachable(self._below, self._gone), None
+        # A fit draws only the rounds of the components: small totals are cheap and for every site.
         self._draws = self._sampling if self._task.sampled(question) else None
         if self._draws is not None:
             self._drawn = self._draws.draw(asked)
@@ -198,15 +219,18 @@ class Hub(Party, Generic[Result]):
         """Wait for the answers to another step of this round."""
         self._waits, self._tries, self._stalled = self._waits + 1, 0, False
         messages = now.asks(self._name, again=again)
+        # A step that asks nobody anything has all its answers.
         return messages if messages else self._close(now)
 
     def _close(self, now: Exchange) -> list[Message]:
-        """End the round: advance the state, or begin again without those who are gone, or say that too few are left."""
+        """End a step: advance the state, begin again without the missing sites, or raise if too few are left."""
+        # Before anything moves on: a lost quorum must leave the round as it was, to be resumed.
         self._require_quorum(now, *now.sites())
         if self._goes_on(now):
             return self._step(now)
         answered, missing = now.sites()
         fresh = None
+        # Where sites are drawn anew each round, a site missing from one may be drawn again.
         if self._draws is None and missing:
             self._gone |= set(missing)
             fresh = self._task.without(self._state) if self._counted else None
@@ -225,7 +249,7 @@ class Hub(Party, Generic[Result]):
         return self._told()
 
     def _told(self) -> list[Message]:
-        """The answer to everybody."""
+        """The result, to everybody."""
         assert self.result is not None
         done = Done(self._round, self._task.answer(self.result))
         return [Message(self._name, name, done) for name in self._below]
@@ -240,7 +264,7 @@ class Hub(Party, Generic[Result]):
     def _require_quorum(self, now: Exchange, answered: tuple[str, ...], missing: tuple[str, ...]) -> None:
         quorum = len(self._sites) if self._terms.quorum is None else self._terms.quorum
         if self._draws is not None:
-            # Those who were not drawn cannot be missed.
+            # Sites that were not drawn cannot be missing.
             quorum = min(quorum, len(answered) + len(missing))
         if len(answered) >= quorum:
             return
@@ -252,14 +276,15 @@ class Hub(Party, Generic[Result]):
         total, stretch = now.total(), float(self._person_sites)
         self.weights = (1.0, math.sqrt(len(now.sites()[0])))
         if total is None:
-            raise ProtocolError(f"nobody gave a part in round {now.round}")
+            raise ProtocolError(f"no site gave a part in round {now.round}")
         if self._draws is not None:
-            # Where sites are drawn, each stands for itself.
+            # Sites are drawn in a star only, where each name below is one site.
             gave, weights = now.sites()[0], self._draws.weights(self._drawn)
             factor = self._draws.factor(self._drawn, gave, reachable(self._below, self._gone))
             total = self._task.weighted(total, factor)
             counts = [factor * weights[name] for name in gave]
             self.weights = (max(counts), math.hypot(*counts))
+            # One person's rows count as often as the part they are in: the sensitivity grows by the largest weight.
             stretch *= self.weights[0]
         self._state = self._task.advance(self._state, total, self._mechanism, stretch=stretch)
 
@@ -268,6 +293,7 @@ class Hub(Party, Generic[Result]):
         moved = None
         if before is None or self._estimate is None or self._estimate is before:
             pass
+        # Without directions there is nothing to compare.
         elif before.rank and self._estimate.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
         spread = None if restarted else self._task.spread(self._state)

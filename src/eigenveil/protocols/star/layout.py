@@ -1,4 +1,4 @@
-"""Who stands above whom: sites around a hub, or in a tree of a given fan-out (FPCA Alg. 1, Fig. 1)."""
+"""Who reports to whom: sites around a hub, or in a tree of a given fan-out (FPCA Alg. 1, Fig. 1)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -13,9 +13,9 @@ __all__ = ["Layout", "star", "tree"]
 @final
 @dataclass(frozen=True, slots=True)
 class Layout:
-    """For the hub and each inner node, those directly below it, each with the sites behind it, in site order.
+    """For the hub and each inner node, the names directly below it, each with the sites behind it, in site order.
 
-    `levels` is how many steps a node is away from the hub.
+    `levels` is a node's distance from the hub.
     """
 
     hub: str
@@ -28,12 +28,12 @@ class Layout:
         return tuple(name for name in self.below if name != self.hub)
 
     def above(self) -> dict[str, str]:
-        """For each node and site, who stands above it."""
+        """For each node and site, the node or hub it reports to."""
         return {name: parent for parent, children in self.below.items() for name in children}
 
 
 def star(sites: Sequence[str], *, hub: str = "hub") -> Layout:
-    """Every site talks to the hub.
+    """Every site reports to the hub.
 
     >>> star(["a", "b"]).below
     {'hub': {'a': ('a',), 'b': ('b',)}}
@@ -43,7 +43,7 @@ def star(sites: Sequence[str], *, hub: str = "hub") -> Layout:
 
 
 def tree(sites: Sequence[str], *, fanout: int, hub: str = "hub") -> Layout:
-    """At most `fanout` below the hub and below each node; neighbours in site order share a node.
+    """At most `fanout` names below the hub and below each node; sites that follow each other share a node.
 
     >>> layout = tree(["a", "b", "c"], fanout=2)
     >>> layout.below["hub"]
@@ -61,6 +61,7 @@ def tree(sites: Sequence[str], *, fanout: int, hub: str = "hub") -> Layout:
         for start in range(0, len(names), fanout):
             group = names[start : start + fanout]
             if len(group) == 1:
+                # A node over a single name would only pass messages on.
                 upper[group[0]] = level[group[0]]
                 continue
             count += 1
@@ -82,9 +83,9 @@ def _levels(below: dict[str, dict[str, tuple[str, ...]]], hub: str) -> dict[str,
 
 
 def _require_names(sites: Sequence[str], hub: str) -> None:
-    require(len(sites) > 0, "there must be at least one site, got none")
-    require(len(set(sites)) == len(sites), "every site needs a name of its own")
+    require(len(sites) > 0, "at least one site is needed, got none")
+    require(len(set(sites)) == len(sites), "two sites have the same name; give each its own")
     short = all(0 < len(site) <= LONGEST_NAME for site in sites)
     require(short, f"the name of a site must have 1 to {LONGEST_NAME} characters")
     taken = [site for site in sites if site == hub or site.startswith("node ")]
-    require(not taken, f"a site cannot be called {', '.join(taken[:1])}: that is the name of a hub or node")
+    require(not taken, f"a site cannot be called {', '.join(taken[:1])}: hubs and nodes have that name")

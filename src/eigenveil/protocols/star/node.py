@@ -1,4 +1,15 @@
-"""`Node`: an inner node of a tree. It passes questions down, and one part for all below it up."""
+"""`Node`: an inner node of a tree. It passes questions down, and up one part for all sites below it.
+
+    | state     | event                                    | next state
+    | idle      | Ask of a later round, from above         | gathering: the question goes down
+    | gathering | last answer, or timeout, no tries left   | answered: one Give or Decline goes up
+    |           | timeout, tries left                      | gathering: those who are silent are asked again
+    | answered  | the same Ask again                       | answered: the same Give or Decline
+    |           | Ask of a later round                     | gathering
+    | any       | Done, from above                         | done: it goes down
+
+Anything else is a `PeerError` and changes nothing, except that the same Ask while gathering is ignored.
+"""
 
 from collections.abc import Mapping
 from typing import Any, final
@@ -6,8 +17,8 @@ from typing import Any, final
 from eigenveil.errors import PeerError
 from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, Wait, require_asked
-from eigenveil.protocols.star.gathering import Gathering, reachable
 from eigenveil.protocols.star.hub import Terms
+from eigenveil.protocols.star.rounds import Gathering, reachable
 from eigenveil.tasks import Question, Task
 
 __all__ = ["Node"]
@@ -17,8 +28,8 @@ __all__ = ["Node"]
 class Node(Party):
     """Gathers the parts of `below`, each with the sites behind it, for `above`. Changes in place.
 
-    It has neither rows nor noise: it sees the parts as they come, raw where the sites do not add noise. Who does not answer in
-    time is named as missing; whether that is too few is for the hub to say.
+    It has neither rows nor noise. It sees parts as they come, in the clear where sites do not add noise. Sites that do not answer
+    in time are reported as missing; the hub decides whether too few are left.
     """
 
     def __init__(
@@ -39,7 +50,7 @@ class Node(Party):
 
     @property
     def name(self) -> str:
-        """Who this is."""
+        """The node's name."""
         return self._name
 
     def start(self) -> list[Message]:
@@ -48,7 +59,7 @@ class Node(Party):
 
     @property
     def waiting(self) -> Wait | None:
-        """For the parts from below."""
+        """The parts from below."""
         return None if self._gathering is None else Wait(self._waits, self._terms.deadline)
 
     def receive(self, message: Message) -> list[Message]:
@@ -57,15 +68,15 @@ class Node(Party):
             return self._from_above(message)
         if message.sender in self._below:
             return self._from_below(message)
-        raise PeerError(message.sender, "is not part of this tree here")
+        raise PeerError(message.sender, "is neither above nor below this node")
 
     @property
     def over(self) -> bool:
-        """Whether the answer has come, and was passed on."""
+        """Whether the result has come and was passed on."""
         return self._done is not None
 
     def rejoined(self, other: str) -> list[Message]:
-        """To one below: the answer, or the question. Above it is known what to ask for."""
+        """To a name below: the result, or the question. The party above asks by itself for what it awaits."""
         if other not in self._below:
             return []
         if self._done is not None:

@@ -1,7 +1,6 @@
-"""Who takes part in a round: everybody, or a few that are drawn anew each time (FedPower section 3.2, Alg. 3).
+"""Who takes part in a round: all sites, or a few drawn anew each time (FedPower section 3.2, Alg. 3).
 
-The draws are public and no amplification of privacy is claimed for them: the hub makes them, and every transcript names
-who took part.
+The draws are public: the hub makes them, and every transcript names the sites drawn. So no amplification of privacy is claimed.
 """
 
 from collections.abc import Mapping, Sequence
@@ -20,9 +19,9 @@ __all__ = ["Sampling"]
 class Sampling:
     """Draws of `count` sites a round. Scheme 1 draws "with-replacement" by size, scheme 2 "without-replacement" evenly.
 
-    `sizes`, the rows of each site, are public numbers. Parts are sums over rows, G_i Z, so scheme 1's mean over the draws of
-    G_i Z / s_i is a sum with weights c_i / s_i, c_i being how often site i was drawn, and scheme 2's is a plain sum; `factor`
-    brings both to the size of the sum over all sites, which they equal on average.
+    `sizes`, the number of rows of each site, are public. Parts are sums over rows, G_i Z. Scheme 1's mean over the draws of
+    G_i Z / s_i is a sum with weights c_i / s_i, where site i was drawn c_i times. Scheme 2's is a plain sum. `factor` scales
+    both to the sum over all sites, which they equal in expectation.
     """
 
     scheme: Literal["with-replacement", "without-replacement"]
@@ -38,7 +37,7 @@ class Sampling:
         require(min(self.sizes.values()) >= 0 and sum(self.sizes.values()) > 0, "sizes of sites must be positive")
 
     def draw(self, sites: Sequence[str]) -> dict[str, float]:
-        """Those of `sites` who take part, in their order, with how often each one was drawn."""
+        """The sites of `sites` that take part, in their order, with how often each was drawn."""
         if self.scheme == "without-replacement":
             chosen = set(self.rng.choice(len(sites), size=min(self.count, len(sites)), replace=False).tolist())
             return {site: 1.0 for place, site in enumerate(sites) if place in chosen}
@@ -48,13 +47,13 @@ class Sampling:
         return {site: float(times) for site, times in zip(sites, counts, strict=True) if times > 0}
 
     def weights(self, drawn: Mapping[str, float]) -> dict[str, float]:
-        """How often each one's part counts in the sum."""
+        """The weight of each site's part in the sum."""
         if self.scheme == "without-replacement":
             return dict(drawn)
         return {site: times / self.sizes[site] for site, times in drawn.items()}
 
     def factor(self, drawn: Mapping[str, float], gave: Sequence[str], sites: Sequence[str]) -> float:
-        """What the weighted sum over those who `gave` is multiplied by."""
+        """The factor of the weighted sum over the sites that `gave` a part."""
         if self.scheme == "without-replacement":
             return len(sites) / len(gave)
         return sum(self.sizes[site] for site in sites) / sum(drawn[site] for site in gave)

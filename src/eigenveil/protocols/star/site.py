@@ -1,4 +1,13 @@
-"""`Member`: a site. It answers questions about its rows, each once, and checks each before it works."""
+"""`Member`: a site. It answers each question about its rows once, and checks the question before it works.
+
+    | state             | event                               | next state
+    | no question yet   | Ask                                 | answered
+    | answered, round r | Ask, round >= r, the same question  | answered: the same numbers, or a second try after a decline
+    |                   | Ask, round > r, another question    | answered: new work, new charge
+    |                   | Done, round >= r                    | done
+
+Anything else is a `PeerError` and changes nothing: an earlier round, two questions in one round, or a question after the result.
+"""
 
 from dataclasses import replace
 from typing import Any, final
@@ -18,9 +27,9 @@ __all__ = ["Member"]
 class Member(Party):
     """A site with `rows`, whose parts leave through `mechanism` towards `hub` (in a tree, the node above it). Changes in place.
 
-    Asked the same again it sends the same numbers, never fresh noise. What goes wrong with its rows stays here, in
-    `error`: the hub learns only that there will be no part. It answers no more than `most_questions` different ones, None
-    for any number.
+    Asked the same question again, it sends the same numbers and never fresh noise. An error with its rows stays here, in
+    `error`: the hub learns only that no part will come. It answers at most `most_questions` different questions, None for any
+    number.
     """
 
     def __init__(
@@ -43,7 +52,7 @@ class Member(Party):
 
     @property
     def name(self) -> str:
-        """Who this is."""
+        """The site's name."""
         return self._name
 
     def start(self) -> list[Message]:
@@ -51,7 +60,7 @@ class Member(Party):
         return []
 
     def receive(self, message: Message) -> list[Message]:
-        """The part that was asked for."""
+        """The part asked for."""
         if message.sender != self._hub:
             raise PeerError(message.sender, "is not the hub of this site")
         match message.body:
@@ -64,7 +73,7 @@ class Member(Party):
                 raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
 
     def recall(self, message: Message, said: list[Message]) -> None:
-        """The question and the answer to it."""
+        """Restore the question and the answer to it."""
         match message.body, [one.body for one in said]:
             case Ask(round=round_, question=question), [(Give() | Decline()) as answer]:
                 self._questions += self._asked is None or not question.same(self._asked)
@@ -74,15 +83,15 @@ class Member(Party):
 
     def _answered(self, round_: int, question: Question, hub: str) -> Give | Decline:
         if self.result is not None:
-            raise PeerError(hub, "asked again after the answer")
+            raise PeerError(hub, "asked again after the result")
         if round_ < self._round:
             raise PeerError(hub, f"asked for round {round_} in round {self._round}")
         if self._asked is not None and question.same(self._asked):
-            # Asked again, in this round or after a hub has resumed: the same numbers, which cost nothing more.
+            # Asked again, in this round or after a hub resumed: the same numbers, which need no second charge.
             self._round = round_
             if self._answer is not None:
                 return replace(self._answer, round=round_)
-            # There was no part, and there may be one now.
+            # The site declined before. Its rows may be readable now.
             answer = self._work(round_, question)
             self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
             return answer
@@ -90,17 +99,17 @@ class Member(Party):
             raise PeerError(hub, f"asked two different questions in round {round_}")
         require_asked(self._task, question, by=hub)
         if self._most is not None and self._questions >= self._most:
-            raise PeerError(hub, f"asked one more question than the {self._most} that this study has")
+            raise PeerError(hub, f"asked more than the {self._most} questions that this study has")
         self._round, self._asked, self._questions = round_, question, self._questions + 1
         answer = self._work(round_, question)
-        # Without noise the same work gives the same numbers, and thousands of sites need not keep theirs.
+        # Without noise the same work gives the same numbers, so thousands of sites need not keep theirs in memory.
         self._answer = answer if isinstance(answer, Give) and not isinstance(self._mechanism, Exact) else None
         return answer
 
     def _work(self, round_: int, question: Question) -> Give | Decline:
         try:
             arrays = self._task.arrays(self._task.work(question, self._rows, self._mechanism))
-            # What the hub would refuse is known here first, with the reason.
+            # The hub makes the same check. Failing here keeps the reason at the site.
             self._task.part(question, arrays)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error

@@ -1,13 +1,13 @@
-"""Names, bytes and connections: one process talks to others over gRPC with mutual TLS. What the bytes mean is not known here.
+"""Named connections between processes, over gRPC with mutual TLS. This package does not interpret the bytes it carries.
 
-A `Transport` listens, dials, keeps what it dialled connected, and puts all that happens into one queue. Whoever is at the
-other end has shown a certificate that was expected there, and works on the same thing: it sent the same greeting.
+A `Transport` listens, dials, keeps what it dialled connected, and puts all events into one queue. The party at the other end has
+shown the certificate expected of it, and works on the same study: it sent the same greeting. `network` calls it.
 """
 
 import os
 
-# gRPC writes what strangers do wrong to the terminal, over whatever is shown there; a switchboard tells it by itself.
-# It reads this when it is loaded.
+# gRPC writes errors of strangers to the terminal, over what is shown there. A transport reports them itself.
+# gRPC reads this when it is loaded, so it must be set before the imports below.
 os.environ.setdefault("GRPC_VERBOSITY", "NONE")
 
 from eigenveil.runtimes.grpc.credentials import Credentials

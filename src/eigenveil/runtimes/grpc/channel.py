@@ -1,7 +1,7 @@
-"""The two ends of a gRPC stream, alike: read a frame, write a frame, and say in plain words why it ended.
+"""The two ends of a gRPC stream with one interface: read a frame, write a frame, and say in plain words why it ended.
 
-Nothing here is ever cancelled while gRPC works on it: gRPC would write into memory that is gone. The stream is ended instead, and
-what was waiting comes back by itself.
+Nothing is ever cancelled while gRPC works on it: gRPC would write into memory that is gone. The stream is ended instead, and
+the waiting reads and writes return by themselves.
 """
 
 import asyncio
@@ -13,13 +13,14 @@ import grpc.aio
 
 __all__ = ["LOST", "Accepted", "Channel", "Dialled"]
 
+# Seconds given to gRPC's own task for the status of an ended call.
 _MOMENT: Final = 0.05
 LOST: Final = "the connection was lost"
 _BROKEN: Final = (grpc.RpcError, grpc.aio.BaseError, asyncio.InvalidStateError)
 
 
 class Channel(ABC):
-    """One end of a connection. Who `speaks_first` is the listener: a dialler that is turned away then reads why."""
+    """One end of a connection. The listener `speaks_first`, so that a dialler that is turned away can read why."""
 
     speaks_first: ClassVar[bool]
 
@@ -29,7 +30,7 @@ class Channel(ABC):
 
     @abstractmethod
     async def write(self, frame: bytes) -> bool:
-        """Hand over a frame, as soon as the other side has room; False if the stream has ended."""
+        """Hand over a frame as soon as the other side has room; False if the stream has ended."""
 
     @abstractmethod
     def trouble(self) -> str:
@@ -46,7 +47,7 @@ class Accepted(Channel):
         self._context, self._over = context, False
 
     def end(self) -> None:
-        """From here on gRPC is not touched: the handler returns, and its call is gone with it."""
+        """From here on gRPC is not touched: the handler returns, and its call ends with it."""
         self._over = True
 
     async def read(self) -> bytes | None:
@@ -75,7 +76,7 @@ class Accepted(Channel):
 class Dialled(Channel):
     """The end of the side that dialled `address`. Changes in place.
 
-    It writes only after it has read: a write to a call that is ended before it is connected would never come back.
+    It writes only after it has read. A write to a call that is ended before it is connected would never return.
     """
 
     speaks_first = False
@@ -107,7 +108,7 @@ class Dialled(Channel):
         return True
 
     async def half_close(self) -> bool:
-        """Say that nothing more will be written; False if the stream has ended."""
+        """Announce that no write follows; False if the stream has ended."""
         try:
             await self._call.done_writing()
         except asyncio.CancelledError:
@@ -118,9 +119,9 @@ class Dialled(Channel):
         return True
 
     async def end(self) -> None:
-        """End the call, if it has not ended; whoever reads or writes comes back."""
+        """End the call if it has not ended. Waiting reads and writes return."""
         if self._call.cancel():
-            # gRPC has a task of its own for the status. It ends a moment later, and there is nothing else to wait for.
+            # gRPC has its own task for the status. It ends a moment later, and nothing else signals that.
             await asyncio.sleep(_MOMENT)
 
     def trouble(self) -> str:
@@ -128,31 +129,31 @@ class Dialled(Channel):
 
 
 def _unless_we_are_cancelled() -> None:
-    """A call that was ended raises what a cancelled task raises: only the task knows which of the two it was."""
+    """Tell the two apart: an ended call raises the same error as a cancelled task, and only the task knows which it was."""
     task = asyncio.current_task()
     if task is not None and task.cancelling():
         raise asyncio.CancelledError
 
 
-# What gRPC says, and what it means to whoever set this up; the first that is found is taken.
+# What gRPC says, and what it means to the person who set this up. The first match counts.
 _MEANING: Final = (
     (
         "CERTIFICATE_VERIFY_FAILED",
-        "{address} shows another certificate than the one that is pinned, or one that has ended",
+        "{address} shows another certificate than the pinned one, or one that has expired",
     ),
     (
         "Hostname Verification Check failed",
-        "{address} shows a certificate under another name than the one that is pinned",
+        "{address} shows a certificate under another name than the pinned one",
     ),
     ("DNS resolution failed", "the host of {address} is not found: check the name and the network"),
     ("Domain name not found", "the host of {address} is not found: check the name and the network"),
     ("Connection refused", "nobody listens at {address} (connection refused)"),
-    ("No route to host", "there is no way to {address} (no route to host)"),
-    ("Network is unreachable", "there is no way to {address} (network is unreachable)"),
+    ("No route to host", "{address} cannot be reached (no route to host)"),
+    ("Network is unreachable", "{address} cannot be reached (network is unreachable)"),
     ("WRONG_VERSION_NUMBER", "{address} answers, but not with TLS"),
     ("handshake", "{address} does not accept this certificate, or does not speak the same protocol"),
     ("Handshake", "{address} does not accept this certificate, or does not speak the same protocol"),
-    ("HTTP proxy", "the proxy on the way to {address} refuses"),
+    ("HTTP proxy", "the proxy on the way to {address} refuses the connection"),
 )
 
 
@@ -164,7 +165,7 @@ def _plain(error: grpc.aio.AioRpcError, address: str) -> str:
         case grpc.StatusCode.UNIMPLEMENTED:
             return f"{address} speaks another version, or is another kind of server"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
-            return "a frame was longer than any may be"
+            return "a frame was longer than allowed"
         case grpc.StatusCode.UNAVAILABLE:
             for sign, meaning in _MEANING:
                 if sign in said:

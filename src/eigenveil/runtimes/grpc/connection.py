@@ -8,21 +8,21 @@ from typing import Any, Final, final
 
 from eigenveil.runtimes.grpc.channel import Channel
 from eigenveil.runtimes.grpc.events import Got, Inbox
-from eigenveil.runtimes.grpc.frames import Bye, Incoming, Unfit, bye, cut, greeting_frame, is_greeting, parting
+from eigenveil.runtimes.grpc.frames import BadFrame, Bye, Incoming, bye, frames_of, greeting_frame, is_greeting, parting
 
 __all__ = ["OTHER_STUDY", "Connection", "Start"]
 
 OTHER_STUDY: Final = "it works on another study or version"
-# Starts a task and keeps hold of it: asyncio alone would forget it.
+# Starts a task and keeps a reference to it: asyncio alone would forget it.
 Start = Callable[[Coroutine[Any, Any, bool]], "asyncio.Task[bool]"]
 
 
 @final
 class Connection:
-    """One connection to `name`. Changes in place. It is over when `gone` is done, and `gone` then holds the reason.
+    """One connection to `name`. Changes in place. It is over when `gone` is done, and `gone` then has the reason.
 
-    Each message is written by a task of its own, one after the other: whoever waits for `send` may be cancelled, and a message
-    that was begun is still sent whole. `sent` and `received` count the bytes of frames by name.
+    Each message is written by its own task, one after the other. So a caller that waits for `send` may be cancelled, and a
+    message that was begun is still sent whole. `sent` and `received` count the bytes of frames by name.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Connection:
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stream, self._limit, self._inbox, self._start = stream, limit, inbox, start
         self._sent, self._received = sent, received
-        self._round = asyncio.Lock()
+        self._lock = asyncio.Lock()
         self._job: asyncio.Task[bool] | None = None
         self._code: int | None = None
         self._closing = False
@@ -52,38 +52,38 @@ class Connection:
         return self._job is not None and not self._job.done()
 
     async def run(self, greeting: bytes, join: Callable[["Connection"], Awaitable[bool]]) -> bool:
-        """Greet, `join` if both sides said the same, and take in messages until the end. Whatever happens, it is over then."""
+        """Greet, `join` if both sides sent the same greeting, and take in messages until the end. It is over in any case then."""
         try:
             if await self._greet(greeting) and await join(self):
                 await self._take_in()
-        except Unfit as unfit:
-            self.drop(unfit.why, unfit.code)
+        except BadFrame as bad:
+            self.drop(bad.why, bad.code)
         finally:
             self.drop(self._stream.trouble())
-        # gRPC tells of the end of a stream only to those who have read all of it.
+        # gRPC reports the end of a stream only to a reader that has read all of it.
         while await self._stream.read() is not None:
             pass
         return True
 
     async def send(self, kind: int, data: bytes) -> bool:
-        """Hand one message over; False if the connection ended before all of it was."""
-        return await self._post(cut(kind, data))
+        """Hand one message over; False if the connection ended before that."""
+        return await self._send_frames(frames_of(kind, data))
 
     async def finish(self) -> bool:
         """Say goodbye after all that was sent, and wait until the other side has read it. What it still sends is dropped."""
         self._closing = True
-        await self._post((bye(Bye.CLOSED),))
+        await self._send_frames((bye(Bye.CLOSED),))
         await asyncio.wait({self.gone})
         return True
 
     def drop(self, why: str, code: int | None = None) -> None:
-        """It is over; the first reason stands. `code` is what `farewell` tells the other side."""
+        """End it; the first reason stands. `farewell` tells the other side the `code`."""
         if not self.gone.done():
             self._code = code
             self.gone.set_result(why)
 
     async def farewell(self, seconds: float) -> None:
-        """Once it is over: tell the other side why, if we know and if there is no message in the way."""
+        """Once it is over, tell the other side why, unless the reason is unknown or a message is still being written."""
         if self._code is not None and not self.writing:
             await asyncio.wait({self._start(self._put(bye(self._code)))}, timeout=seconds)
 
@@ -91,14 +91,15 @@ class Connection:
         ours = greeting_frame(greeting)
         if self._stream.speaks_first:
             await self._put(ours)
+        # The listener greets first, so that a dialler never writes to a call that is not connected.
         theirs = await self._read()
         if theirs is None:
             return False
         if not self._stream.speaks_first:
-            # Also where the two differ: the other side shall know it too.
+            # Sent even if the two differ, so that the other side learns it too.
             await self._put(ours)
         if not is_greeting(theirs):
-            raise Unfit(Bye.UNFIT, "it did not greet")
+            raise BadFrame(Bye.UNFIT, "it did not greet")
         if theirs != ours:
             self.drop(OTHER_STUDY)
         return theirs == ours
@@ -110,7 +111,7 @@ class Connection:
                 continue
             if message is None:
                 message = Incoming(frame, limit=self._limit)
-                # Nothing more is read until there is room for all of it, and gRPC holds the sender back.
+                # Read nothing more until the inbox has room for all of it. Meanwhile gRPC holds the sender back.
                 await self._inbox.room(self.name, message.length, self.gone)
             else:
                 message.add(frame)
@@ -119,7 +120,7 @@ class Connection:
                 message = None
 
     async def _read(self) -> bytes | None:
-        """The next frame; None at the end, also when the other side said goodbye or this side ended it."""
+        """The next frame; None at the end, or when either side has ended the connection."""
         frame = await self._stream.read()
         if frame is None or self.gone.done():
             return None
@@ -130,9 +131,9 @@ class Connection:
             return None
         return frame
 
-    async def _post(self, frames: Iterable[bytes]) -> bool:
-        async with self._round:
-            # One that was begun for somebody who was cancelled since.
+    async def _send_frames(self, frames: Iterable[bytes]) -> bool:
+        async with self._lock:
+            # A message may still be written for a caller that was cancelled. Two at once would mix their frames.
             await self._job_or_end()
             if self.gone.done():
                 return False

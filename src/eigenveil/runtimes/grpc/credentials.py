@@ -1,4 +1,4 @@
-"""Keys and certificates as gRPC wants them, and the options of both ends of a connection."""
+"""Keys and certificates in the form gRPC wants, and the options of both ends of a connection."""
 
 import ipaddress
 from collections.abc import Sequence
@@ -21,12 +21,12 @@ Options = Sequence[tuple[str, int | str]]
 @final
 @dataclass(frozen=True, slots=True)
 class Credentials:
-    """Our TLS key, our certificate, and the authority under which those who dial us must have theirs; all PEM.
+    """Our TLS key, our certificate, and the authority that must have signed the certificates of those who dial us; all PEM.
 
     >>> Credentials(b"not a key", b"", b"")
     Traceback (most recent call last):
     ...
-    ValueError: key must be PEM text, and this does not begin with -----BEGIN
+    ValueError: key must be PEM text, which begins with -----BEGIN
     """
 
     key: bytes = field(repr=False)
@@ -38,7 +38,7 @@ class Credentials:
             _require_pem(name, getattr(self, name))
         shown = x509.load_pem_x509_certificate(self.certificate).public_key()
         ours = serialization.load_pem_private_key(self.key, password=None).public_key()
-        # gRPC would only say that it cannot bind the address.
+        # gRPC would only report that it cannot bind the address.
         require(shown == ours, "key and certificate do not belong together: the certificate is for another key")
 
     def for_listening(self) -> grpc.ServerCredentials:
@@ -47,11 +47,11 @@ class Credentials:
         return grpc.ssl_server_credentials(pair, root_certificates=self.authority, require_client_auth=True)
 
     def for_dialling(self, certificate: bytes) -> grpc.ChannelCredentials:
-        """We show our certificate and accept `certificate` alone: not even another one of our authority."""
+        """We show our certificate and accept only `certificate`, not even another one of our authority."""
         _require_pem("certificate", certificate)
         require(
             certificate.count(b"-----BEGIN CERTIFICATE-----") == 1,
-            "certificate must hold exactly one certificate: that of the party to be dialled",
+            "certificate must have exactly one certificate: that of the party to dial",
         )
         return grpc.ssl_channel_credentials(
             root_certificates=certificate, private_key=self.key, certificate_chain=self.certificate
@@ -59,7 +59,7 @@ class Credentials:
 
 
 def host_and_port(address: str, *, least: int) -> tuple[str, int]:
-    """The two halves of "host:port"; the port is from `least` to 65535.
+    """The two halves of "host:port", with a port from `least` to 65535.
 
     >>> host_and_port("[::1]:50051", least=1)
     ('::1', 50051)
@@ -69,7 +69,7 @@ def host_and_port(address: str, *, least: int) -> tuple[str, int]:
     good = host and port.isascii() and port.isdigit() and least <= int(port) <= 65535
     require(
         bool(good) and (":" not in host or address.startswith("[")) and not set(host) & set("/ @?#%,"),
-        f"an address is host:port, with a port from {least} to 65535 (hub.example.org:50051, or [::1]:50051), got {address!r}",
+        f"an address must be host:port with a port from {least} to 65535 (hub.example.org:50051 or [::1]:50051), got {address!r}",
     )
     return host, int(port)
 
@@ -78,12 +78,12 @@ def dialling_options(timing: Timing, *, host: str, server_name: str) -> Options:
     """Options of a channel that is used for one attempt."""
     return (
         *_both(timing),
-        # Each attempt is made anew: nothing is waited for because an earlier one failed.
+        # Each attempt stands alone: none waits because an earlier one failed.
         ("grpc.use_local_subchannel_pool", 1),
         ("grpc.service_config_disable_resolution", 1),
         ("grpc.enable_retries", 0),
         ("grpc.ssl_target_name_override", server_name),
-        # A proxy that the environment names is used, as hospitals may have no other way out, but not to reach this machine.
+        # Use the environment's proxy, as hospitals may have no other way out, but not to reach this machine.
         ("grpc.enable_http_proxy", 0 if _is_here(host) else 1),
     )
 
@@ -96,12 +96,12 @@ def listening_options(timing: Timing) -> Options:
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", 1),
         ("grpc.server_handshake_timeout_ms", _milliseconds(timing.patience)),
-        # Pings are how both sides notice that the other is gone; they are no abuse.
+        # Both sides notice by pings that the other is gone, so pings are not abuse.
         ("grpc.http2.max_ping_strikes", 0),
     )
 
 
-# More than a chunk and its HTTP/2 frames; gRPC itself refuses a message that is longer, before it is read.
+# More than a chunk with its HTTP/2 frames. gRPC refuses a longer message before reading it.
 _LARGEST: Final = LARGEST_FRAME + 64
 
 
@@ -111,7 +111,7 @@ def _both(timing: Timing) -> Options:
         ("grpc.max_send_message_length", _LARGEST),
         ("grpc.keepalive_time_ms", _milliseconds(timing.silence / 2)),
         ("grpc.keepalive_timeout_ms", _milliseconds(timing.silence / 2)),
-        # Of any other ping: gRPC measures the way with pings too, and while one of those is out no ping of ours is sent.
+        # For any other ping: gRPC measures latency with pings too, and sends no ping of ours while one of those is out.
         ("grpc.http2.ping_timeout_ms", _milliseconds(timing.silence)),
         ("grpc.keepalive_permit_without_calls", 1),
         ("grpc.http2.max_pings_without_data", 0),
@@ -130,6 +130,4 @@ def _is_here(host: str) -> bool:
 
 
 def _require_pem(name: str, text: bytes) -> None:
-    require(
-        text.lstrip().startswith(b"-----BEGIN"), f"{name} must be PEM text, and this does not begin with -----BEGIN"
-    )
+    require(text.lstrip().startswith(b"-----BEGIN"), f"{name} must be PEM text, which begins with -----BEGIN")

@@ -1,4 +1,4 @@
-"""What a switchboard tells: who came, who went, and what was sent. And the queue of it, bounded in bytes for each sender."""
+"""The events of a transport (who joined, who left, what was sent) and their queue, bounded in bytes for each sender."""
 
 import asyncio
 from asyncio import FIRST_COMPLETED
@@ -10,7 +10,7 @@ from eigenveil.errors import require
 
 __all__ = ["Got", "Inbox", "Joined", "Left", "TransportEvent"]
 
-# What an event costs beside its data, so that a flood of empty messages is bounded as well.
+# What an event costs besides its data, so that a flood of empty messages is bounded too.
 _COST: Final = 512
 
 
@@ -25,7 +25,7 @@ class Joined:
 @final
 @dataclass(frozen=True, slots=True)
 class Left:
-    """`name` is not connected any more, or could not be: `why`, in words that carry no data."""
+    """`name` is no longer connected, or could not be; `why` gives the reason in words without data."""
 
     name: str
     why: str
@@ -34,7 +34,7 @@ class Left:
 @final
 @dataclass(frozen=True, slots=True)
 class Got:
-    """A whole message from `name`: `kind` is the sender's, 0 to 255, and `data` the bytes as they were sent.
+    """A whole message from `name`: a `kind` from 0 to 255, chosen by the sender, and the bytes `data` as they were sent.
 
     >>> Got("site 1", 3, b"secret")
     Got(name='site 1', kind=3)
@@ -52,8 +52,8 @@ TransportEvent = Joined | Left | Got
 class Inbox:
     """Events in the order in which they happened. Changes in place.
 
-    Each sender may have `room` bytes waiting; whoever puts a message in waits for that first, and meanwhile reads nothing more
-    from that sender. One message alone always has room, however long it is: its length was checked before.
+    Each sender may have `room` bytes waiting. A connection waits for room before it puts a message in, and meanwhile reads
+    nothing more from that sender. One message alone always has room, however long: its length was checked before.
 
     >>> async def example() -> TransportEvent:
     ...     inbox = Inbox(room=1000)
@@ -71,7 +71,7 @@ class Inbox:
         self._taken: dict[str, asyncio.Future[None]] = {}
 
     def __len__(self) -> int:
-        """How many events wait."""
+        """The number of waiting events."""
         return self._queue.qsize()
 
     async def get(self) -> TransportEvent:
@@ -89,6 +89,7 @@ class Inbox:
 
     async def room(self, name: str, length: int, gone: "asyncio.Future[str]") -> None:
         """Wait until a message of `length` bytes from `name` may be put, or until `gone` is done."""
+        # An empty inbox has room for any message: `limit` was checked when it was announced.
         while 0 < self._waiting[name] > self._room - length - _COST and not gone.done():
             if name not in self._taken:
                 self._taken[name] = asyncio.get_running_loop().create_future()

@@ -1,6 +1,7 @@
-"""A message as frames: the first says how long the message is, and none is longer than a chunk. What does not fit is refused.
+"""A message as frames: the first gives the length of the message, and none is longer than a chunk. Anything else is refused.
 
-Every frame but the last of a message is a full chunk: a sender can neither hold a place with crumbs nor send more than it said.
+Every frame but the last of a message is a full chunk. So a sender can neither block a place with tiny frames nor send more than
+it announced.
 """
 
 import io
@@ -14,19 +15,19 @@ __all__ = [
     "CHUNK",
     "LARGEST_FRAME",
     "LONGEST_GREETING",
+    "BadFrame",
     "Bye",
     "Incoming",
-    "Unfit",
     "bye",
-    "cut",
+    "frames_of",
     "greeting_frame",
     "is_greeting",
     "parting",
 ]
 
-# A round of 25.6 MB to three sites, measured beside bare TLS sockets on a busy machine, takes 3.2 times as long as theirs with
-# 64 KiB, 2.3 with 256 KiB, 2.2 with 1 MiB and 2.0 with 4 MiB; a smaller chunk leaves the loop to others more often. gRPC's
-# windows, frame sizes and read sizes made no difference that could be told from noise, and are left as they come.
+# Measured: a round of 25.6 MB to three sites, on a busy machine, against bare TLS sockets. It takes 3.2 times as long with chunks
+# of 64 KiB, 2.3 with 256 KiB, 2.2 with 1 MiB and 2.0 with 4 MiB. A smaller chunk leaves the loop to others more often. gRPC's
+# windows, frame sizes and read sizes made no difference beyond noise, and keep their defaults.
 CHUNK: Final = 1 << 20
 LONGEST_GREETING: Final = 4096
 _GREETING, _FIRST, _MORE, _BYE = range(4)
@@ -42,24 +43,24 @@ class Bye:
     WORDS: Final = (
         "it closed the connection",
         "it has a newer connection under this name: is the same party running twice?",
-        "it does not take messages as long as the one that was sent",
+        "it does not accept messages as long as the one sent to it",
         "it was sent something it does not understand",
         "both sides dial each other, and only one of them may",
     )
 
 
-class Unfit(EigenveilError):
-    """A frame that was refused; `code` is what the sender is told."""
+class BadFrame(EigenveilError):
+    """A refused frame; the sender is told the `code`."""
 
     def __init__(self, code: int, why: str) -> None:
         super().__init__(why)
         self.code, self.why = code, why
 
 
-def cut(kind: int, data: bytes) -> Iterator[bytes]:
-    """The frames of one message. Each is a copy of its part only, made when it is asked for.
+def frames_of(kind: int, data: bytes) -> Iterator[bytes]:
+    """The frames of one message. Each copies only its own part, when it is asked for.
 
-    >>> [len(frame) for frame in cut(7, bytes(CHUNK + 5))]
+    >>> [len(frame) for frame in frames_of(7, bytes(CHUNK + 5))]
     [1048586, 6]
     """
     view = memoryview(data)
@@ -74,7 +75,7 @@ def greeting_frame(greeting: bytes) -> bytes:
 
 
 def is_greeting(frame: bytes) -> bool:
-    """Whether this is a greeting, and no longer than one may be."""
+    """Whether this is a greeting of an allowed length."""
     return frame[:1] == bytes((_GREETING,)) and len(frame) <= 1 + LONGEST_GREETING
 
 
@@ -84,7 +85,7 @@ def bye(code: int) -> bytes:
 
 
 def parting(frame: bytes) -> str | None:
-    """Why the sender of this frame ends the connection, or None if the frame is another.
+    """Why the sender of this frame ends the connection; None for any other frame.
 
     >>> parting(bye(Bye.CLOSED))
     'it closed the connection'
@@ -96,9 +97,9 @@ def parting(frame: bytes) -> str | None:
 
 @final
 class Incoming:
-    """One message on its way in. Changes in place; holds what has come so far, and nothing for what was only announced.
+    """One message on its way in. Changes in place. It has memory for what has come, and none for what was only announced.
 
-    >>> first, second = cut(7, bytes(CHUNK + 5))
+    >>> first, second = frames_of(7, bytes(CHUNK + 5))
     >>> message = Incoming(first, limit=1 << 30)
     >>> message.complete, message.add(second), message.complete
     (False, None, True)
@@ -108,13 +109,15 @@ class Incoming:
 
     def __init__(self, frame: bytes, *, limit: int) -> None:
         if len(frame) < _HEAD.size or frame[0] != _FIRST:
-            raise Unfit(Bye.UNFIT, "it sent something that is not the beginning of a message")
+            raise BadFrame(Bye.UNFIT, "it sent something that is not the beginning of a message")
         self.kind: int
         self.length: int
         _, self.kind, self.length = _HEAD.unpack_from(frame)
         if self.length > limit:
-            raise Unfit(Bye.TOO_LONG, f"it announced a message of {self.length} bytes, and {limit} are allowed")
-        # Its own buffer becomes the result without a copy, which a list of parts would need.
+            raise BadFrame(
+                Bye.TOO_LONG, f"it announced a message of {self.length} bytes, and at most {limit} are allowed"
+            )
+        # This buffer becomes the result without a copy. A list of parts would need one.
         self._buffer = io.BytesIO()
         self._take(frame, _HEAD.size)
 
@@ -124,9 +127,9 @@ class Incoming:
         return self._buffer.tell() == self.length
 
     def add(self, frame: bytes) -> None:
-        """The next frame; `Unfit` unless it is exactly what was announced."""
+        """Take the next frame; a `BadFrame` error unless it is exactly what was announced."""
         if frame[:1] != bytes((_MORE,)):
-            raise Unfit(Bye.UNFIT, "it began something else in the middle of a message")
+            raise BadFrame(Bye.UNFIT, "it began something else in the middle of a message")
         self._take(frame, 1)
 
     def data(self) -> bytes:
@@ -135,5 +138,5 @@ class Incoming:
 
     def _take(self, frame: bytes, start: int) -> None:
         if len(frame) - start != min(CHUNK, self.length - self._buffer.tell()):
-            raise Unfit(Bye.UNFIT, "it sent another number of bytes than it announced")
+            raise BadFrame(Bye.UNFIT, "it sent another number of bytes than it announced")
         self._buffer.write(memoryview(frame)[start:])

@@ -1,4 +1,4 @@
-"""How long a switchboard waits for what, in seconds."""
+"""How long a transport waits for what, in seconds."""
 
 import random
 from dataclasses import dataclass
@@ -12,12 +12,12 @@ __all__ = ["Backoff", "Timing"]
 @final
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """Times in seconds; what is here by default suits organisations that talk across the internet.
+    """Times in seconds. The defaults suit organisations that talk across the internet.
 
-    Whoever has not been heard for `silence` is taken for gone (it is pinged in between, and a process that computes still
-    answers). A new connection has `patience` to be made and to greet. Between two attempts a dialler waits `shortest`, then twice
-    as long each time, up to `longest`, and begins anew after a connection that lasted for `held`. `farewell` is how long the
-    other side has to hear why a connection ends.
+    A party that has not been heard for `silence` counts as gone. It is pinged in between, and a process that computes still
+    answers. A new connection has `patience` to be made and to greet. Between two attempts a dialler waits `shortest`, then twice
+    as long each time, up to `longest`. It begins anew after a connection that lasted for `held`. When a connection ends, the
+    other side has `farewell` to hear why.
 
     >>> Timing(shortest=0.1).longest
     5.0
@@ -43,7 +43,7 @@ class Timing:
 class Backoff:
     """How long to wait before the next attempt. Changes in place.
 
-    Waits are spread over half to all of their length: sites that lost the same hub do not come back in one moment.
+    Waits are spread over half to all of their length, so that sites that lost the same hub do not all come back at once.
 
     >>> waits = Backoff(Timing(shortest=1.0, longest=3.0))
     >>> [step for step in (waits.next(), waits.next(), waits.next()) if not 0.5 <= step <= 3.0]
@@ -60,5 +60,5 @@ class Backoff:
         return step * random.uniform(0.5, 1.0)
 
     def reset(self) -> None:
-        """A connection held: begin anew."""
+        """Begin anew, after a connection that lasted."""
         self._step = self._timing.shortest

@@ -1,4 +1,4 @@
-"""`Transport`: who is connected, kept connected, and told in one queue."""
+"""`Transport`: makes connections, keeps them, and reports all events in one queue."""
 
 import asyncio
 import contextlib
@@ -22,11 +22,12 @@ from eigenveil.runtimes.grpc.timing import Backoff, Timing
 
 __all__ = ["Transport"]
 
-# The number is that of the frames: who speaks others is told that the method is unknown.
+# Words on the wire. The number is the version of the frames: a caller with another one is told that the method is unknown.
 _SERVICE, _METHOD = "eigenveil.Line1", "Talk"
+# Bytes of waiting messages allowed for each name.
 _ROOM: Final = 64 << 20
 _MOST_REFUSED: Final = 100
-# Reasons for which trying again soon would not help.
+# Reasons after which trying again soon would not help.
 _SLOW: Final = {OTHER_STUDY, Bye.WORDS[Bye.REPLACED], Bye.WORDS[Bye.CROSSED]}
 
 
@@ -34,11 +35,11 @@ _SLOW: Final = {OTHER_STUDY, Bye.WORDS[Bye.REPLACED], Bye.WORDS[Bye.CROSSED]}
 class Transport:
     """The connections of the party `me`. Changes in place; belongs to the event loop in which it is used.
 
-    All that happens is in `events`: `Joined`, `Left` and whole messages as `Got`. `greeting` (at most 4096 bytes) says what this
-    party works on; whoever greets otherwise never joins. No message may be longer than `limit` bytes, and no connection holds
-    more than that, waiting events included. `sent` and `received` are bytes by name, `trouble` is why a name is not
-    connected, and `refused` the last of those who were turned away. Close it, or use it in `async with`: gRPC does not survive a
-    loop that ends before its connections.
+    All events are in `events`: `Joined`, `Left`, and whole messages as `Got`. This party works on what `greeting` says, in at
+    most 4096 bytes; a party with another greeting never joins. No message may be longer than `limit` bytes, and no connection
+    keeps more than that in memory, waiting events included. Bytes are counted by name in `sent` and `received`. The reason why a
+    name is not connected is in `trouble`, and the last callers turned away are in `refused`. Close it, or use it in `async with`:
+    gRPC does not survive a loop that ends before its connections.
     """
 
     def __init__(
@@ -50,7 +51,10 @@ class Transport:
         limit: int = wire.LIMIT,
         timing: Timing | None = None,
     ) -> None:
-        require(len(greeting) <= LONGEST_GREETING, f"greeting has {len(greeting)} bytes, at most {LONGEST_GREETING}")
+        require(
+            len(greeting) <= LONGEST_GREETING,
+            f"greeting has {len(greeting)} bytes, more than {LONGEST_GREETING}",
+        )
         require(limit > 0, f"limit must be positive, got {limit}")
         self.me, self.limit = me, limit
         self.events = Inbox(room=min(limit, _ROOM))
@@ -60,10 +64,11 @@ class Transport:
         self.refused: list[str] = []
         self._credentials, self._greeting = credentials, greeting
         self._timing = Timing() if timing is None else timing
-        self._lines: dict[str, Connection] = {}
+        self._connections: dict[str, Connection] = {}
         self._greeted: dict[str, Connection] = {}
         self._dialled: set[str] = set()
         self._open: set[Connection] = set()
+        # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[bool]] = set()
         self._server: grpc.aio.Server | None = None
         self._closing = asyncio.Event()
@@ -76,16 +81,16 @@ class Transport:
         await self.close()
 
     def connected(self) -> frozenset[str]:
-        """The names that have joined and not left."""
-        return frozenset(self._lines)
+        """The names that are connected."""
+        return frozenset(self._connections)
 
     async def listen(self, address: str, *, recognise: Callable[[bytes], str | None]) -> int:
-        """Take calls at `address`, "host:port" (port 0: any that is free), and return the port.
+        """Take calls at `address`, "host:port" (port 0 for any free one), and return the port.
 
-        `recognise` is given the certificate that a caller showed (PEM, and under our authority) and says who that is; with None
-        the caller is turned away and told nothing.
+        A caller shows a certificate (PEM, signed by our authority), and `recognise` returns the name it belongs to. If that is
+        None, the caller is turned away and told nothing.
         """
-        require(self._server is None, "this switchboard listens already")
+        require(self._server is None, "this transport is listening already")
         self._require_open()
         host_and_port(address, least=0)
 
@@ -104,12 +109,12 @@ class Transport:
         return port
 
     def dial(self, name: str, address: str, *, certificate: bytes, server_name: str) -> None:
-        """Connect to `name` at `address`, "host:port", and connect again whenever that ends, until `close`.
+        """Connect to `name` at `address`, "host:port", and again whenever the connection ends, until `close`.
 
-        `certificate` (PEM) is the only one that is accepted there, and `server_name` a DNS name in it, whatever `address` is.
+        Only `certificate` (PEM) is accepted there, under the DNS name `server_name`, whatever `address` is.
         """
         self._require_open()
-        require(name != self.me, f"{name!r} is this party itself")
+        require(name != self.me, f"{name!r} is this party's own name")
         require(name not in self._dialled, f"{name!r} is dialled already")
         host, _ = host_and_port(address, least=1)
         trusted = self._credentials.for_dialling(certificate)
@@ -123,25 +128,25 @@ class Transport:
         Waits while the other side does not keep up. Messages to one name arrive in the order in which they were sent.
         """
         require(0 <= kind <= 255, f"kind must lie in 0 to 255, got {kind}")
-        require(len(data) <= self.limit, f"data has {len(data)} bytes, and limit is {self.limit}")
-        line = self._lines.get(name)
-        return line is not None and not self._closing.is_set() and await line.send(kind, data)
+        require(len(data) <= self.limit, f"data has {len(data)} bytes, more than the limit of {self.limit}")
+        connection = self._connections.get(name)
+        return connection is not None and not self._closing.is_set() and await connection.send(kind, data)
 
     async def close(self, grace: float = 2.0) -> None:
-        """End everything; the other sides have `grace` seconds to read what was sent. Closing twice is closing once."""
+        """End everything; the other sides have `grace` seconds to read what was sent. A second call changes nothing."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(grace))
         await asyncio.shield(self._ending)
 
     async def _end(self, grace: float) -> None:
         self._closing.set()
-        goodbyes = {self._start(line.finish()) for line in self._lines.values()}
+        goodbyes = {self._start(connection.finish()) for connection in self._connections.values()}
         try:
             if goodbyes:
                 await asyncio.wait(goodbyes, timeout=grace)
         finally:
-            for line in tuple(self._open):
-                line.drop("closed here")
+            for connection in tuple(self._open):
+                connection.drop("closed here")
         if self._server is not None:
             await self._server.stop(min(grace, self._timing.farewell))
         while self._tasks:
@@ -150,27 +155,29 @@ class Transport:
     async def _accept(
         self, context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callable[[bytes], str | None]
     ) -> None:
-        """One caller, from its certificate to its end."""
+        """Serve one caller, from its certificate to the end of its connection."""
         name = _recognised(context, recognise)
         if name is None or name == self.me or self._closing.is_set():
             if not self._closing.is_set():
                 self._refuse(f"a caller from {context.peer()}: its certificate is not one of those expected")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED)
         stream = Accepted(context)
-        line = self._line(name, stream)
+        connection = self._connection(name, stream)
         try:
+            # Two parties that dial each other would replace each other's connection for ever. Only one of them may dial.
             if name in self._dialled:
-                line.drop(Bye.WORDS[Bye.CROSSED], Bye.CROSSED)
+                connection.drop(Bye.WORDS[Bye.CROSSED], Bye.CROSSED)
             else:
+                # A stalled caller must not block its own next attempt.
                 if name in self._greeted:
                     self._greeted[name].drop("a newer connection came before this one had greeted")
-                self._greeted[name] = line
-                self._run(line)
-            await asyncio.wait({line.gone})
-            await line.farewell(self._timing.farewell)
+                self._greeted[name] = connection
+                self._run(connection)
+            await asyncio.wait({connection.gone})
+            await connection.farewell(self._timing.farewell)
         finally:
-            # Also when gRPC cancels this, which it does when the stream breaks.
-            line.drop(LOST)
+            # This must run also when gRPC cancels the call, which it does when the stream breaks.
+            connection.drop(LOST)
             stream.end()
 
     async def _keep(self, name: str, address: str, connect: Callable[[], grpc.aio.Channel]) -> bool:
@@ -179,12 +186,12 @@ class Transport:
         while not self._closing.is_set():
             channel = connect()
             stream = Dialled(channel.stream_stream(f"/{_SERVICE}/{_METHOD}")(), address)
-            line = self._line(name, stream)
-            work = self._run(line)
-            await asyncio.wait({line.gone})
-            held = line.joined_at is not None and loop.time() - line.joined_at >= self._timing.held
-            await line.farewell(self._timing.farewell)
-            if not line.writing:
+            connection = self._connection(name, stream)
+            work = self._run(connection)
+            await asyncio.wait({connection.gone})
+            held = connection.joined_at is not None and loop.time() - connection.joined_at >= self._timing.held
+            await connection.farewell(self._timing.farewell)
+            if not connection.writing:
                 self._start(stream.half_close())
                 await asyncio.wait({work}, timeout=self._timing.farewell)
             await stream.end()
@@ -193,66 +200,69 @@ class Transport:
             if held:
                 backoff.reset()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._closing.wait(), backoff.next(slowly=line.gone.result() in _SLOW))
+                await asyncio.wait_for(self._closing.wait(), backoff.next(slowly=connection.gone.result() in _SLOW))
         return True
 
-    def _line(self, name: str, stream: Channel) -> Connection:
+    def _connection(self, name: str, stream: Channel) -> Connection:
         counts = {"sent": self.sent, "received": self.received}
-        line = Connection(name, stream, limit=self.limit, inbox=self.events, start=self._start, **counts)
-        self._open.add(line)
-        line.gone.add_done_callback(lambda _: self._left(line))
-        return line
+        connection = Connection(name, stream, limit=self.limit, inbox=self.events, start=self._start, **counts)
+        self._open.add(connection)
+        connection.gone.add_done_callback(lambda _: self._left(connection))
+        return connection
 
-    def _run(self, line: Connection) -> "asyncio.Task[bool]":
+    def _run(self, connection: Connection) -> "asyncio.Task[bool]":
         def late() -> None:
-            if line.joined_at is None:
-                line.drop(f"no answer within {self._timing.patience:g} s")
+            if connection.joined_at is None:
+                connection.drop(f"no answer within {self._timing.patience:g} s")
 
+        # A caller that never greets would otherwise keep its place for ever.
         timer = asyncio.get_running_loop().call_later(self._timing.patience, late)
-        line.gone.add_done_callback(lambda _: timer.cancel())
-        return self._start(line.run(self._greeting, self._join))
+        connection.gone.add_done_callback(lambda _: timer.cancel())
+        return self._start(connection.run(self._greeting, self._join))
 
-    async def _join(self, line: Connection) -> bool:
-        await self.events.room(line.name, 0, line.gone)
-        if line.gone.done() or self._closing.is_set():
+    async def _join(self, connection: Connection) -> bool:
+        # `Joined` waits for room like a message, so that a caller that joins again and again cannot fill the queue.
+        await self.events.room(connection.name, 0, connection.gone)
+        if connection.gone.done() or self._closing.is_set():
             return False
-        older = self._lines.get(line.name)
+        older = self._connections.get(connection.name)
         if older is not None:
-            # Most likely it is dead, and only this side has not noticed.
+            # Most likely the older one is dead, and only this side has not noticed.
             self._leave(older, "a newer connection under this name took its place")
             older.drop("replaced", Bye.REPLACED)
-        line.joined_at = asyncio.get_running_loop().time()
-        self._lines[line.name] = line
-        if self._greeted.get(line.name) is line:
-            del self._greeted[line.name]
-        self.trouble.pop(line.name, None)
-        self.events.put(Joined(line.name))
+        connection.joined_at = asyncio.get_running_loop().time()
+        self._connections[connection.name] = connection
+        if self._greeted.get(connection.name) is connection:
+            del self._greeted[connection.name]
+        self.trouble.pop(connection.name, None)
+        self.events.put(Joined(connection.name))
         return True
 
-    def _left(self, line: Connection) -> None:
-        """`line` is over."""
-        name, why = line.name, line.gone.result()
-        self._open.discard(line)
-        if self._greeted.get(name) is line:
+    def _left(self, connection: Connection) -> None:
+        """Take note of a connection that is over."""
+        name, why = connection.name, connection.gone.result()
+        self._open.discard(connection)
+        if self._greeted.get(name) is connection:
             del self._greeted[name]
-        if self._lines.get(name) is line:
-            self._leave(line, why)
-        elif line.joined_at is None and name in self._lines:
+        if self._connections.get(name) is connection:
+            self._leave(connection, why)
+        elif connection.joined_at is None and name in self._connections:
             self._refuse(f"a second connection as {name!r}: {why}")
-        elif line.joined_at is None and not self._closing.is_set():
-            # A dialler tries again and again, and is told of once.
+        elif connection.joined_at is None and not self._closing.is_set():
+            # A dialler tries again and again; report it once.
             if why == OTHER_STUDY != self.trouble.get(name):
                 self.events.put(Left(name, why))
             self.trouble[name] = why
 
-    def _leave(self, line: Connection, why: str) -> None:
-        del self._lines[line.name]
+    def _leave(self, connection: Connection, why: str) -> None:
+        del self._connections[connection.name]
         if not self._closing.is_set():
-            self.trouble[line.name] = why
-            self.events.put(Left(line.name, why))
+            self.trouble[connection.name] = why
+            self.events.put(Left(connection.name, why))
 
     def _refuse(self, who: str) -> None:
         self.refused.append(who)
+        # Strangers must not fill the memory by being refused.
         del self.refused[:-_MOST_REFUSED]
 
     def _start(self, work: Coroutine[Any, Any, bool]) -> "asyncio.Task[bool]":
@@ -262,7 +272,7 @@ class Transport:
         return task
 
     def _require_open(self) -> None:
-        require(not self._closing.is_set(), "this switchboard is closed")
+        require(not self._closing.is_set(), "this transport is closed")
 
 
 def _recognised(context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callable[[bytes], str | None]) -> str | None:
@@ -270,12 +280,12 @@ def _recognised(context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callab
     try:
         return recognise(shown[0]) if shown else None
     except ValueError:
-        # A certificate that cannot even be read is nobody's.
+        # A certificate that cannot be read belongs to nobody.
         return None
 
 
 def _cannot_listen(address: str) -> OSError:
-    """gRPC does not say why; asking the system for the same thing does."""
+    """The reason why an address cannot be bound. gRPC does not give it, but binding a plain socket does."""
     host, port = host_and_port(address, least=0)
     advice = "choose another address, or end the program that has this one"
     number, reason = errno.EADDRINUSE, "it cannot be bound"

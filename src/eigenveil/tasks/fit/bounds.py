@@ -1,6 +1,6 @@
-"""`RowBounds`: everything the caller said about where rows lie, checked once and turned into domains.
+"""`RowBounds`: the caller's bounds on rows, checked once and made into the `Domain` objects that clip rows.
 
-Nothing here is read from the data. A bound that is missing is an error that says why, not a guess.
+Nothing here is read from the data. A missing bound is an error that says why, not a guess.
 """
 
 import math
@@ -20,19 +20,19 @@ from eigenveil.tasks import lies_far, shrunk
 
 __all__ = ["RowBounds"]
 
-# The declared parameters that say where rows lie, but for the center, which a fit may have to find.
+# The declared parameters about bounds of rows, except the center, which a fit may have to find.
 _NAMES: Final = tuple(name for name in declared(Bounds) if name != "center")
-# Rows at many places are added up where every number is looked at; the square of this, many times, is still one to take.
+# A hub checks every number of a part. Its sums of squares of numbers up to this are still accepted.
 _LARGEST_SUMMED = 1e60
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class RowBounds:
-    """Public facts about rows of `dim` columns: a ball, a box, or both; where the mean is looked for; and units.
+    """Public bounds on rows of `dim` columns: a ball, a box, or both; where the mean is searched for; and units.
 
-    `low`, `high`, `origin` and `scale` are (d,), in the units of the columns; `row_bound` and `mean_bound` are lengths after
-    division by `scale`. Infinite bounds mean that no privacy is claimed, and so does `claimed` where it is false.
+    `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. `row_bound` and `mean_bound` are norms after
+    division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed.
     """
 
     dim: int
@@ -47,7 +47,7 @@ class RowBounds:
 
     @classmethod
     def of(cls, asked: Any, dim: int, *, private: bool, sparse: bool, **instead: Any) -> "RowBounds":
-        """What the parameters of `asked` say; those that it does not have are left open, and `instead` are other values."""
+        """The bounds from the parameters of `asked`; missing ones are None, and `instead` overrides values."""
         given = {name: getattr(asked, name, None) for name in _NAMES} | instead
         return cls.check(dim, private=private, sparse=sparse, **given)
 
@@ -64,12 +64,12 @@ class RowBounds:
         scale: Any,
         sparse: bool,
     ) -> "RowBounds":
-        """Check what the caller gave; `private` makes a bound obligatory."""
+        """Check the caller's values; with `private`, a bound is required."""
         if private and row_bound is None and column_bounds is None:
             raise ParameterError(
-                "{row_bound} (or {column_bounds}) is required: no row may be longer than a bound you know without looking, "
-                "because a bound read off the data would itself leak the data. Where you know none, eigenveil.find_bounds in "
-                "Python or `eigenveil bounds` on the command line finds one privately, for a small part of the budget"
+                "{row_bound} (or {column_bounds}) is required. Give a bound you know without looking at the data, because a "
+                "bound read off the data would leak the data. If you know none, eigenveil.find_bounds in Python or "
+                "`eigenveil bounds` on the command line finds one privately, for a small part of the budget"
             )
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
         low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)
@@ -81,21 +81,21 @@ class RowBounds:
         if low is not None and high is not None and sparse:
             require_param(
                 bool(((low <= 0) & (high >= 0)).all()),
-                "{column_bounds} of sparse rows must hold zero in every column, or every zero would have to be stored",
+                "{column_bounds} of sparse rows must include zero in every column; otherwise every zero would have to be stored",
             )
         start = None if origin is None else _vector("origin", origin, dim)
         half = math.inf
         if low is not None and high is not None:
             start = (low + high) / 2 if start is None else start
-            half = _length(np.maximum(np.abs(high - start), np.abs(low - start)), units)
+            half = _norm(np.maximum(np.abs(high - start), np.abs(low - start)), units)
             require_param(
-                math.isfinite(radius) or _length(high - low, units) <= LARGEST,
+                math.isfinite(radius) or _norm(high - low, units) <= LARGEST,
                 f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
             )
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
         if sparse and private:
-            # Before anything is charged: no start and no center that can come of it may be too far for sparse rows.
+            # Checked before anything is charged: the start, and any center the search can reach, must be near enough to zero.
             _require_near(start, units, reach_of_mean, steps=0, radius=reach_of_mean)
             _require_near(
                 start,
@@ -104,36 +104,36 @@ class RowBounds:
                 steps=3 if low is None and mean_bound is None else 1,
                 radius=min(radius, half),
             )
-        # Where nothing was said about the mean, one ball may not hold it, and it is worth a second look.
+        # If the caller said nothing about the mean, the first ball may not contain it, so the search may take further steps.
         search = mean_bound is None and low is None and math.isfinite(radius)
         return cls(dim, radius, reach_of_mean, search, start, units, low, high, claimed=private)
 
     def require_addable(self) -> None:
-        """Refuse bounds so large that sums of products of rows within them would not be taken by who adds them up.
+        """Refuse bounds so large that a hub would refuse sums of products of rows within them.
 
-        Below them they are, whatever the rows: an error would tell about them.
+        Smaller bounds are always accepted, whatever the rows are: an error later would reveal something about them.
         """
-        # A box holds a ball of its diagonal: `around` takes no larger one, wherever the center is in it.
+        # The diagonal of a box bounds its rows: `around` takes no larger radius, wherever the center is in it.
         reach = self.row_bound if self.low is None else min(self.row_bound, 2 * self.mean_bound)
         require_param(
             max(reach, self.mean_bound) <= _LARGEST_SUMMED,
-            f"{{row_bound}}, {{mean_bound}} and {{column_bounds}} must be at most {_LARGEST_SUMMED:g}; give a {{scale}}",
+            f"{{row_bound}}, {{mean_bound}} and {{column_bounds}} must be at most {_LARGEST_SUMMED:g}; pass a {{scale}}",
         )
 
     def around_start(self, start: Array | None) -> Domain:
-        """Where rows are brought to for the mean: the box, then the ball of `mean_bound` around `start`."""
+        """The domain that clips rows for the mean: the box, then the ball of `mean_bound` around `start`."""
         return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high, self.claimed)
 
     def around(self, center: Array | None) -> Domain:
-        """Where rows are brought to for products: the box, then the smallest ball around `center` that holds what it may.
+        """The domain that clips rows for products: the box, then the smallest ball around `center` that the bounds allow.
 
-        The farthest corner of the box is a public distance once the center is, so the smaller of the two bounds serves.
+        Once the center is public, so is its distance to the farthest corner of the box. The smaller of the two bounds is used.
         """
         radius = self.row_bound
         if self.low is not None and self.high is not None:
             middle = np.zeros(self.dim) if center is None else center
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
-            radius = min(radius, max(_length(corner, self.scale), SMALLEST) * (1 + 1e-12))
+            radius = min(radius, max(_norm(corner, self.scale), SMALLEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed)
 
     def known(
@@ -144,7 +144,7 @@ class RowBounds:
         trace: float | None = None,
         least: int | None = None,
     ) -> TableRows:
-        """What a guarantee says of rows that were clipped to `norm` around `center`; the rest is as in `TableRows`."""
+        """The facts of a guarantee about rows that were clipped to `norm` around `center`; the rest is as in `TableRows`."""
         searched = isinstance(center, str)
         given = self.scale is not None or self.origin is not None or not searched
         return TableRows(
@@ -158,18 +158,18 @@ class RowBounds:
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
         """A center in the units of the columns, from a released sum of rows around `start`, (d,), and a count.
 
-        The sum's noise has the expected norm `noise`. What it adds to the length is taken off again (James and Stein 1961),
-        and a center outside of where means can lie is put back: post-processing, which costs nothing.
-        Also says whether the center moved so far that rows around it may have been cut short on the way.
+        The sum's noise has the expected norm `noise`. The offset is shrunk by what noise adds to its norm (James and Stein 1961),
+        and a center outside the possible means is moved back: free post-processing.
+        Also says whether the center moved so far that rows around it may have been clipped.
         """
         noise = noise / max(count, 1.0)
-        # Noise as large as the ball says nothing about where in it the mean lies, and the start is the better guess.
+        # If noise is as large as the ball, the release says nothing about the mean, and the start is the better guess.
         kept = noise < self.mean_bound
         offset = shrunk(total / max(count, 1.0), noise=noise) if kept else np.zeros(self.dim)
-        length = float(np.linalg.norm(offset))
+        norm = float(np.linalg.norm(offset))
         far = lies_far(offset, radius=self.mean_bound, noise=noise)
-        if length > self.mean_bound:
-            offset = offset * (self.mean_bound / length)
+        if norm > self.mean_bound:
+            offset = offset * (self.mean_bound / norm)
         center = offset if self.scale is None else offset * self.scale
         center = center if start is None else center + start
         if self.low is not None and self.high is not None:
@@ -178,15 +178,15 @@ class RowBounds:
 
 
 def _require_near(start: Array | None, units: Array | None, reach: float, *, steps: int, radius: float) -> None:
-    origin = 0.0 if start is None else _length(start, units)
+    origin = 0.0 if start is None else _norm(start, units)
     require_param(
         origin + steps * reach <= FARTHEST * radius,
-        f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero: {{origin}}, {{mean_bound}} or "
-        "{column_bounds} reach too far for {row_bound}",
+        f"sparse rows cannot be centered further than {FARTHEST:g} times their bound from zero. Use a larger {{row_bound}}, or a "
+        "smaller {origin}, {mean_bound} or {column_bounds}",
     )
 
 
-def _length(vector: Array, units: Array | None) -> float:
+def _norm(vector: Array, units: Array | None) -> float:
     with np.errstate(over="ignore"):
         return float(np.linalg.norm(vector if units is None else vector / units))
 

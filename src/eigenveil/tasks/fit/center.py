@@ -1,4 +1,4 @@
-"""Where rows lie: the search for a private mean, shared by a curator's fit, a study of many sites and a stream's first block."""
+"""The search for a private mean. Fits of one table, of many sites and of a stream's first block share it."""
 
 import math
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ __all__ = ["Center", "CenterSearch"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Center:
-    """Where the mean was found, (d,), the number of people, how many of the steps it took, and whether another is due."""
+    """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed."""
 
     center: Array | None
     people: float | None
@@ -29,11 +29,11 @@ class Center:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class CenterSearch(SumTask[Center, Center]):
-    """Look for the mean around the origin, and again around where it was found, while it lies far out in the ball.
+    """Search for the mean around the origin, and again around the mean found, while it lies far out in its ball.
 
-    Each step is a release for its share of the budget. The number of people comes with the first for `count_share`,
-    where `people` does not say it. `multiplier` is the size of the noise on a total over its sensitivity, at a share of one: a
-    public number, zero where there is no noise.
+    Each step is a release for its share of the budget. Unless `people` is given, the first step also releases their number, for
+    `count_share`. The noise on a total over its sensitivity, at a share of one, is `multiplier`. It is public, and zero without
+    noise.
     """
 
     bounds: RowBounds
@@ -44,21 +44,21 @@ class CenterSearch(SumTask[Center, Center]):
     multiplier: float
 
     def start(self) -> Center:
-        """At the origin."""
+        """The origin."""
         return Center(self.bounds.origin, self.people, 0)
 
     def ask(self, state: Center) -> Question:
-        """For sums around where the search has come to."""
+        """For sums around the current center."""
         return Question(state.steps, () if state.center is None else (state.center,))
 
     def require_question(self, question: Question) -> None:
-        """A step of the search, around a finite point; the first is around the origin that was agreed on."""
+        """A step of the search, around a finite point; the first is around the agreed origin."""
         require_step(question, steps=len(self.shares), arrays=min(len(question.arrays), 1))
         require(
             question.step > 0 or question.same(self.ask(self.start())),
-            "the search for the mean must begin at the origin that was agreed on",
+            "the search for the mean must begin at the agreed origin",
         )
-        # A domain checks the shape and that it is finite.
+        # The domain checks the shape and that it is finite.
         self.bounds.around_start(_start(question))
 
     def private(self, question: Question, rows: Rows) -> Bounded:
@@ -66,23 +66,23 @@ class CenterSearch(SumTask[Center, Center]):
         return self._totals(question).private(Question(), rows)
 
     def sensitivity(self, question: Question) -> float:
-        """As of the sums."""
+        """That of the sums."""
         return self._totals(question).sensitivity(Question())
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """As of the sums."""
+        """That of the sums."""
         return self._totals(question).shape(Question())
 
     def label(self, question: Question) -> str:
-        """One line per step."""
+        """One entry per step."""
         return self._totals(question).name
 
     def share(self, question: Question) -> float:
-        """This step's, with that of the count."""
+        """This step's share, with that of the count."""
         return self.shares[question.step] + (self.count_share if self._counts(question) else 0.0)
 
     def update(self, state: Center, released: Array) -> Center:
-        """The center moved to where the mean seems to lie."""
+        """The center, moved to the estimate of the mean."""
         found = self._totals(self.ask(state)).update(None, released)
         people = found.count if state.people is None else state.people
         assert found.sum is not None
@@ -95,7 +95,7 @@ class CenterSearch(SumTask[Center, Center]):
         return Center(center, people, state.steps + 1, far)
 
     def result(self, state: Center) -> Center | None:
-        """There when the mean does not lie far out, or no step is left."""
+        """The center, once the mean does not lie far out or no step is left."""
         return None if state.far and state.steps < len(self.shares) else state
 
     def _counts(self, question: Question) -> bool:

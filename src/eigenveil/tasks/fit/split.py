@@ -1,11 +1,11 @@
-"""`Split`: how a fit divides its budget between the mean, small totals and the components; and `Extent`: how much it releases."""
+"""`Split`: how a fit divides its budget between mean, small totals and components; and `Extent`: how much it releases."""
 
 from dataclasses import dataclass
 from typing import Final, Self, final
 
 __all__ = ["Extent", "Split", "split_budget"]
 
-# The mean needs little: an error e in it adds n e e^T to the Gram matrix, far below the noise that is there anyway.
+# The mean needs little: an error e in it adds n e e^T to the Gram matrix, far less than the noise there.
 _MEAN_SHARE: Final = 0.1
 _SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
 _COUNT_SHARE: Final = 0.01
@@ -15,9 +15,9 @@ _TRACE_SHARE: Final = 0.01
 @final
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shares of mu^2: `mean` for each step of the search for the mean, `count` beside the first, `extra` for later totals.
+    """Shares of mu^2: `mean` for each step of the search for the mean, `count` with the first, `extra` for later totals.
 
-    What the steps leave unspent goes to the components.
+    The components get what the steps leave unspent.
     """
 
     mean: tuple[float, ...]
@@ -32,7 +32,7 @@ class Split:
 @final
 @dataclass(frozen=True, slots=True)
 class Extent:
-    """How much a fit releases at most: in how many rounds, how many numbers at once, and the least share of mu^2 of a release."""
+    """How much a fit releases at most: the number of rounds, the numbers in one release, and the smallest share of mu^2."""
 
     rounds: int
     entries: int
@@ -49,9 +49,9 @@ class Extent:
 
 
 def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:
-    """How a fit divides its budget, given which small totals it must release beside the components.
+    """How a fit divides its budget, given which small totals it must release besides the components.
 
-    `search` says that the mean may lie outside the first ball it is looked for in, so that further steps may be needed.
+    With `search`, the mean may lie outside the first ball, so that further steps may be needed.
 
     >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
     0.89

@@ -1,8 +1,10 @@
-"""`WholeFit`: a fit from its first release to its last as one task, and what carriers must know of it before it begins. `Fit`:
-the one that finds components. The mean, the components, and the small totals beside them, round by round.
+"""`Fit`: a whole fit as one task, from its first release to its last: the mean, the components, and small totals.
 
-Written once, it is carried by a curator who holds all rows, by sites around a hub, in a tree, or by peers. What each stage may
-spend is fixed before the first round.
+It is written once and runs with all rows in one place, at sites around a hub, in a tree, or between peers. What each stage may
+spend is fixed before the first round. `WholeFit` is what protocols must know of any such task before it begins.
+
+Stages: "mean" (skipped if the center is given) -> "components" -> "totals" (skipped if none are needed) -> "done". A stage ends
+when its own task has a result.
 """
 
 import math
@@ -27,7 +29,7 @@ __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit"]
 
 Stage = Literal["mean", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
-# Where rows stay where they are: a center without coordinates.
+# How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
 State = TypeVar("State")
 Part = TypeVar("Part")
@@ -37,9 +39,11 @@ Result = TypeVar("Result")
 @final
 @dataclass(frozen=True, slots=True)
 class Setting:
-    """What a fit must know of who carries it: the noise on totals over their sensitivity, at a share of one (`multiplier`), and
-    where noise is added to a sum of parts that others sent, on how many of them at most it is (`grid`) and what rounding them
-    costs of the sensitivity (`rounding`)."""
+    """What a fit must know of its protocol.
+
+    The noise on totals over their sensitivity, at a share of one, is `multiplier`. Where a party adds noise to a sum of parts
+    that others sent, there are at most `grid` parts. Rounding them adds the fraction `rounding` to the sensitivity.
+    """
 
     multiplier: float
     grid: int
@@ -47,7 +51,7 @@ class Setting:
 
 
 class WholeFit(Task[State, Part, Result]):
-    """A task whose rounds are all that a fit releases. What each may spend is fixed before the first."""
+    """A task whose rounds are everything that a fit releases. What each may spend is fixed before the first."""
 
     multiplier: float
 
@@ -57,16 +61,16 @@ class WholeFit(Task[State, Part, Result]):
 
     @abstractmethod
     def with_noise(self, multiplier: float) -> Self:
-        """The same fit, where the noise is known to be of this size."""
+        """The same fit, with noise of this size."""
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FitResult:
-    """What a study released: directions, total sum of squares, number of people, the center and the steps it took to find it.
+    """What a fit released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
-    `tied` says that other directions have an equal claim, `at_rest` that more rounds would change little. `domain` is where rows
-    were brought to, and `scale` the size of the noise on a Gram matrix there, for all that the components were given to spend.
+    If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
+    of the noise on a Gram matrix there, for everything the components may spend, is `scale`.
     """
 
     subspace: Subspace
@@ -83,8 +87,10 @@ class FitResult:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FitState:
-    """How far a study has come. `inner` is the state of the stage's own task, and `people` how many the components are of, where
-    that is public: sites may be gone when totals are asked for."""
+    """How far a fit has come. The state of the stage's own task is `inner`.
+
+    The number of people in the components, where that is public, is `people`: sites may have left before the totals.
+    """
 
     stage: Stage
     inner: Any
@@ -100,15 +106,15 @@ class FitState:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit(WholeFit[FitState, Any, FitResult]):
-    """Rows within `bounds`, moved to `center`; `components` makes the task that finds the directions in a domain.
+    """A fit of rows within `bounds` around `center`; `components` makes the task that finds the directions in a domain.
 
-    `split` says what each stage may spend; the components take no more than `at_most`. `people` is the number of people where
-    that is public, and `sizes` that of each site. `multiplier` is the noise on totals over their sensitivity, at a share of one,
-    and `begins_again` says that sites that have gone can be left out by starting anew, as where nothing is spent. `products` are
-    the shares of the components' releases, in how many rounds they are at most, and how many numbers each has.
+    What each stage may spend is `split`; the components take no more than `at_most`. Where it is public, `people` is the number
+    of people and `sizes` that of each site. The noise on totals over their sensitivity, at a share of one, is `multiplier`. With
+    `begins_again`, the fit starts again without sites that have left, as where nothing is spent. The shares of the components'
+    releases, the most rounds they take, and the numbers in each are `products`.
 
-    Where noise is added to a sum of parts that others sent, `grid` is how many they are at most: they are rounded so that they
-    add up exactly, which costs `rounding` of the sensitivity (`eigenveil.tasks.base.on_grid`).
+    Where a party adds noise to a sum of parts that others sent, there are at most `grid` parts. They are rounded so that they add
+    up exactly, which adds the fraction `rounding` to the sensitivity (`eigenveil.tasks.base.on_grid`).
     """
 
     bounds: RowBounds
@@ -130,7 +136,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     _good: list[Question] = field(init=False, default_factory=list)
 
     def start(self) -> FitState:
-        """With the search for the mean, or where it is given, with the components."""
+        """The search for the mean or, if a center is given, the components."""
         if isinstance(self.center, str):
             search = self._search()
             return FitState("mean", search.start(), search.start())
@@ -138,7 +144,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return self._begun("components", FitState("components", None, known))
 
     def ask(self, state: FitState) -> Question:
-        """The stage's own question, with the center before it."""
+        """The stage's own question, preceded by the center."""
         inner = self._task(state.stage, state.center.center).ask(state.inner)
         if state.stage == "mean":
             return replace(inner, stage="mean")
@@ -146,31 +152,31 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return Question(inner.step, (center, np.array([float(state.center.steps)]), *inner.arrays), state.stage)
 
     def require_question(self, question: Question) -> None:
-        """One that belongs to a stage of this study, around a center of the right kind."""
+        """A question of a stage of this fit, around an acceptable center."""
         if self._good and self._good[0] is question:
-            # Thousands of sites in one process are asked by one and the same object.
+            # Thousands of sites in one process share one question object: check it once.
             return
         searched = isinstance(self.center, str)
         require(
             question.stage in (("mean",) if searched else ()) + ("components", "totals"),
-            f"the study has no stage {question.stage!r}",
+            f"the fit has no stage {question.stage!r}",
         )
         if question.stage != "mean":
-            require(len(question.arrays) >= 2, "the question must name the center and how it was found")
+            require(len(question.arrays) >= 2, "the question must give the center and the steps it took")
             given, steps = question.arrays[:2]
             expected = _NOWHERE if self.center is None or searched else self.center
             require(
                 given.shape == (self.bounds.dim,) if searched else np.array_equal(given, expected),
-                "the center is not the one that was agreed on",
+                "the center is not the agreed one",
             )
             low, high = self.bounds.low, self.bounds.high
             require(
                 not searched or low is None or high is None or bool(((given >= low) & (given <= high)).all()),
-                "the center lies outside of the column bounds",
+                "the center lies outside the column bounds",
             )
             require(
                 steps.shape == (1,) and float(steps[0]) in range(int(searched), len(self.split.mean) + 1),
-                "the question must say in how many steps the mean was found",
+                "the question must give the number of steps in which the mean was found",
             )
         task, inner = self._asked(question)
         task.require_question(inner)
@@ -182,25 +188,25 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return task.work(inner, rows, self._portion(question, mechanism))
 
     def combine(self, left: Any, right: Any) -> Any:
-        """As the stage's own task does; all tasks of a study but the components' add arrays."""
+        """As in the stage's own task; all tasks of a fit except the components' add arrays."""
         if isinstance(left, np.ndarray):
             return np.add(left, right)
         return self.directions.combine(left, right)
 
     def condense(self, part: Any) -> Any:
-        """As the stage's own task does."""
+        """As in the stage's own task."""
         return part if isinstance(part, np.ndarray) else self.directions.condense(part)
 
     def weighted(self, part: Any, weight: float) -> Any:
-        """As the stage's own task does."""
+        """As in the stage's own task."""
         return np.multiply(part, weight) if isinstance(part, np.ndarray) else self.directions.weighted(part, weight)
 
     def arrays(self, part: Any) -> tuple[Array, ...]:
-        """As the stage's own task does."""
+        """As in the stage's own task."""
         return (part,) if isinstance(part, np.ndarray) else self.directions.arrays(part)
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Any:
-        """As the stage's own task does."""
+        """As in the stage's own task."""
         task, inner = self._asked(question)
         part = task.part(inner, arrays)
         return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
@@ -214,7 +220,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return replace(state, inner=inner, center=replace(state.center, people=people))
 
     def halved(self, question: Question) -> bool:
-        """As the stage's own task says."""
+        """As in the stage's own task."""
         task, inner = self._asked(question)
         return task.halved(inner)
 
@@ -225,11 +231,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return summed, asked, fraction * self._fraction(question)
 
     def advance(self, state: FitState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> FitState:
-        """The stage's own task moved on; when it has its result, the next stage."""
+        """The stage's own task advances; once it has a result, the next stage begins."""
         task = self._task(state.stage, state.center.center)
         through = self._portion(self.ask(state), mechanism)
         inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
-        # Of no use any more, and as large as what is needed next.
+        # Freed now: it is no longer needed, and as large as what comes next.
         del total
         result = task.result(inner)
         state = replace(state, spread=task.spread(inner))
@@ -245,7 +251,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
                 if state.people is not None and people is not None and people != state.people:
-                    # The components are of more people than the trace, whose share for each is taken for all of them.
+                    # Sites left before the totals: scale the trace per person to the people in the components.
                     trace = None if trace is None or people == 0 else trace * state.people / people
                     people = state.people
                 return replace(
@@ -253,11 +259,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
                 )
 
     def result(self, state: FitState) -> FitResult | None:
-        """There after the last stage."""
+        """The result, after the last stage."""
         if state.stage != "done":
             return None
         assert state.subspace is not None
-        # Where no total was asked for, the directions found are all that is known of it.
+        # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
         return self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest)
 
@@ -274,23 +280,26 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return FitResult(subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest)
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
-        """Directions, their values, the center, and the numbers beside them."""
+        """Directions, their values, the center, and five numbers."""
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
         numbers = np.array([result.trace, result.people, float(result.steps), *words])
         return (result.subspace.basis, result.subspace.values, result.center, numbers)
 
     def found(self, arrays: tuple[Array, ...]) -> FitResult:
-        """The result whose `answer` these are; a `ValueError` if they are nobody's."""
+        """The result that `answer` made these arrays from; a `ValueError` if they cannot be an answer."""
         require(len(arrays) == 4, f"an answer has 4 arrays, got {len(arrays)}")
         basis, values, center, numbers = (require_array(array, array.shape) for array in arrays)
         dim = self.bounds.dim
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
         require(center.shape == (dim,) and numbers.shape == (5,), "an answer has a center and five numbers")
         trace, people, steps, tied, at_rest = numbers.tolist()
-        require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are not its own")
+        require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are malformed")
         agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
-        require(agreed, "the center of an answer is not the one that was agreed on")
-        require(steps in range(len(self.split.mean) + 1), "an answer must say in how many steps the mean was found")
+        require(agreed, "the center of an answer is not the agreed one")
+        require(
+            steps in range(len(self.split.mean) + 1),
+            "an answer must give the number of steps in which the mean was found",
+        )
         point = None if self.center is None else center
         return self._made_of(
             Subspace(basis, values),
@@ -306,15 +315,15 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return self._task("components", state.center.center).estimate(state.inner)
 
     def spread(self, state: FitState) -> float | None:
-        """As the stage's own task says."""
+        """As in the stage's own task."""
         return state.spread
 
     def sampled(self, question: Question) -> bool:
-        """The components alone: small totals take little and are for everybody."""
+        """Only the components: small totals cost little and need all sites."""
         return question.stage == "components"
 
     def without(self, state: FitState) -> FitState | None:
-        """Anew, where nothing was spent: rows that have gone are in the center and in every product so far."""
+        """Start again if nothing was spent: rows that have left are in the center and in every product so far."""
         return self.start() if self.begins_again else None
 
     def extent(self) -> Extent:
@@ -323,7 +332,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return Extent.of(self.split, dim=self.bounds.dim, shares=shares, rounds=rounds, size=size, at_most=self.at_most)
 
     def with_noise(self, multiplier: float) -> "Fit":
-        """The same study, where the noise is known to be of this size."""
+        """The same fit, with noise of this size."""
         return replace(self, multiplier=multiplier)
 
     def components_share(self, steps: int) -> float:
@@ -335,9 +344,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if isinstance(result, Subspace):
             subspace = result
         else:
-            require(
-                bool(np.isfinite(result).all()), "X holds numbers too large to square; divide it by something first"
-            )
+            require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
             state = replace(state, tied=self._ties(result))
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
@@ -346,7 +353,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
 
     def _ties(self, gram: Array) -> bool | None:
-        """Whether the last direction asked for and the next are equal, in a Gram matrix without noise."""
+        """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
         if not self.begins_again or self.rank is None:
             return None
         return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
@@ -355,17 +362,17 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return replace(state, stage=stage, inner=self._task(stage, state.center.center).start())
 
     def _counted(self) -> bool:
-        """Whether the number of people is known before the components are."""
+        """Whether the number of people is known before the components."""
         return self.people is not None or isinstance(self.center, str)
 
     def _portion(self, question: Question, mechanism: Mechanism) -> Mechanism:
-        """What this stage may spend, through a mechanism."""
+        """The mechanism, limited to what this stage may spend."""
         if question.stage == "mean" or isinstance(mechanism, Exact):
             return mechanism
         return Portion(mechanism, self._fraction(question))
 
     def _fraction(self, question: Question) -> float:
-        """What this stage may spend: the search has shares of the whole, and what it does not use goes to the components."""
+        """This stage's fraction of mu^2: the search has shares of the whole, and the components get what it does not use."""
         if question.stage == "mean":
             return 1.0
         if question.stage == "totals":
@@ -373,7 +380,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return self.components_share(int(question.arrays[1][0]))
 
     def _asked(self, question: Question) -> tuple[AnyTask, Question]:
-        """The stage's own task, and what it is asked."""
+        """The stage's own task and its question."""
         if question.stage == "mean":
             return self._task("mean", None), Question(question.step, question.arrays)
         center = question.arrays[0]
@@ -382,7 +389,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return task, Question(question.step, question.arrays[2:])
 
     def _task(self, stage: Stage, center: Array | None) -> AnyTask:
-        """Made once for each center, because thousands of sites may ask for the same one."""
+        """The stage's own task, made once for each center, because thousands of sites may need the same one."""
         made = self._made.get(stage)
         if made is None or (made[0] is not center and stage != "mean"):
             made = (center, self._make(stage, center))
@@ -408,5 +415,5 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     @property
     def directions(self) -> AnyTask:
-        """The components' own task, as it was made last: for what it does with parts, whatever the domain."""
+        """The components' own task, as last made: how it combines parts does not depend on the domain."""
         return self._made["components"][1]

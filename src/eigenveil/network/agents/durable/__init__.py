@@ -1,5 +1,5 @@
-"""Parties that survive a crash: a hub and a site whose messages are on the disk before anybody else sees them.
+"""Parties that survive a crash: a hub and a site whose messages are on disk before anyone else sees them.
 
-Called by the agents next door, which bring the connections. Imports protocols, the ledger and the parties of a study; it opens no
-connection itself.
+The agents next door call it and bring the connections. It may import protocols, the ledger and the parties of a
+study. It opens no connection itself.
 """

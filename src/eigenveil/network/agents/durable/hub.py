@@ -1,4 +1,7 @@
-"""`DurableHub`: the hub's messages. What came and what the hub released is in its log before anything that follows leaves."""
+"""`DurableHub`: a hub that survives a crash. What came and what it released are in its log before anything follows.
+
+`HubAgent` makes it and `Runner` calls it. Started again, it replays the log: it asks nobody for what it has.
+"""
 
 from collections import defaultdict
 from collections.abc import Callable
@@ -14,7 +17,7 @@ from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
 from eigenveil.protocols.wire import decode, encode
-from eigenveil.runtimes.in_process import Traffic
+from eigenveil.runtimes.local import Traffic
 from eigenveil.tasks import Question
 
 __all__ = ["DurableHub"]
@@ -22,7 +25,7 @@ __all__ = ["DurableHub"]
 
 @final
 class DurableHub(DurableParty):
-    """The messages of the hub of `parties`, made again from what the transcript says has happened. Changes in place."""
+    """The hub of `parties`, brought to where the transcript ends. Changes in place."""
 
     def __init__(self, parties: Parties, transcript: HubLog, *, limit: int, on_event: OnEvent) -> None:
         self.party: Hub[Any] = parties.hub(
@@ -37,17 +40,20 @@ class DurableHub(DurableParty):
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self.stopped: ProtocolError | None = None
         self.refused = 0
-        self._lines = 0
+        self._charged = 0
         self._replaying = False
         self._replay()
 
     def _remembering(self, mechanism: Mechanism) -> Mechanism:
-        # Where nothing is added there is nothing to keep: the same sums come out again.
+        # Without noise nothing needs to be kept: the same sums come out again.
         self._memory = None if isinstance(mechanism, Exact) else ReplayMechanism(mechanism)
         return mechanism if self._memory is None else self._memory
 
     def _asked_before(self, question: Question) -> Question:
-        """The question as it was asked: another machine may compute other last digits, and sites would take it for another."""
+        """The question as it was first asked, to the last digit.
+
+        Another machine may compute other last digits, and sites would take that for another question.
+        """
         if self._replaying and self._asked is not None:
             question, self._asked = self._asked, None
             self._parties.study.require_question(question)
@@ -66,22 +72,23 @@ class DurableHub(DurableParty):
         return not self._transcript.empty
 
     def begin(self) -> list[Outgoing]:
-        """The first question; after a crash what is still awaited, or after a lost quorum the question of that round again."""
+        """The first question; after a crash what is still missing; after a lost quorum that round's question again."""
         if not self.begun:
             return self._moved(LogEntry("begin"), self.party.start)
         if self.stopped is not None:
+            # Resuming would ask for parts that the budget no longer covers, so the study must end here.
             if self._parties.request.private and self.party.paid_in_vain:
                 raise BudgetExceeded(
-                    "the last round was charged and came to nothing, and what is left of the budget does not pay for the rest of "
-                    "the study. Nothing more was charged; a new study needs a budget of its own"
+                    "the last round was charged but gave no result, and the rest of the budget is too small to finish the "
+                    "study. Nothing more was charged. Start a new study with a budget of its own"
                 )
             self.stopped = None
             return self._moved(LogEntry("resume"), self.party.resume)
-        # Those who are connected already; others are told when they join.
+        # For those who are connected already. The others get it when they join.
         return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """What follows from a part."""
+        """What the hub sends after a part."""
         try:
             message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
             self.traffic[message.body.round].up += len(data)
@@ -92,27 +99,28 @@ class DurableHub(DurableParty):
             return []
 
     def wait_over(self) -> list[Outgoing]:
-        """Ask those who are silent once more, or go on without them."""
+        """Ask the silent ones once more, or go on without them."""
         return self._moved(LogEntry("timeout"), self.party.timeout)
 
     def rejoined(self, other: str) -> list[Outgoing]:
-        """What is awaited from one who is back, or the answer."""
+        """What a party that is back still owes, or the final result."""
         return self._outgoing(self.party.rejoined(other))
 
     def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
-        """Let the hub move, write down why it did, and hand out what it says."""
+        """Let the hub move, log why it did, and return what it sends."""
         said: list[Message] = []
         try:
             said = move()
         except ProtocolError as error:
-            # A lost quorum, for one. It is part of what happened: the hub is to be there again when it is resumed.
+            # A lost quorum, for one. It is logged too, so that a resumed hub is in the same state.
             self.stopped = error
+        # One log entry has the cause and what the hub released because of it, so a crash cannot separate them.
         released = None if self._memory is None else self._memory.taken()
         self._transcript.add(LogEntry(event.kind, event.sender, event.data, released, self._came_to()))
         return self._outgoing(said)
 
     def _came_to(self) -> bytes | None:
-        """What the hub has come to in a move: another question, or the answer."""
+        """Where a move has brought the hub: to another question, or to the result."""
         asked, self._asked = self._asked, None
         body: Ask | Done | None = None if asked is None else Ask(0, asked)
         if self.party.result is not None:
@@ -128,9 +136,10 @@ class DurableHub(DurableParty):
         return outgoing
 
     def _replay(self) -> None:
-        """Be where the transcript ends. Nothing leaves."""
+        """Bring the hub to where the transcript ends. Nothing leaves."""
         self._replaying = True
         for event in self._transcript.events():
+            # Releases go back in before the move that asks for them.
             if self._memory is not None:
                 self._memory.recall(event.released)
             body = None if event.asked is None else decode(event.asked).body
@@ -141,14 +150,13 @@ class DurableHub(DurableParty):
             except ProtocolError as error:
                 self.stopped = error
             if isinstance(body, Done) and self.party.result is not None:
-                # As everybody was told, to the last digit.
+                # To the last digit what everyone was told, whatever this machine computes.
                 self.party.result = found_in(self._parties, body.arrays)
             if self._asked is not None:
-                raise ProtocolError(
-                    "the transcript holds questions that this hub does not ask: it is of another version"
-                )
+                raise ProtocolError("the transcript has questions that this hub does not ask: it is of another version")
         if self._memory is not None:
             self._memory.require_all_given()
+            # Forget what the replay released: it is in the transcript already.
             self._memory.taken()
         self._replaying = False
 
@@ -169,15 +177,15 @@ class DurableHub(DurableParty):
     def _note(self, round_: HubRound) -> None:
         traffic = self.traffic[round_.number]
         ledger = self._parties.ledgers.get(self.party.name)
-        lines = () if ledger is None else ledger.charges
+        charges = () if ledger is None else ledger.charges
         done = round_of(
             round_,
             method=self._parties.request.plan.method,
             down=traffic.down,
             up=traffic.up,
-            charges=lines[self._lines :],
+            charges=charges[self._charged :],
         )
-        self._lines = len(lines)
+        self._charged = len(charges)
         self.rounds.append(done)
         if not self._replaying:
             missing = f", without {', '.join(done.missing[:5])}" if done.missing else ""

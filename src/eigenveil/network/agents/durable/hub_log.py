@@ -1,7 +1,7 @@
-"""`HubLog`: everything that moved a hub, in order, on disk. A hub that was killed at any point is made again from it.
+"""`HubLog`: everything that moved a hub, in order, on disk. A hub that was killed at any point is rebuilt from it.
 
-What came is written down before anything that follows from it leaves. So a hub that is made again asks nobody for what it has,
-and asks again only for what it had not written down; sites repeat that byte for byte.
+What came is written before anything that follows from it leaves. So a rebuilt hub asks nobody for what it has. It asks
+again only for what it had not written, and sites repeat that byte for byte. Users call the file the transcript.
 """
 
 import os
@@ -16,6 +16,7 @@ from eigenveil.errors import EigenveilError
 
 __all__ = ["HubLog", "LogEntry", "TranscriptError"]
 
+# "EVHT": what SQLite keeps in the header of the file to say whose it is.
 _ID: Final = 0x45564854
 _VERSION: Final = 1
 _TABLES: Final = (
@@ -24,6 +25,7 @@ _TABLES: Final = (
     " released BLOB, asked BLOB)",
 )
 
+# Stored in the file, so these words stay as version 0.1 wrote them: "mail" is a message that came.
 Kind = Literal["begin", "mail", "timeout", "resume"]
 
 
@@ -34,10 +36,9 @@ class TranscriptError(EigenveilError):
 @final
 @dataclass(frozen=True, slots=True)
 class LogEntry:
-    """Something that moved the hub: that it began, messages from `sender`, that it had waited long enough, or that it was
-    resumed.
+    """Something that moved the hub: its start, a message from `sender`, a deadline that passed, or a resumption.
 
-    `released` is what the hub itself released in answer, and `asked` the question that it came to; None where there was none.
+    `released` is what the hub itself released then, and `asked` the question or result it came to. None if there was none.
     """
 
     kind: Kind
@@ -51,7 +52,7 @@ class LogEntry:
 class HubLog:
     """The transcript of one study in an SQLite file that only its owner can read. Changes in place: it grows.
 
-    `secret` is made once, and names what a hub must name the same when it is made again.
+    `secret` is made once. From it a rebuilt hub derives the same values as the one before it.
     """
 
     def __init__(self, connection: sqlite3.Connection, secret: bytes, count: int) -> None:
@@ -59,23 +60,25 @@ class HubLog:
 
     @classmethod
     def open(cls, path: Path, *, study: str, wheel: str) -> Self:
-        """Open or make the file for the study of this digest, as the program of version `wheel` writes it."""
+        """Open or make the file for the study of this digest, in the version `wheel` of this program."""
         if not path.parent.is_dir():
             raise TranscriptError(f"the folder {path.parent} does not exist")
         fresh = not path.exists()
         if not fresh and path.stat().st_mode & 0o077:
             raise TranscriptError(
-                f"{path} can be read or changed by others, and with trust = hub it holds raw parts: chmod 600 {path}"
+                f"others can read or change {path}, and with trust = hub it has raw parts in it. Run: chmod 600 {path}"
             )
         if fresh:
+            # Made with its mode, not changed afterwards: others must not be able to open it in between.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
         connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)
         try:
-            # One hub for one transcript: a second one would write its own story.
+            # One hub for one transcript: the messages of two would be mixed in it.
             connection.execute("PRAGMA locking_mode = EXCLUSIVE")
-            # Parts can be large, and pages of four thousand bytes are many.
+            # Parts can be large, and with 4 kB pages they would take many.
             connection.execute("PRAGMA page_size = 16384")
             connection.execute("PRAGMA journal_mode = WAL")
+            # Every insert is its own transaction, and returns only when it is on disk.
             connection.execute("PRAGMA synchronous = FULL")
             if fresh or connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0:
                 cls._make(connection, study, wheel)
@@ -83,7 +86,7 @@ class HubLog:
         except sqlite3.Error as error:
             connection.close()
             busy = "locked" in str(error)
-            why = "another hub has it open" if busy else f"it is no transcript or is damaged ({error})"
+            why = "another hub has it open" if busy else f"it is not a transcript, or it is damaged ({error})"
             raise TranscriptError(f"{path}: {why}") from error
         except BaseException:
             connection.close()
@@ -102,17 +105,18 @@ class HubLog:
         known = connection.execute("PRAGMA application_id").fetchone()[0]
         version = connection.execute("PRAGMA user_version").fetchone()[0]
         if known != _ID or version != _VERSION:
-            raise TranscriptError(f"{path} is no transcript of this version of the program")
+            raise TranscriptError(f"{path} is not a transcript of this version of the program")
         row = connection.execute("SELECT digest, secret, wheel FROM study").fetchone()
         if row is None:
-            raise TranscriptError(f"{path} was begun and not finished; nothing is in it: delete it")
+            raise TranscriptError(f"{path} is empty: it was never completely made. Delete it")
         if row[0] != study:
             raise TranscriptError(f"{path} is the transcript of another study; give --transcript another name")
+        # Another version may compute or order things differently, and a replay would go astray.
         if row[2] != wheel:
             raise TranscriptError(
-                f"{path} was begun by version {row[2]} of the program, and this is {wheel}: go on with the one it was begun with"
+                f"version {row[2]} of the program began {path}, and this is version {wheel}. Go on with version {row[2]}"
             )
-        # Takes the lock.
+        # An empty transaction takes the lock now, so that a second hub fails here and not at its first message.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
         return cls(connection, bytes(row[1]), int(connection.execute("SELECT count(*) FROM events").fetchone()[0]))
@@ -131,7 +135,7 @@ class HubLog:
                 yield LogEntry(cast("Kind", kind), sender, bytes(data), released, asked)
 
     def add(self, event: LogEntry) -> None:
-        """Write down what happened; on disk when this returns, or a `TranscriptError`, and then nothing was written."""
+        """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""
         try:
             self._connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
@@ -139,7 +143,8 @@ class HubLog:
             )
         except sqlite3.Error as error:
             raise TranscriptError(
-                f"the transcript cannot be written ({error}), so nothing that follows was sent. Make room and start the hub again"
+                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
+                "hub again"
             ) from error
         self._count += 1
 

@@ -1,7 +1,7 @@
-"""`DurableParty`: opens the messages of one party, and puts its answers on disk before they leave. No sockets, no clocks.
+"""`DurableParty`: decodes the messages of one party, and puts its answers on disk before they leave. No sockets, no clocks.
 
-Whoever carries the messages hands in bytes with the name of the one they came from, who has been recognised, and sends what is
-handed out. What is handed out may leave: whatever must be written down first has been.
+`Runner` hands in bytes with the name of their sender, whom TLS has authenticated. It sends what it gets back at once:
+everything that had to be written first is on disk by then.
 """
 
 from abc import ABC, abstractmethod
@@ -15,14 +15,14 @@ from eigenveil.protocols.wire import decode
 
 __all__ = ["DurableParty", "Event", "OnEvent", "Outgoing", "opened"]
 
-# To whom, and the bytes.
+# The receiver's name, and the bytes for it.
 Outgoing = tuple[str, bytes]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Event:
-    """Something a person may want to see: `what` it is, `who` it is about, and `words` that hold public facts only."""
+    """Something a person may want to see: `what` happened, to `who`, in `words`. They hold public facts only."""
 
     what: Literal["joined", "left", "began", "asked", "said", "refused", "round", "waiting", "resumed", "over"]
     who: str = ""
@@ -33,40 +33,41 @@ OnEvent = Callable[[Event], None]
 
 
 class DurableParty(ABC):
-    """One party and what must be kept of it. Changes in place."""
+    """One party and what must be kept on disk of it. Changes in place."""
 
     party: Party
 
     @property
     @abstractmethod
     def over(self) -> bool:
-        """Whether there is a result, or there will be none."""
+        """Whether there is a result, or there never will be."""
 
     @abstractmethod
     def begin(self) -> list[Outgoing]:
-        """What leaves first, when all who are waited for are there."""
+        """The first messages, once all parties are connected."""
 
     @abstractmethod
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """Open messages. What is refused changes nothing and leaves nothing but a line in `refused`."""
+        """The answers to a message. A refused message changes nothing; it is only reported."""
 
     @abstractmethod
     def wait_over(self) -> list[Outgoing]:
-        """The party has waited as long as it says."""
+        """What the party sends when its deadline has passed."""
 
     @abstractmethod
     def rejoined(self, other: str) -> list[Outgoing]:
-        """Somebody can be reached again."""
+        """What the party sends to another that has reconnected."""
 
 
 def opened(data: bytes, *, sender: str, me: str, limit: int) -> Message:
-    """The messages in `data`, or a `PeerError` that blames who sent it, for malformed message or speaks for somebody else."""
+    """The message in `data`; a `PeerError` that blames `sender` if it is malformed or names another sender or receiver."""
     try:
         message = decode(data, limit=limit)
     except ProtocolError as error:
         raise PeerError(sender, str(error)) from error
+    # TLS says who is at the other end of a connection. The name inside the message must agree with it.
     if message.sender != sender:
-        raise PeerError(sender, "sent messages in the name of somebody else")
+        raise PeerError(sender, "sent a message in another party's name")
     if message.receiver != me:
-        raise PeerError(sender, "sent messages that are for somebody else")
+        raise PeerError(sender, "sent a message that is for another party")
     return message

@@ -1,4 +1,7 @@
-"""`Refusals`: messages that were refused, on the screen and in the ledger, where a privacy officer finds it."""
+"""`Refusals`: messages that were refused, on the screen and in the ledger, where a privacy officer finds them.
+
+Sites and peers use it. The sender learns nothing: a reason could tell it about the rows.
+"""
 
 from typing import Final, final
 
@@ -8,13 +11,13 @@ from eigenveil.network.ledger.durable import DurableLedger
 
 __all__ = ["Refusals"]
 
-# Lines for one run of a party: a flood of bad messages are not to fill the disk.
+# Notes for one run of a party. A flood of bad messages must not fill the disk.
 _NOTED: Final = 100
 
 
 @final
 class Refusals:
-    """Changes in place: it counts."""
+    """Reports refused messages. Changes in place: it counts them."""
 
     def __init__(self, ledger: DurableLedger, study: str, on_event: OnEvent) -> None:
         self._durable_ledger, self._study, self._on_event, self._count = ledger, study, on_event, 0
@@ -22,10 +25,10 @@ class Refusals:
     def note(self, error: PeerError) -> None:
         """Say what was refused and why, here and nowhere else."""
         self._on_event(Event("refused", error.peer, error.why))
-        self.write(f"refused messages from {error.peer}: {error.why}")
+        self.write(f"refused a message from {error.peer}: {error.why}")
 
     def write(self, words: str) -> None:
-        """A line in the ledger, while there is room for such lines."""
+        """Note it in the ledger, unless there are too many such notes."""
         self._count += 1
         if self._count <= _NOTED:
             self._durable_ledger.note(self._study, words)

@@ -1,4 +1,7 @@
-"""`ReplayMechanism`: a hub's mechanism whose releases can be written down, and had again without a second noise."""
+"""`ReplayMechanism`: a hub's mechanism whose releases can be written to disk and replayed without fresh noise.
+
+`DurableHub` puts it around the hub's mechanism. Two different noises on the same sum would be two releases.
+"""
 
 from collections import deque
 from collections.abc import Iterable, Iterator
@@ -17,10 +20,10 @@ __all__ = ["ReplayMechanism"]
 
 @final
 class ReplayMechanism(Mechanism):
-    """Releases through another mechanism, and keeps what was released until it is taken. Changes in place.
+    """Releases through another mechanism, and keeps each release until it is taken. Changes in place.
 
-    What is put back (`recall`) is given out in the place of new releases, in order. It is charged all the same: the ledger of a
-    hub that is made again must say what its predecessor spent.
+    Releases put back with `recall` replace new ones, in order. They are charged all the same: the ledger of a restarted
+    hub must say what the process before it spent.
     """
 
     def __init__(self, through: Mechanism) -> None:
@@ -29,23 +32,23 @@ class ReplayMechanism(Mechanism):
         self._known: deque[Array] = deque()
 
     def recall(self, released: bytes | None) -> None:
-        """What was released the next time."""
+        """Put back what was released next."""
         if released is not None:
             body = decode(released).body
             assert isinstance(body, Give)
-            # Copies: where in memory numbers lie decides about the last digit of what is computed from them.
+            # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
             self._known.extend(np.array(array) for array in body.arrays)
 
     def taken(self) -> bytes | None:
-        """What was released since this was last asked, to be written down; None for nothing."""
+        """What was released since the last call, to be written to disk; None if nothing was."""
         arrays, self._new = tuple(self._new), []
         return encode(Message("hub", "hub", Give(0, arrays))) if arrays else None
 
     def require_all_given(self) -> None:
-        """After a replay: everything that was put back has been given out."""
+        """Refuse to go on after a replay that did not use every release that was put back."""
         if self._known:
             raise ProtocolError(
-                "the transcript holds releases that this hub does not make: it is of another study or version"
+                "the transcript has releases that this hub does not make: it belongs to another study or version"
             )
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
@@ -62,25 +65,25 @@ class ReplayMechanism(Mechanism):
         share: float = 1.0,
         slot: Slot | None = None,
     ) -> Iterator[Array]:
-        """The same, slice by slice; charged before the first is asked for."""
+        """The same, slice by slice; charged before the first slice is asked for."""
         released = self._through.release_columns(
             slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
         )
         return map(self._kept, released)
 
     def _kept(self, released: Array) -> Array:
-        """What was released at this place before, or else this, to be written down."""
+        """The earlier release at this place if there is one; otherwise this one, to be written to disk."""
         if not self._known:
             self._new.append(released)
             return released
-        # The noise that was just drawn is thrown away, unseen.
+        # The noise that was just drawn is thrown away unseen, so it costs nothing.
         before = self._known.popleft()
         if before.shape != released.shape:
             raise ProtocolError(
-                "the transcript holds other releases than this hub makes: it is of another study or version"
+                "the transcript has other releases than this hub makes: it belongs to another study or version"
             )
         return before
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
-        """As that of the other mechanism."""
+        """The noise scale of the other mechanism."""
         return self._through.scale(sensitivity, share=share)

@@ -1,8 +1,21 @@
-"""`DurableSite`: a site's messages. The charge and the exact bytes of an answer are in the ledger before the answer is handed
-out.
+"""`DurableSite`: one round of a site over the network. An answer and its charge are in the ledger before it leaves.
 
-Messages that come again gets the bytes that are in the ledger. After a crash the party is made again from the ledger: what it
-had let out is not made a second time.
+    | state   | what happens                             | written to the ledger | what leaves    | next state       |
+    |---------|------------------------------------------|-----------------------|----------------|------------------|
+    | waiting | a message that was answered before       | nothing               | the same bytes | waiting          |
+    | waiting | a message that is refused                | a note                | nothing        | waiting          |
+    | waiting | a message that the party accepts         | nothing yet           | nothing yet    | ahead            |
+    | ahead   | the ledger commits                       | charges and bytes     | the answer     | waiting, or over |
+    | ahead   | the commit fails, or the answer is       | nothing               | nothing        | ahead: any more  |
+    |         | larger than the study allows             |                       |                | is an error      |
+    | any     | the process ends, and is started again   | nothing: it is read   | nothing        | waiting, or over |
+
+"Ahead" means that the party has said something that the ledger does not have. The only way out is a new process, whose
+party is made from the ledger: what was never committed never left, so making it again is safe. "Over" follows when the
+committed message was the hub's final result. A message is refused if it is malformed, in another's name, one question
+too many, a result that cannot be one, or out of order for the party.
+
+`SiteAgent` makes it and `Runner` calls it. tests/network/kills kills a site before and after each commit and each send.
 """
 
 import hashlib
@@ -23,18 +36,18 @@ from eigenveil.protocols.wire import decode, encode
 
 __all__ = ["DurableSite"]
 
-# How many answers are at hand to be repeated; the party can say older ones again itself.
+# How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
 _AT_HAND: Final = 4
-# How often a study may be resumed, beside what it asks: each time a question is asked and answered once more.
+# How often a study may be resumed on top of what it asks. Each time a question is asked and answered once more.
 _RESUMED: Final = 50
 
 
 @final
 class DurableSite(DurableParty):
-    """The messages between a site and who stands `above` it. Changes in place.
+    """The messages between a site and the hub or node `above` it. Changes in place.
 
-    `whole` is what the site is charged with its first part where others add the noise: all that the study may cost. A charge of
-    the party is `stretch` times as much for a person, who may be at other sites as well.
+    `whole` is for studies in which the hub adds the noise. The site's first part is then charged with all that the
+    study may cost. `stretch` multiplies each charge of the party, for people who have rows at other sites too.
     """
 
     def __init__(
@@ -42,7 +55,7 @@ class DurableSite(DurableParty):
         party: Member | MaskedMember,
         parties: Parties,
         ledger: DurableLedger,
-        opened_ledger: Opened,
+        joined: Opened,
         *,
         study: str,
         above: str,
@@ -52,108 +65,117 @@ class DurableSite(DurableParty):
         on_event: OnEvent,
     ) -> None:
         self.party: Member | MaskedMember = party
-        self._durable_ledger, self._study, self._above, self._limit, self._on_event = (
-            ledger,
-            study,
-            above,
-            limit,
-            on_event,
-        )
+        self._durable_ledger, self._study, self._above = ledger, study, above
+        self._limit, self._on_event = limit, on_event
         self._parties = parties
         self._ledger = parties.ledgers.get(party.name)
         self._whole, self._stretch = whole, stretch
-        self._number = len(opened_ledger.entries)
+        self._number = len(joined.steps)
         masked = parties.masked
+        # What an honest hub asks, four times over: room for restarts, and still a bound on what fills the disk.
         honest = parties.most_questions if masked is None else 4 * masked.most_rounds + 6 * masked.sessions
         self._most = _RESUMED + 4 * honest
         self._refusals = Refusals(ledger, study, on_event)
-        # Whether the party has said something that is not in the ledger.
+        # Whether the party has said something that the ledger does not have.
         self._ahead = False
         self._said: dict[bytes, list[Outgoing]] = {}
         self._last_step = ""
-        for entry in opened_ledger.entries:
-            said = [decode(raw, limit=limit) for raw in entry.said]
+        self._read_back(joined)
+
+    def _read_back(self, joined: Opened) -> None:
+        """Bring the party to where the ledger ends, without computing or charging anything again."""
+        for step in joined.steps:
+            said = [decode(raw, limit=self._limit) for raw in step.said]
             if not any(map(_is_refusal, said)):
-                outgoing = [(message.receiver, raw) for message, raw in zip(said, entry.said, strict=True)]
-                self._remember(hashlib.sha256(entry.came).digest(), outgoing)
-            self.party.recall(decode(entry.came, limit=limit), said)
-            if self._whole in entry.charges:
+                outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
+                self._remember(hashlib.sha256(step.came).digest(), outgoing)
+            self.party.recall(decode(step.came, limit=self._limit), said)
+            # The charge for the whole study is due once, whichever step it was in.
+            if self._whole in step.charges:
                 self._whole = None
 
     @property
     def over(self) -> bool:
-        """Whether the answer is here."""
+        """Whether the final result is here."""
         return self.party.result is not None
 
     def begin(self) -> list[Outgoing]:
-        """A site is asked."""
+        """Nothing: a site waits to be asked."""
         return []
 
     def wait_over(self) -> list[Outgoing]:
-        """A site waits for nothing in particular."""
+        """Nothing: a site has no deadline of its own."""
         return []
 
     def rejoined(self, other: str) -> list[Outgoing]:
-        """Who stands above asks for what it lacks."""
+        """Nothing: the hub or node above asks for what it lacks."""
         return []
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """The answer, which is in the ledger by then."""
+        """The answer to a message, which is in the ledger when this returns."""
         if self._ahead:
-            raise ProtocolError("this site has answered what could not be written down, and must be started again")
+            raise ProtocolError("an answer of this site could not be written to its ledger: start the site again")
         key = hashlib.sha256(data).digest()
+        # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
         if sender == self._above and key in self._said:
             return self._said[key]
         try:
+            # All checks come before the party moves: a refused message must leave no trace in it.
             message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
             self._require_answer(message)
             self._require_few(message)
             before = 0 if self._ledger is None else len(self._ledger.charges)
             answers = self.party.receive(message)
         except PeerError as error:
+            # No reply: the sender must not learn why, and the site goes on waiting.
             self._refusals.note(error)
             return []
+        # From here until the commit the party knows more than the disk: any error must end this process.
         self._ahead = True
         said = [encode(answer) for answer in answers]
         if any(len(raw) > self._limit for raw in said):
             raise ProtocolError(
-                f"an answer of this site has {max(map(len, said))} bytes, and [network] largest of the study is {self._limit}: "
-                "nothing was charged and nothing was sent"
+                f"an answer of this site has {max(map(len, said))} bytes, more than [network] largest = {self._limit} in the "
+                "study file. Nothing was charged and nothing was sent"
             )
         charges = self._charges(before, answers)
+        # The step's number makes a second process on the same ledger fail here instead of charging twice.
         self._durable_ledger.commit(self._study, self._number, came=data, said=said, charges=charges)
         self._ahead = False
         self._number += 1
         outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
+        # A site that had no part may have one after it was repaired, so its refusal is not repeated from memory.
         if not any(_is_refusal(answer) for answer in answers):
             self._remember(key, outgoing)
         self._say(message, charges, sum(map(len, said)))
         return outgoing
 
     def _require_few(self, message: Message) -> None:
-        """Refuse to write down without end: the same question can be asked in ever new words, which costs nothing but room."""
+        """Refuse a flood of questions. Repeating a question in other bytes costs no budget, but it fills the disk."""
         if self._number >= self._most and not isinstance(message.body, Done):
-            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study can take")
+            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
 
     def _require_answer(self, message: Message) -> None:
-        """Refuse an answer that cannot be one, before it is taken for the end of the study."""
+        """Refuse a final result that cannot be one, before it ends the study."""
         if isinstance(message.body, Done):
             try:
                 require_plain(message.body.arrays)
                 found_in(self._parties, message.body.arrays)
             except ValueError as error:
-                raise PeerError(message.sender, f"sent an answer that cannot be one: {error}") from error
+                raise PeerError(message.sender, f"sent a result that cannot be one: {error}") from error
 
     def _charges(self, before: int, answers: list[Message]) -> tuple[Charge, ...]:
-        """What these answers cost: new lines of the party's own ledger, or all of the study where the hub adds the noise."""
-        lines = () if self._ledger is None else self._ledger.charges[before:]
-        new = tuple(Charge(line.label, line.mu * self._stretch) for line in lines)
+        """What these answers cost: new charges of the party, or all of the study where the hub adds the noise."""
+        charged = () if self._ledger is None else self._ledger.charges[before:]
+        new = tuple(Charge(charge.label, charge.mu * self._stretch) for charge in charged)
+        # Only a `Give` carries sums. Keys and refusals are not charged.
         if self._whole is not None and any(isinstance(answer.body, Give) for answer in answers):
             new, self._whole = (*new, self._whole), None
         return new
 
     def _remember(self, key: bytes, outgoing: list[Outgoing]) -> None:
         self._said[key] = outgoing
+        # Answers can have megabytes, so only the latest few stay in memory.
         while len(self._said) > _AT_HAND:
             del self._said[next(iter(self._said))]
 
@@ -161,24 +183,22 @@ class DurableSite(DurableParty):
         match message.body:
             case Ask(question=question):
                 if self.party.error is not None:
-                    words = f"there is no part of this site: {self.party.error}"
+                    words = f"this site has no part to give: {self.party.error}"
                     self._on_event(Event("said", self._above, words))
                     self._refusals.write(words)
                     return
-                cost = (
-                    ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "nothing new is charged"
-                )
+                cost = ", ".join(f"{charge.label} at mu {charge.mu:.4g}" for charge in charges) or "no new charge"
                 stage = f"{question.stage} {question.step + 1}".strip()
                 self._on_event(Event("said", self._above, f"{stage}: {size:,} bytes; {cost}"))
             case Brief(step=step) if step != self._last_step:
                 self._last_step = step
                 self._on_event(Event("asked", self._above, f"masks: {step}"))
             case Done():
-                self._on_event(Event("over", self._above, "the answer is here"))
+                self._on_event(Event("over", self._above, "the result is here"))
             case _:
                 pass
 
 
 def _is_refusal(message: Message) -> bool:
-    """Whether it says that there is no part: when the site has been mended there may be one."""
+    """Whether a message says that the site has no part to give."""
     return isinstance(message.body, Decline) or (isinstance(message.body, Return) and message.body.data == DECLINED)

@@ -1,4 +1,4 @@
-"""Switchboards on loopback: messages arrive whole and in order, and everybody who comes or goes is told of."""
+"""Transports on loopback: messages arrive whole and in order, and every arrival and departure is reported."""
 
 import asyncio
 import hashlib
@@ -138,9 +138,9 @@ def test_closing_twice_or_with_nothing_open_is_harmless_and_ends_it() -> None:
     async def check() -> None:
         alone = transport(A)
         await alone.close()
-        with pytest.raises(ValueError, match="this switchboard is closed"):
+        with pytest.raises(ValueError, match="this transport is closed"):
             alone.dial("hub", f"{HERE}:1", certificate=HUB.pem, server_name=HUB.server_name)
-        with pytest.raises(ValueError, match="this switchboard is closed"):
+        with pytest.raises(ValueError, match="this transport is closed"):
             await alone.listen(f"{HERE}:0", recognise=KNOWN.get)
         async with hall() as here:
             site = await here.joined(A)
@@ -220,12 +220,12 @@ def test_a_message_over_the_limit_is_refused_by_both_sides() -> None:
     async def check() -> None:
         async with hall(limit=2 * CHUNK) as here:
             site = await here.joined(A)
-            with pytest.raises(ValueError, match=f"data has {2 * CHUNK + 1} bytes, and limit is {2 * CHUNK}"):
+            with pytest.raises(ValueError, match=f"data has {2 * CHUNK + 1} bytes, more than the limit of {2 * CHUNK}"):
                 await here.hub.send("a", 0, bytes(2 * CHUNK + 1))
             await site.send("hub", 0, bytes(2 * CHUNK + 1))
-            why = f"it announced a message of {2 * CHUNK + 1} bytes, and {2 * CHUNK} are allowed"
+            why = f"it announced a message of {2 * CHUNK + 1} bytes, and at most {2 * CHUNK} are allowed"
             assert await next_event(here.hub) == Left("a", why)
-            assert await next_event(site) == Left("hub", "it does not take messages as long as the one that was sent")
+            assert await next_event(site) == Left("hub", "it does not accept messages as long as the one sent to it")
             # And then it is as before.
             assert await next_event(site) == Joined("hub")
             assert await next_event(here.hub) == Joined("a")
@@ -243,7 +243,7 @@ def test_the_hub_may_be_the_one_that_sends_too_much() -> None:
             left = await next_event(site)
             assert isinstance(left, Left)
             assert f"{CHUNK} are allowed" in left.why
-            assert await next_event(here.hub) == Left("a", "it does not take messages as long as the one that was sent")
+            assert await next_event(here.hub) == Left("a", "it does not accept messages as long as the one sent to it")
             assert await next_event(here.hub) == Joined("a")
 
     run(check())
@@ -253,7 +253,7 @@ def test_a_name_is_dialled_once_and_nobody_dials_themselves() -> None:
     async def check() -> None:
         async with hall() as here:
             site = await here.joined(A)
-            for name, message in (("hub", "'hub' is dialled already"), ("a", "'a' is this party itself")):
+            for name, message in (("hub", "'hub' is dialled already"), ("a", "'a' is this party.s own name")):
                 with pytest.raises(ValueError, match=message):
                     site.dial(name, f"{HERE}:{here.port}", certificate=HUB.pem, server_name=HUB.server_name)
 
@@ -298,7 +298,7 @@ def test_an_address_in_use_is_named() -> None:
             with pytest.raises(OSError, match=f"cannot listen at {HERE}:{here.port}: .*already in use; choose another"):
                 await second.listen(f"{HERE}:{here.port}", recognise=KNOWN.get)
             assert await second.listen(f"{HERE}:0", recognise=KNOWN.get) != here.port
-            with pytest.raises(ValueError, match="listens already"):
+            with pytest.raises(ValueError, match="is listening already"):
                 await second.listen(f"{HERE}:0", recognise=KNOWN.get)
             await second.close()
         with socket.create_server((HERE, 0)) as taken:
@@ -317,9 +317,9 @@ def test_an_address_in_use_is_named() -> None:
 def test_an_address_that_is_none_is_refused(address: str) -> None:
     async def check() -> None:
         alone = transport(A)
-        with pytest.raises(ValueError, match="an address is host:port"):
+        with pytest.raises(ValueError, match="an address must be host:port"):
             await alone.listen(address, recognise=KNOWN.get)
-        with pytest.raises(ValueError, match="an address is host:port"):
+        with pytest.raises(ValueError, match="an address must be host:port"):
             alone.dial("hub", address, certificate=HUB.pem, server_name=HUB.server_name)
         with pytest.raises(ValueError, match="from 1 to 65535"):
             alone.dial("hub", "host:0", certificate=HUB.pem, server_name=HUB.server_name)

@@ -11,7 +11,7 @@ import pytest
 from eigenveil.errors import ProtocolError, QuorumLost
 from eigenveil.protocols import Ask, Decline, Done, Give, Message, Terms
 from eigenveil.protocols.wire import size
-from eigenveil.runtimes import Faults, InProcess
+from eigenveil.runtimes import Faults, LocalStar
 from protocols.star.companies import PLACES, TASKS, Company, bits, company, finish, layouts, tables
 
 EVERYWHERE = pytest.mark.parametrize(("kind", "place"), PLACES)
@@ -21,8 +21,8 @@ def them(kind: str = "krylov", place: str = "star", **terms: Any) -> Company:
     return company(TASKS[kind](), layouts(5)[place], tables(5), terms=Terms(**terms))
 
 
-def runtime(these: Company, faults: Faults | None = None, seed: int = 0) -> InProcess:
-    return InProcess(these.hub, [*these.nodes.values(), *these.members.values()], faults=faults, seed=seed)
+def runtime(these: Company, faults: Faults | None = None, seed: int = 0) -> LocalStar:
+    return LocalStar(these.hub, [*these.nodes.values(), *these.members.values()], faults=faults, seed=seed)
 
 
 @EVERYWHERE
@@ -78,7 +78,7 @@ def test_bytes_are_those_of_the_wire_and_each_way_is_counted_apart() -> None:
 
 @pytest.mark.parametrize("place", ["star", "tree of 2", "tree of 3"])
 @pytest.mark.parametrize("after", [0, 1])
-def test_who_dies_gets_just_so_many_envelopes(place: str, after: int) -> None:
+def test_who_dies_gets_just_so_many_messages(place: str, after: int) -> None:
     these, got = them("power", place, quorum=1), Counter[str]()
     member = these.members["site 1"]
     receive = member.receive
@@ -141,7 +141,7 @@ def test_a_site_that_declines_is_missed_at_once_without_waiting() -> None:
     running = runtime(these, Faults(meddle=decline))
     running.run()
     assert these.hub.rounds[0].missing == ("site 0",)
-    assert running.post.now == pytest.approx(
+    assert running.network.now == pytest.approx(
         1e9
     )  # The clock of the round runs out after the end, and means nothing then.
 

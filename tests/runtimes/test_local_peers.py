@@ -11,35 +11,35 @@ from eigenveil.errors import PeersLost
 from eigenveil.protocols import Message
 from eigenveil.protocols.messages import Leave, Pass
 from eigenveil.protocols.wire import size
-from eigenveil.runtimes import Faults, Meeting
+from eigenveil.runtimes import Faults, LocalPeers
 from protocols.gossip.gossip_circles import CONSENSUS, Circle, circle, look
 
 
-def met(these: Circle, faults: Faults | None = None, seed: int = 0) -> Meeting:
-    meeting = Meeting(these.peers.values(), faults=faults, seed=seed)
-    meeting.run()
-    return meeting
+def met(these: Circle, faults: Faults | None = None, seed: int = 0) -> LocalPeers:
+    running = LocalPeers(these.peers.values(), faults=faults, seed=seed)
+    running.run()
+    return running
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
 @pytest.mark.parametrize("noise", ["none", "pairwise"])
 def test_bytes_are_those_of_the_wire_by_peer_and_by_round(noise: Any, consensus: str) -> None:
-    message: list[Message] = []
+    messages: list[Message] = []
 
-    def see(letter: Message) -> Iterable[Message]:
-        message.append(letter)
-        return [letter]
+    def see(message: Message) -> Iterable[Message]:
+        messages.append(message)
+        return [message]
 
     task = "study" if noise == "none" else "power"
-    meeting = met(circle("ring", 4, consensus=consensus, noise=noise, task=task), Faults(meddle=see))
+    running = met(circle("ring", 4, consensus=consensus, noise=noise, task=task), Faults(meddle=see))
     by_peer, by_round = Counter[str](), Counter[int]()
-    for letter in message:
-        by_peer[letter.sender] += size(letter)
-        by_round[letter.body.round] += size(letter)
-    assert dict(meeting.sent) == dict(by_peer)
-    assert dict(meeting.by_round) == dict(by_round)
+    for message in messages:
+        by_peer[message.sender] += size(message)
+        by_round[message.body.round] += size(message)
+    assert dict(running.sent) == dict(by_peer)
+    assert dict(running.by_round) == dict(by_round)
     plain = met(circle("ring", 4, consensus=consensus, noise=noise, task=task))
-    assert plain.sent == meeting.sent
+    assert plain.sent == running.sent
 
 
 def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None:
@@ -47,9 +47,9 @@ def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None
 
     sent: Counter[str] = Counter()
 
-    def see(letter: Message) -> Iterable[Message]:
-        sent[letter.sender] += size(letter)
-        return [letter]
+    def see(message: Message) -> Iterable[Message]:
+        sent[message.sender] += size(message)
+        return [message]
 
     graph = Graph.named("ring", ["zürich", 'a "b"', "東京", "d"])
     assert dict(met(circle(graph, consensus="tree"), Faults(meddle=see)).sent) == dict(sent)
@@ -58,8 +58,8 @@ def test_names_that_are_written_longer_are_counted_as_they_are_written() -> None
 def trace(seed: int) -> Any:
     these = circle("complete", 5, consensus="metropolis", noise="pairwise", task="power", restarts=4)
     faults = Faults(loss=0.1, duplicate=0.3, delay=20.0, dies={"p2": 20})
-    meeting = met(these, faults, seed)
-    return {name: look(peer) for name, peer in these.peers.items()}, meeting.refused, dict(meeting.sent)
+    running = met(these, faults, seed)
+    return {name: look(peer) for name, peer in these.peers.items()}, running.refused, dict(running.sent)
 
 
 def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
@@ -69,18 +69,18 @@ def test_the_same_seed_gives_the_same_run_and_another_seed_another() -> None:
 
 def test_what_the_first_that_stopped_says_is_raised_when_nobody_has_a_result() -> None:
     these = circle("star", 4, consensus="tree")
-    meeting = Meeting(these.peers.values(), faults=Faults(dies={"p0": 0}), seed=0)
+    running = LocalPeers(these.peers.values(), faults=Faults(dies={"p0": 0}), seed=0)
     with pytest.raises(PeersLost, match="without p0") as raised:
-        meeting.run()
-    assert raised.value is next(iter(meeting.errors.values()))
-    assert set(meeting.errors) == {"p1", "p2", "p3"}
+        running.run()
+    assert raised.value is next(iter(running.errors.values()))
+    assert set(running.errors) == {"p1", "p2", "p3"}
 
 
 def test_who_died_with_a_result_is_not_among_those_who_are_done() -> None:
     these = circle("complete", 4, consensus="metropolis")
-    # The third letter is the last one that p1 needs.
-    meeting = Meeting(these.peers.values(), faults=Faults(dies={"p1": 3}), seed=0)
-    assert "p1" not in [peer.name for peer in meeting.run()]
+    # The third message is the last one that p1 needs.
+    running = LocalPeers(these.peers.values(), faults=Faults(dies={"p1": 3}), seed=0)
+    assert "p1" not in [peer.name for peer in running.run()]
 
 
 def test_a_forged_sender_gets_no_further_than_the_network() -> None:
@@ -92,8 +92,8 @@ def test_a_forged_sender_gets_no_further_than_the_network() -> None:
         )
 
     these = circle("complete", 4, consensus="metropolis")
-    meeting = met(these, Faults(meddle=forge))
-    assert {(refusal.by, refusal.peer) for refusal in meeting.refused} == {("network", "p1")}
+    running = met(these, Faults(meddle=forge))
+    assert {(refusal.by, refusal.peer) for refusal in running.refused} == {("network", "p1")}
     assert all(peer.result is not None for peer in these.peers.values())
 
 
@@ -104,8 +104,8 @@ def test_a_peer_with_a_result_goes_on_when_others_must_begin_again() -> None:
         return [] if message.sender == "p3" and message.receiver in ("p2", "p0") else [message]
 
     these = circle("complete", 4, consensus="metropolis", steps=1)
-    meeting = Meeting(these.peers.values(), faults=Faults(meddle=cut, dies={"p3": 1}), seed=0)
-    done = meeting.run()
+    running = LocalPeers(these.peers.values(), faults=Faults(meddle=cut, dies={"p3": 1}), seed=0)
+    done = running.run()
     assert [peer.name for peer in done] == ["p0", "p1", "p2"]
     assert {peer.counted for peer in done} == {("p0", "p1", "p2")}
     assert len(these.peers["p1"].rounds) == 2
@@ -114,9 +114,9 @@ def test_a_peer_with_a_result_goes_on_when_others_must_begin_again() -> None:
 def test_two_peers_of_one_name_and_the_death_of_nobody_are_refused() -> None:
     these = circle("complete", 3)
     with pytest.raises(ValueError, match="two peers are called 'p0'"):
-        Meeting([these.peers["p0"], these.peers["p0"]])
+        LocalPeers([these.peers["p0"], these.peers["p0"]])
     with pytest.raises(ValueError, match="faults say when p9 dies"):
-        Meeting(these.peers.values(), faults=Faults(dies={"p9": 1}))
+        LocalPeers(these.peers.values(), faults=Faults(dies={"p9": 1}))
 
 
 def test_a_farewell_on_the_way_after_the_end_reopens_nothing_that_hangs() -> None:

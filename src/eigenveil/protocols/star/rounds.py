@@ -1,34 +1,89 @@
-"""`Gathering`: the parts of one round, checked as they come in and folded in the order of the sites.
+"""One round of a star: the question out, the answers in, until there is a total.
 
-What hubs and nodes share.
+`Exchange` is what a hub needs to know of a round. `Gathering` is the plain round, question and answer, that hubs and nodes
+share. The masked round, in several steps, is `protocols.masked.hub.MaskedExchange`.
 """
 
-from collections.abc import Mapping, Sequence, Set
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, final
 
 from eigenveil.errors import PeerError
 from eigenveil.protocols.messages import Ask, Body, Decline, Give, Message
 from eigenveil.protocols.party import require_plain
-from eigenveil.protocols.star.exchange import Exchange
 from eigenveil.tasks import Question, Task
 
-__all__ = ["Gathering", "reachable"]
+__all__ = ["Exchange", "Gathering", "NewExchange", "reachable"]
 
 Below = Mapping[str, tuple[str, ...]]
 
 
+class Exchange(ABC):
+    """One round, in one step or several. Changes in place.
+
+    The hub sends what `asks` returns and hands the answers to `receive`. A step ends when everybody has answered or the time
+    is up. The hub then checks that enough sites answered (`sites`) and calls `onward`: another step follows, or the `total`.
+    """
+
+    round: int
+    question: Question
+
+    @property
+    @abstractmethod
+    def complete(self) -> bool:
+        """Whether everybody asked in this step has answered."""
+
+    @abstractmethod
+    def asks(self, sender: str, *, again: bool = False) -> list[Message]:
+        """The messages of this step to everybody, or, with `again`, to those who have not answered."""
+
+    @abstractmethod
+    def receive(self, sender: str, body: Body) -> None:
+        """Take an answer, or raise a `PeerError` and change nothing."""
+
+    @abstractmethod
+    def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """The sites that answered this step and those that are missing; after the last step, those in the total or not."""
+
+    @abstractmethod
+    def total(self) -> Any:
+        """The sum of all parts received, None if there were none. Ends the round: no answer may follow."""
+
+    @property
+    def name(self) -> str:
+        """The name of this step, in words; empty where a round has one step."""
+        return ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether parts of this round are lost, so that it must be asked anew and charged again."""
+        return False
+
+    def onward(self) -> bool:
+        """Go to the next step; False after the last. A `ProtocolError` says that the round has failed."""
+        return False
+
+    def reopen(self) -> bool:
+        """After a lost quorum: wait once more for the missing answers. False where only a new round helps."""
+        return False
+
+
+# From the number of a round, its question, the names asked and the sites that have dropped out.
+NewExchange = Callable[[int, Question, Sequence[str], Set[str]], Exchange]
+
+
 def reachable(below: Below, gone: Set[str]) -> list[str]:
-    """Those directly below with at least one site behind them that has not gone."""
+    """The names directly below that have at least one active site behind them."""
     return [name for name, behind in below.items() if any(site not in gone for site in behind)]
 
 
 @final
 class Gathering(Exchange):
-    """One round's question to those `asked`, each with the sites behind it (`below`), and their parts. Changes in place.
+    """One question to the names `asked`, each with the sites behind it (`below`), and their parts. Changes in place.
 
-    Parts are added in the order of `asked` whatever order they come in, so a sum is the same to the last bit on every run. Those
-    at the front are added up at once: parts that come in order take no more room than one. `weights` is how often each
-    counts, `gone` the sites that no longer do.
+    Parts are added in the order of `asked`, whatever order they arrive in, so a sum is the same to the last bit on every run.
+    Parts that arrive in order are added at once and take no more memory than one. `weights` says how often each part counts,
+    `gone` which sites have dropped out.
     """
 
     def __init__(
@@ -44,10 +99,11 @@ class Gathering(Exchange):
     ) -> None:
         self.round, self.question = round_, question
         self._task, self._below, self._gone, self._weights = task, below, frozenset(gone), weights
-        # Whether each one asked gave a part (True) or said that there will be none (False); None while it is awaited.
+        # True for a part, False for a decline, None while the answer is awaited.
         self._answers: dict[str, bool | None] = dict.fromkeys(asked)
         self._awaited = len(self._answers)
         self._short: dict[str, tuple[str, ...]] = {}
+        # Parts that came before an earlier one in the order, and cannot be added yet.
         self._held: dict[str, Any] = {}
         self._order, self._next = tuple(asked), 0
         self._total: Any = None
@@ -58,7 +114,7 @@ class Gathering(Exchange):
         return self._awaited == 0
 
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
-        """The question to everybody, or `again` to those who have not answered."""
+        """The question to everybody, or, with `again`, to those who have not answered."""
         ask = Ask(self.round, self.question, tuple(sorted(self._gone)))
         return [Message(sender, name, ask) for name, answer in self._answers.items() if answer is None or not again]
 
@@ -80,7 +136,7 @@ class Gathering(Exchange):
         self._fold()
 
     def sites(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
-        """The sites that are in the total, and those that are missing from it."""
+        """The sites in the total, and those missing from it."""
         answered: list[str] = []
         missing: list[str] = []
         for name, answer in self._answers.items():
@@ -91,7 +147,7 @@ class Gathering(Exchange):
         return tuple(answered), tuple(missing)
 
     def total(self) -> Any:
-        """All parts that came, as one; None if there were none. The round is over: nothing may come after this."""
+        """The sum of all parts received, None if there were none. Ends the round: no answer may follow."""
         for name in self._order[self._next :]:
             self._add(name)
         self._next = len(self._order)
@@ -99,14 +155,14 @@ class Gathering(Exchange):
 
     def _checked(self, sender: str, body: Give) -> Any:
         named = set(body.missing)
-        # Some of those behind it, never all: a part is somebody's.
+        # A strict subset: a part with every site missing would be nobody's, and its numbers would come from nowhere.
         if len(named) != len(body.missing) or not named < set(self._below[sender]) - self._gone:
-            raise PeerError(sender, "says that sites are missing which are not behind it, or that all are")
+            raise PeerError(sender, "reports sites as missing that are not behind it, or all of its sites")
         try:
             require_plain(body.arrays)
             return self._task.part(self.question, body.arrays)
         except ValueError as error:
-            raise PeerError(sender, f"sent a part that cannot be one: {error}") from error
+            raise PeerError(sender, f"sent an invalid part: {error}") from error
 
     def _fold(self) -> None:
         while self._next < len(self._order) and self._answers[self._order[self._next]] is not None:

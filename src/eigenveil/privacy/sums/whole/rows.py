@@ -1,0 +1,112 @@
+"""Exact sums of rows, the number of people, and the total sum of squares. `privacy.sums.bounded` releases them."""
+
+import math
+from fractions import Fraction
+from typing import final
+
+import numpy as np
+
+from eigenveil.data.rows import Block, Rows, block_size
+from eigenveil.linalg import Array
+from eigenveil.linalg.exact import minus_outer
+from eigenveil.privacy.sums.domain import SHIFT, Domain, Region
+from eigenveil.privacy.sums.whole.center import as_pair
+from eigenveil.privacy.sums.whole.grid import SUM_BITS, cached_rows, reach_of, sum_unit, unit_of
+from eigenveil.privacy.sums.whole.total import Integers, Total
+from eigenveil.privacy.sums.workers import added_up
+
+__all__ = ["COUNT_UNIT", "sparse_block_sum", "whole_count", "whole_sum", "whole_trace", "whole_weights"]
+
+# The unit of counts: a row of a person who has m of them counts as 2^34 / m, rounded down. The count of all people by itself has
+# a finer unit.
+COUNT_UNIT, _FINE_COUNT = 2.0**-34, 2.0**-45
+
+
+def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
+    """The weights of rows, (b,), in whole numbers of `unit`, rounded down, so that no person counts as more than one.
+
+    Proof. m rows of weight fl(1 / m) count as k <= fl(1 / m) / unit each. m k is whole and below (1 + 2^-52) / unit, so it is at
+    most 1 / unit.
+
+    >>> int(3 * whole_weights(np.array([1 / 3]))[0]) - 2**34
+    -1
+    """
+    return np.floor(weights / unit).astype(np.int64)
+
+
+def whole_count(rows: Rows) -> float:
+    """The number of people: the exact sum of all weights."""
+    total, one = 0, round(1 / _FINE_COUNT)
+    for block in rows.blocks(block_size(rows)):
+        weights = block.weights
+        total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+    return float(Fraction(total) * Fraction(_FINE_COUNT))
+
+
+def whole_trace(rows: Rows, region: Region) -> float:
+    """The sum of the squared norms of the clipped rows, each rounded down to a whole number."""
+    unit = unit_of(region) ** 2
+    # Each is below 2^34, and a block of them adds up below 2^53.
+    total = sum(int(np.floor(region.squares(block) / unit).sum()) for block in rows.blocks(block_size(rows)))
+    return float(Fraction(total) * Fraction(unit))
+
+
+def whole_sum(rows: Rows, region: Region) -> Array:
+    """The sum, (d,), of the clipped rows."""
+    return added_up(rows, lambda: WholeSum(region, sparse=rows.sparse)).finish()
+
+
+def sparse_block_sum(block: Block, domain: Domain) -> Integers:
+    """The sum of a sparse block's rows in whole numbers of `sum_unit`; around a center it is rounded."""
+    part = WholeSum(domain, sparse=True)
+    part.take(block)
+    return part.total.whole() if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
+
+
+@final
+class WholeSum:
+    """One worker's share of a sum of rows. Changes in place."""
+
+    def __init__(self, region: Region, *, sparse: bool) -> None:
+        self._region = region
+        self.unit = sum_unit(region)
+        # Sparse rows include the center until it is subtracted from the finished sum.
+        far = sparse and region.shifted_center is not None
+        reach = math.ceil(reach_of(region)) if far else 1 << SUM_BITS
+        self.total = Total.zeros((region.dim,), each=reach << SUM_BITS)
+        self.shifts: int | None = None
+        self._scratch = np.empty((0, region.dim))
+
+    def take(self, block: Block) -> None:
+        """Add the rows of a block."""
+        if block.sparse:
+            part = self._region.whole_sparse(block, unit=self.unit)
+            summed = part.rows.astype(np.int64).T @ np.ones(len(block), dtype=np.int64)
+            self.total.add(summed, len(block))
+            if self._region.shifted_center is not None:
+                self.shifts = (self.shifts or 0) + int(part.shift.astype(np.int64).sum())
+            return
+        size = cached_rows(self._region.dim)
+        if len(self._scratch) == 0:
+            self._scratch = np.empty((min(size, len(block)), self._region.dim))
+        for start in range(0, len(block), len(self._scratch) or 1):
+            piece = block.piece(start, len(self._scratch))
+            rows = self._region.whole(piece, unit=self.unit, out=self._scratch)
+            # A product with ones is the fastest sum, and as exact as any other.
+            self.total.add(np.ones(len(rows)) @ rows, len(rows))
+
+    def and_other(self, other: "WholeSum") -> None:
+        """Add the sum of another worker."""
+        self.total.and_other(other.total)
+        if other.shifts is not None:
+            self.shifts = (self.shifts or 0) + other.shifts
+
+    def finish(self) -> Array:
+        """The sum, (d,), with the center subtracted."""
+        center = self._region.shifted_center
+        if center is None or self.shifts is None:
+            return self.total.value(self.unit)
+        hi, lo = self.total.pair()
+        taken = as_pair([Fraction(self.shifts) * Fraction(SHIFT) / Fraction(self.unit)])
+        exact = minus_outer((hi[None, :], lo[None, :]), taken, center)
+        return np.asarray((exact[0] + exact[1])[0] * self.unit)

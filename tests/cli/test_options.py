@@ -1,0 +1,105 @@
+"""Options with one name have one meaning in every command."""
+
+from collections import defaultdict
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import typer
+from typer.testing import CliRunner
+
+from eigenveil.cli import app
+
+
+def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:
+    """Every command, under the words that are typed for it."""
+    for name, one in getattr(group, "commands", {}).items():
+        if getattr(one, "commands", None):
+            yield from commands(one, (*path, name))
+        else:
+            yield " ".join((*path, name)), one
+
+
+def options() -> dict[str, dict[str, Any]]:
+    """Every option, by its name, in every command that has it."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for command, one in commands(typer.main.get_command(app)):
+        for option in one.params:
+            for name in (*option.opts, *option.secondary_opts):
+                if name.startswith("-"):
+                    found[name][command] = option
+    return found
+
+
+OPTIONS = options()
+
+
+def kind_of(option: Any) -> str:
+    """What is written behind an option: nothing, or what its metavar stands for, whatever its range."""
+    return "a flag" if option.is_flag else str(option.metavar).split(" [", maxsplit=1)[0]
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_an_option_takes_one_kind_of_value_in_all_commands(name: str) -> None:
+    kinds = {command: kind_of(option) for command, option in OPTIONS[name].items()}
+    assert len(set(kinds.values())) == 1, kinds
+
+
+@pytest.mark.parametrize("name", sorted(OPTIONS))
+def test_an_option_has_the_same_other_names_in_all_commands(name: str) -> None:
+    names = {command: tuple(sorted(option.opts)) for command, option in OPTIONS[name].items()}
+    assert len(set(names.values())) == 1, names
+
+
+# What people mix up most easily: each means this, wherever it is.
+MEANINGS = {
+    "--columns": ("A,B,C", "columns by name"),
+    "--features": ("D", "number of columns"),
+    "--components": ("K", "How many"),
+    "--history": ("ITEMS", "how many items a user has"),
+    "-n": ("NUMBER", "how many people"),
+    "--authority": ("FOLDER", "folder"),
+    "--keys": ("FILE", "keys"),
+    "--trust": ("WHO", "noise"),
+    "--rounds": ("NUMBER", "rounds"),
+    "--center": ("WHICH", "private: "),
+    "--neighbours": ("WHICH", "indistinguishable"),
+    "--memory-limit": ("BYTES", "memory"),
+    "--seed": ("INTEGER", "eproducible"),
+}
+
+
+@pytest.mark.parametrize("name", MEANINGS)
+def test_an_option_means_the_same_wherever_it_is(name: str) -> None:
+    metavar, words = MEANINGS[name]
+    for command, option in OPTIONS[name].items():
+        assert kind_of(option) == metavar, command
+        assert words.lower() in option.help.lower(), (command, option.help)
+
+
+def test_a_default_of_neighbours_that_differs_says_why() -> None:
+    for command, option in OPTIONS["--neighbours"].items():
+        usual = option.default == "add-remove" or option.show_default == "add-remove"
+        assert usual == ("Other commands" not in option.help), command
+
+
+@pytest.mark.parametrize(
+    ("words", "now"),
+    [
+        ("fit rows.csv --mechanism power", "--method"),
+        ("fit rows.csv --iterations=3", "--rounds"),
+        ("stream rows.csv --no-center", "--center"),
+        ("plan --columns 30", "--features"),
+        ("plan --memory 64MB", "--memory-limit"),
+        ("bounds rows.csv --columns", "--per-column"),
+        ("bounds rows.csv --out x.json", "--output"),
+        ("recommend top items.safetensors --history mine.txt", "--have-file"),
+        ("recommend evaluate plays.csv -n 5", "--first"),
+        ("study new heart.toml --keys folder", "--authority"),
+    ],
+)
+def test_an_option_of_version_0_1_is_refused_with_its_new_name(words: str, now: str) -> None:
+    result = CliRunner(env={"COLUMNS": "200", "TERM": "dumb"}).invoke(app, words.split())
+    assert result.exit_code == 2
+    old = words.rsplit("--", maxsplit=1)[-1].split("=", maxsplit=1)[0].split(maxsplit=1)[0] if "--" in words else "n"
+    assert f"-{old}. It is called {now} now." in result.output, result.output
