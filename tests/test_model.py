@@ -244,7 +244,7 @@ def loads_or_refuses(path: Path) -> bool:
     return True
 
 
-def test_a_file_cut_short_is_refused_wherever_it_was_cut(path: Path) -> None:
+def test_a_truncated_file_is_refused_wherever_it_ends(path: Path) -> None:
     whole = path.read_bytes()
     for cut in [*range(0, len(whole) - 1, 17), *range(9), len(whole) - 1]:
         path.write_bytes(whole[:cut])

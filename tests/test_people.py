@@ -343,6 +343,6 @@ def test_grouping_strangers_would_break_the_bound() -> None:
         assert np.linalg.norm(both.value - rest.value) > most * both.sensitivity
 
 
-def test_the_list_of_placeholders_is_short_and_in_small_letters() -> None:
+def test_the_list_of_placeholders_is_short_and_in_lower_case() -> None:
     assert len(PLACEHOLDERS) < 32
     assert all(word == word.lower().strip() for word in PLACEHOLDERS)

@@ -1,4 +1,4 @@
-"""Eigenveil: principal components of data that cannot be pooled, with a guarantee that is true, tight and written down.
+"""Eigenveil: private PCA for data that cannot be pooled, with a guarantee you can check, audit and sign.
 
 >>> import numpy as np
 >>> from eigenveil import PrivatePCA
@@ -7,7 +7,7 @@
 >>> pca.components_.shape
 (2, 8)
 >>> print(pca.guarantee_.headline)
-(1, 1e-06)-differential privacy for each person, who holds one row
+(1, 1e-06)-differential privacy for each person, who has one row
 """
 
 from importlib import import_module

@@ -1,7 +1,7 @@
-"""The exceptions of Eigenveil, and the one-line check that raises the commonest of them.
+"""The exceptions of Eigenveil, and the checks that raise them in one line. Every module may import this one.
 
-Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept is an exception of its own,
-never a warning, so that nobody publishes by accident what was not protected.
+Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept is an exception, never a warning, so that
+nobody publishes unprotected results by accident.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -29,8 +29,7 @@ __all__ = [
     "verbatim",
 ]
 
-# How a surface (Python, a command line, a study file) says a parameter: by its name, and by its value where one goes
-# with it. Where none does, the value is `...`.
+# How a surface (Python, a command line, a study file) writes a parameter, from its name and its value. `...` means no value.
 Words = Callable[[str, Any], str]
 
 _LONGEST_SHOWN: Final = 60
@@ -38,7 +37,7 @@ _LARGEST_SHOWN: Final = 10**15
 
 
 class EigenveilError(Exception):
-    """Whatever Eigenveil raises that is not plain bad input."""
+    """Base of all errors of Eigenveil that are not plain bad input."""
 
 
 class BudgetExceeded(EigenveilError):
@@ -54,7 +53,7 @@ class StateFileError(EigenveilError, ValueError):
 
 
 class PeerError(EigenveilError):
-    """Messages from `peer` was refused, and nothing was changed by it: their fault, and no reason to stop."""
+    """A message from `peer` was refused and changed nothing. It is their fault, and no reason to stop."""
 
     def __init__(self, peer: str, why: str) -> None:
         super().__init__(f"{peer}: {why}")
@@ -66,35 +65,35 @@ class ProtocolError(EigenveilError):
 
 
 class QuorumLost(ProtocolError):
-    """Too few sites answered in time. `missing` names the others; what was gathered before is kept and can be resumed."""
+    """Too few sites answered in time. `missing` names the others. What was gathered before is kept, and the fit can resume."""
 
     def __init__(self, missing: tuple[str, ...], *, round_: int, stage: str, answered: int, quorum: int) -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
         self.happened = f"no answer from {shown} in round {round_} ({stage}): {answered} answered and {quorum} must"
         super().__init__(
-            f"{self.happened}. Rounds before it are kept, and so is what did come: resuming asks again, and those who have "
-            "answered send the same numbers"
+            f"{self.happened}. Earlier rounds are kept, and so are the answers that came. Resuming asks again, and sites that "
+            "have answered send the same numbers"
         )
         self.missing, self.round, self.stage = missing, round_, stage
         self.answered, self.quorum = answered, quorum
 
 
 class PeersLost(ProtocolError):
-    """Peers are gone, and those who are left cannot go on without them. `missing` names those who are gone, and `why` is
-    plain words, or an error that names parameters."""
+    """Peers are gone, and the others cannot go on. `missing` names those who are gone. `why` is text, or an error that names
+    parameters."""
 
     def __init__(self, missing: tuple[str, ...], *, round_: int, why: "str | ValueError") -> None:
         self.missing, self.round, self.why = missing, round_, why
         super().__init__(self.said(in_python))
 
     def said(self, words: Words) -> str:
-        """The message, with its parameters said in these words."""
+        """The message, with its parameters in these words."""
         missing = self.missing
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
-        return f"without {shown}, round {self.round + 1} cannot be begun again: {self.reason(words)}"
+        return f"without {shown}, round {self.round + 1} cannot restart: {self.reason(words)}"
 
     def reason(self, words: Words) -> str:
-        """Why the others cannot go on, likewise."""
+        """Why the others cannot go on, in these words."""
         return self.why.said(words) if isinstance(self.why, ParameterError) else str(self.why)
 
 
@@ -108,27 +107,27 @@ def require(condition: bool, message: str) -> None:
 
 
 class _Templated(Exception):
-    """What is said about parameters, in the words of whoever reads it: a template and its values."""
+    """A message about parameters: a template and its values, so that each surface can use its own words."""
 
     def __init__(self, message: str, **values: Any) -> None:
         self.message, self.values = message, values
         super().__init__(self.said(in_python))
 
     def said(self, words: Words, *, show: Callable[[Any], str] | None = None) -> str:
-        """The message, with its parameters said in these words, and plain values as `show` writes them, by default `shown`."""
+        """The message, with its parameters in these words. `show` writes plain values, by default `shown`."""
         return "".join(_said(self.message, self.values, words, show or shown))
 
     def __reduce__(self) -> Any:
-        # Python rebuilds exceptions from their text, where the template is gone: joblib sends them between processes.
+        # joblib sends exceptions between processes. Python would rebuild them from their text, without the template.
         return _rebuilt, (type(self), self.message, self.values)
 
 
 class ParameterError(_Templated, ValueError):
-    """A parameter that cannot be used. Each surface says it in its own words: Python, a command line, a study file.
+    """A parameter that cannot be used. Each surface (Python, a command line, a study file) words it in its own way.
 
-    The message is a template. `{survivors}` is a parameter, `{trust=masked}` a parameter with a value, `{rounds=}` a
-    parameter with the value given here as `rounds`, and `{@value}` a plain value given here. So no surface ever has to
-    search a finished sentence for names.
+    The message is a template. In it, `{survivors}` is a parameter and `{trust=masked}` a parameter with a value. A parameter
+    with the value of the keyword `rounds` is `{rounds=}`, and the plain value of the keyword `value` is `{@value}`. So no surface
+    has to search a finished sentence for names.
 
     >>> error = ParameterError("{survivors} is for {trust=masked}, got {@value}", value=3)
     >>> print(error)
@@ -138,16 +137,16 @@ class ParameterError(_Templated, ValueError):
     """
 
     def within(self, place: str) -> "ParameterError":
-        """The same error, opening with where it happened: the name of a site, say."""
+        """The same error, opening with where it happened, such as the name of a site."""
         return ParameterError(f"{verbatim(place)}: {self.message}", **self.values)
 
 
 class ParameterWarning(_Templated, UserWarning):
-    """Parameters that can be used, and what is to be expected of them. The message is a template, as in `ParameterError`."""
+    """A warning about parameters that can be used. The message is a template, as in `ParameterError`."""
 
 
 def at_place(place: str, error: Exception) -> ValueError:
-    """An error of one place, opening with the name of the place. Parameters in it are still said in each surface's words.
+    """An error of one place, opening with the name of the place. Its parameters keep each surface's own words.
 
     >>> str(at_place("site 3", ParameterError("{center} must be finite"))), str(at_place("site 3", ValueError("too long")))
     ('site 3: center must be finite', 'site 3: too long')
@@ -162,7 +161,7 @@ def require_param(condition: bool, message: str, **values: Any) -> None:
 
 
 def verbatim(text: str) -> str:
-    """Any text as a part of a template that says just that.
+    """Any text, escaped for use in a template.
 
     >>> print(ParameterError(f"{verbatim('{x}.csv')}: give {{value}}"))
     {x}.csv: give value
@@ -171,7 +170,7 @@ def verbatim(text: str) -> str:
 
 
 def in_python(name: str, value: Any) -> str:
-    """A parameter as Python says it.
+    """A parameter as Python writes it.
 
     >>> in_python("trust", ...), in_python("trust", "masked")
     ('trust', "trust='masked'")
@@ -191,7 +190,7 @@ def listed(names: Iterable[object], *, most: int = 20) -> str:
 
 
 def shown(value: Any) -> str:
-    """A value for an error message: short, and without anything that a terminal would act on.
+    """A value for an error message: short, and without control characters.
 
     >>> shown("a" * 100)[:8], shown("\\x1b[2J"), shown({}), shown([1, 2, 3, 4])
     ("'aaaaaaa", "'\\\\x1b[2J'", 'a table', '[1, 2, 3, ...]')
@@ -203,7 +202,7 @@ def shown(value: Any) -> str:
             # Python refuses to write numbers of thousands of digits.
             return "a very large whole number"
         case list() | tuple():
-            # One level only: what is nested deeply and widely would never end.
+            # One level only: writing out deep nests could take forever.
             few = ", ".join("a list" if isinstance(item, list | tuple) else shown(item) for item in value[:3])
             return f"[{few}{', ...' if len(value) > 3 else ''}]"
         case str():
@@ -231,7 +230,7 @@ def _said(message: str, values: Mapping[str, Any], words: Words, show: Callable[
 
 
 def _literal(word: str) -> Any:
-    """What a word in a template stands for: None, a truth value, a whole number, or itself."""
+    """The value of a word in a template: None, a truth value, a whole number, or the word itself."""
     known = {"None": None, "True": True, "False": False}
     return known[word] if word in known else int(word) if word.isdecimal() else word
 

@@ -1,6 +1,6 @@
-"""`Model`: what a fit leaves behind, and its file: arrays in safetensors with a JSON header. No pickle, nothing runs on load.
+"""`Model`: the result of a fit, and its file: arrays in safetensors with a JSON header. No pickle, so nothing runs on load.
 
-The model holds released numbers only. Scores of the rows it was fitted on are not part of it: they are raw data.
+A model has released numbers only. Scores of the fitted rows are not part of it, because they are raw data.
 """
 
 from collections.abc import Mapping
@@ -30,10 +30,10 @@ SCORES_ARE_RAW = (
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Model:
-    """Components, (k, d), with the mean, (d,), and scale, (d,) or None, that rows are brought to before projection.
+    """Components, (k, d), with the mean, (d,), and the scale, (d,) or None, of rows before projection.
 
-    `values`, (k,), are in data scale; `explained_variance` and its ratio, (k,), as in scikit-learn; `settings` holds the
-    public choices of the fit.
+    The `values`, (k,), are in data scale. As in scikit-learn, `explained_variance` and its ratio have shape (k,). The public
+    choices of the fit are in `settings`.
     """
 
     components: Array
@@ -66,7 +66,7 @@ class Model:
             self.columns is None or len(self.columns) == dim,
             f"there must be {dim} column names, got {len(self.columns or ())}",
         )
-        # Checks orthonormality and order.
+        # Its constructor checks orthonormality and order, also of files from others.
         Subspace(self.components.T, self.values)
 
     @property
@@ -76,7 +76,7 @@ class Model:
 
     @in_silence
     def transform(self, rows: Any) -> Array:
-        """Scores, (n, k), of `rows`, (n, d), dense or sparse: raw data, see `SCORES_ARE_RAW`."""
+        """Scores, (n, k), of `rows`, (n, d), dense or sparse. Raw data: see `SCORES_ARE_RAW`."""
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -102,12 +102,12 @@ class Model:
             "columns": list(self.columns) if self.columns is not None else None,
             "settings": dict(self.settings),
         }
-        # A model is made to be published, unlike the scores and states that are written elsewhere.
+        # Readable by all: a model is made to be published, unlike scores and states.
         _KIND.write(Path(path), arrays, header, readable=True)
 
     @classmethod
     def load(cls, path: str | Path) -> "Model":
-        """Read a model; a file that is not one, is damaged or of another version raises `ModelFileError`."""
+        """Read a model. `ModelFileError` if the file is not a model, is damaged, or is of another version."""
         return _KIND.read_as(Path(path), cls._from_parts)
 
     @classmethod

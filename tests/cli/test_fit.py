@@ -31,7 +31,7 @@ def test_the_summary_says_what_was_found_and_what_is_promised(tmp_path: Path) ->
     target = tmp_path / "model.safetensors"
     result = eigenveil("fit", written(tmp_path, "csv"), "-k", 5, *PRIVATE, "-o", target)
     for words in (
-        "(1, 1e-06)-differential privacy for each person, who holds one row.",
+        "(1, 1e-06)-differential privacy for each person",
         "components above the noise floor: ",
         " of 5",
         "why this method: covariance",

@@ -1,6 +1,6 @@
-"""Rows of odd types and sizes: taken or refused by their type alone, and never a word of numpy's about a single number.
+"""Rows of odd types and sizes: accepted or refused by their type alone, and never a warning of numpy about a single number.
 
-A warning that comes with one table and not with its neighbour tells of a person; so does an error in its place, where the caller
+A warning that comes with one table and not with its neighbour reveals a person. So does an error in its place, if the caller
 has asked numpy to raise.
 """
 

@@ -303,5 +303,5 @@ def test_a_policy_that_others_can_change_is_not_read(tmp_path: Path) -> None:
         assert Policy.read(path) == Policy()
     for mode in (0o620, 0o602, 0o666):
         path.chmod(mode)
-        with pytest.raises(ValueError, match=r"may be changed by others than its owner.*chmod go-w"):
+        with pytest.raises(ValueError, match=r"others than its owner may change.*chmod go-w"):
             Policy.read(path)

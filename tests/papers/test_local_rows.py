@@ -61,8 +61,9 @@ def test_taking_the_floor_off_changes_no_direction() -> None:
 
 def test_the_guarantee_in_words() -> None:
     words = run(some_peers(), noise=Noise.fresh()).guarantee.words()
-    assert words.startswith("(1, 1e-05)-differential privacy for each person, who holds one row at one peer.")
-    assert "every row, with noise" in words and "Ledger: 1 charge" in words
+    assert words.startswith("Guarantee: (1, 1e-05)-differential privacy for each person.")
+    assert "Each person, who has one row at one peer." in words
+    assert "Every row, with noise" in words and "One release: every row (mu " in words
     assert "floating" not in words
     assert not run(some_peers()).guarantee.private
 

@@ -174,13 +174,11 @@ def test_an_error_is_said_in_the_words_of_each_surface() -> None:
         checked(FederatedParams, FederatedParams(2, epsilon=1.0, survivors=4))
     again = pickle.loads(pickle.dumps(caught.value))  # noqa: S301 - our own error
     for error in (caught.value, again):
-        assert str(error) == "survivors is for trust='masked', got 4; for other trust there is quorum"
+        assert str(error) == "survivors is for trust='masked', got 4. With other trust use quorum"
         assert error.said(in_options(FederatedParams)) == (
-            "--survivors is for --trust masked, got 4; for other trust there is --quorum"
+            "--survivors is for --trust masked, got 4. With other trust use --quorum"
         )
-        words = (
-            '[privacy] survivors is for [privacy] trust = "masked", got 4; for other trust there is [network] quorum'
-        )
+        words = '[privacy] survivors is for [privacy] trust = "masked", got 4. With other trust use [network] quorum'
         assert error.said(in_study(FederatedParams)) == words
 
 

@@ -175,6 +175,6 @@ def test_entries_of_lists_are_named() -> None:
     assert _Names(ages=[1, 2]).ages == (1, 2)  # type: ignore[arg-type]
     with pytest.raises(ParameterError, match="ages, entry 2, must be an integer from 0 to 99, got 100"):
         _Names(ages=(1, 100))
-    with pytest.raises(ParameterError, match="ages, entry 3, must be another than those before it, got 1"):
+    with pytest.raises(ParameterError, match="ages, entry 3, must be different from those before it, got 1"):
         _Names(ages=(1, 2, 1))
     assert shown_in_file([True, None]) and shown_in_file(False) == "false"

@@ -351,7 +351,7 @@ def test_the_guarantee_for_users_in_words(neighbours: str) -> None:
     assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
     assert guarantee.unit == "each user, with their whole history"
     assert neighbours in guarantee.neighbours.replace("/", "-")
-    assert ("how many users there are" in words) == (neighbours != "add-remove")
+    assert ("The number of users is public" in words) == (neighbours != "add-remove")
     assert "joint differential privacy" in words
     assert "item degrees" in words
     assert [charge.label for charge in guarantee.charges] == ["item degrees", "covariance"]

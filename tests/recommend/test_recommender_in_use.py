@@ -52,7 +52,7 @@ def test_degrees_that_are_given_and_a_large_delta_are_said_in_the_guarantee() ->
     released = private(item_degrees="private").fit(R)
     assert "that were given" not in released.guarantee_.words()
     assert released.space_.settings["item_degrees"] == "released"
-    assert "delta is more than one over" in private(delta=0.5).fit(R).guarantee_.words()
+    assert "Delta is more than one over" in private(delta=0.5).fit(R).guarantee_.words()
 
 
 def test_nothing_is_said_of_a_guarantee_where_there_is_none() -> None:

@@ -8,7 +8,6 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING, Any, final
 
 import numpy as np
@@ -156,23 +155,17 @@ def above_floor(model: Model) -> Text:
 
 
 def guarantee_panel(guarantee: Guarantee) -> Panel:
-    """The guarantee in words, label by label, in a frame that is green only where somebody is protected."""
-    headline, *lines = guarantee.words().splitlines()
+    """The guarantee in words, part by part, in a frame that is green only where somebody is protected."""
     grid = Table.grid(padding=(0, 2))
     grid.add_column(style=_LABEL, no_wrap=True)
     grid.add_column(ratio=1)
-    for label, group in groupby(lines, key=_label):
-        words = [plain(line.removeprefix(f"{label}: ").strip()) for line in group]
-        grid.add_row(plain(label), words[0] if len(words) == 1 else _list(words))
+    for label, texts in guarantee.parts():
+        words = [plain(text) for text in texts]
+        grid.add_row(label, words[0] if len(words) == 1 else _list(words))
     style = "green" if guarantee.private else "red"
-    first = Text(plain(headline), style=f"bold {style}")
-    content: list[RenderableType] = [first, Text(""), grid] if lines else [first]
+    first = Text(plain(guarantee.title), style=f"bold {style}")
+    content: list[RenderableType] = [first, Text(""), grid] if grid.row_count else [first]
     return Panel(Group(*content), title="guarantee", title_align="left", border_style=style, padding=(0, 1))
-
-
-def _label(line: str) -> str:
-    """What stands before the colon; the lines of the ledger are indented under its own."""
-    return "" if line.startswith("  ") else line.partition(": ")[0]
 
 
 def _list(items: Sequence[str]) -> Table:

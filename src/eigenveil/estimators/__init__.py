@@ -1,4 +1,7 @@
-"""What data scientists hold in their hands: estimators with scikit-learn's contract, and small releases that prepare a fit."""
+"""The public estimators, with scikit-learn's contract, and the small releases that prepare a fit.
+
+Users, `recommend`, `network` and `cli` call them. They may import everything up to `plan` and `model`, and nothing above.
+"""
 
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.bounds.rows import find_bounds

@@ -1,4 +1,4 @@
-"""Arguments and rows as callers give them, checked at the public edge; no message shows a value of the data."""
+"""Checks of arguments and rows at the public edge. No message shows a value of the data."""
 
 import math
 import numbers
@@ -29,6 +29,7 @@ __all__ = [
     "with_names",
 ]
 
+# Messages of scikit-learn and numpy that go on to quote the data, and what to say instead.
 _QUOTING = {
     "Complex data not supported": "X must hold real numbers",
     "could not convert string to float": "X must hold real numbers",
@@ -38,7 +39,7 @@ _QUOTING = {
 
 @parameters(panel="Privacy")
 class SharedLedger:
-    """Who pays, where several fits or releases are about the same people."""
+    """The ledger that several fits or releases about the same people share."""
 
     ledger: Ledger | None = param(
         "Shared by several fits on the same people, so that their costs add up against one budget.",
@@ -49,19 +50,19 @@ class SharedLedger:
 
 
 def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
-    """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns where `reset`."""
+    """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns if `reset`."""
     require(
         not isinstance(X, np.ma.MaskedArray),
-        "X is a masked array, whose hidden entries would be used; fill them first",
+        "X is a masked array, whose hidden entries would be used. Fill them first",
     )
     try:
-        # Scikit-learn looks for NaN by adding everything up, which overflows where rows are near the largest number.
+        # Scikit-learn finds NaN by adding everything up, which overflows with rows near the largest number.
         checked = in_silence(validate_data)(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
     except OverflowError:
-        # A whole number, in an array of objects, that is beyond float64; the words are those for an infinite one.
+        # A whole number beyond float64, in an array of objects. The message is the one for infinity.
         raise ValueError("Input X contains infinity or a value too large for dtype('float64').") from None
     except ValueError as error:
-        # These messages of scikit-learn's and numpy's go on to quote the data.
+        # These messages of scikit-learn and numpy quote the data, which must not reach a log.
         for quoting, instead in _QUOTING.items():
             if str(error).startswith(quoting):
                 raise ValueError(f"{quoting}: {instead}") from None
@@ -71,26 +72,29 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
 
 
 def with_names(estimator: Any, X: Any, *, reset: bool) -> Any:
-    """An Arrow-like table whose column names `estimator` has checked, or learnt where `reset`."""
+    """An Arrow-like table whose column names `estimator` has checked, or learnt if `reset`."""
     assert is_arrow_like(X)
     if type(X).__name__ == "RecordBatch":
         import pyarrow as pa
 
-        # Scikit-learn reads the names of columns off tables only.
+        # Scikit-learn reads column names from tables only.
         X = pa.Table.from_batches([X])
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return X
 
 
 def budget_of(epsilon: Any, delta: Any) -> Budget | None:
-    """The budget of a private fit, None where `epsilon` is."""
+    """The budget of a private fit, None if `epsilon` is None."""
     if epsilon is None:
         return None
     for name, value in (("epsilon", epsilon), ("delta", delta)):
         require_param(value is not None, f"{{{name}}} is required for a private fit: the usual choice is below 1 / n")
         good = is_real(value) and not math.isnan(value)
         require_param(good, f"{{{name}}} must be a number, got {{@value}}", value=value)
-    require_param(math.isfinite(float(epsilon)), "{epsilon} must be finite; {epsilon=None} asks for an exact answer")
+    require_param(
+        math.isfinite(float(epsilon)),
+        "{epsilon} must be finite. For an exact answer without privacy use {epsilon=None}",
+    )
     require_param(float(epsilon) > 0, "{epsilon} must be positive, got {@value}", value=epsilon)
     require_param(0 < float(delta) < 1, "{delta} must lie in (0, 1), got {@value}", value=delta)
     return Budget(float(epsilon), float(delta))
@@ -106,7 +110,7 @@ def require_one_of(name: str, value: Any, allowed: tuple[str, ...]) -> None:
 
 
 def require_integer(name: str, value: Any, *, least: int, most: float = math.inf, optional: bool = True) -> None:
-    """Refuse anything but a whole number from `least` to `most`, or None where that is an option."""
+    """Refuse anything but a whole number from `least` to `most`, or None if `optional`."""
     good = is_real(value) and isinstance(value, numbers.Integral) and least <= int(value) <= most
     limits = f"of at least {least}" if math.isinf(most) else f"from {least} to {most}"
     either = "None or an integer" if optional else "an integer"
@@ -116,14 +120,16 @@ def require_integer(name: str, value: Any, *, least: int, most: float = math.inf
 
 def is_real(value: Any) -> bool:
     """Whether `value` is a real number and not a truth value."""
+    # To Python, True is a whole number: it would pass for 1.
     return isinstance(value, numbers.Real) and not isinstance(value, bool | np.bool_)
 
 
 def seed_of(state: Any) -> int | None:
-    """A seed from scikit-learn's kinds of `random_state`; None asks for real noise."""
+    """A seed from any kind of scikit-learn's `random_state`. None means noise that nobody can repeat."""
     if state is None:
         return None
     if isinstance(state, np.random.Generator):
+        # One number of the generator, so that the next fit with it gets other noise.
         seed = int(state.integers(2**63))
     elif isinstance(state, np.random.RandomState):
         seed = int(state.randint(2**31 - 1))
@@ -146,7 +152,7 @@ def rank_of(wanted: Any, dim: int) -> int:
 
 
 def rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
-    """A number of components, or None and the share of the variance that they must explain; None asks for all."""
+    """A number of components; or None and the share of the variance to explain. `wanted` None means all components."""
     if wanted is None:
         return dim, 1.0
     if is_real(wanted) and isinstance(wanted, numbers.Integral):
@@ -171,4 +177,5 @@ def center_of(center: Any, dim: int) -> Any:
         raise ParameterError(expected + "{@value}", value=center) from None
     require_param(array.shape == (dim,), f"{expected}shape {array.shape}")
     require_param(bool(np.isfinite(array).all()), "{center} must be finite")
+    # A copy, because the caller may change the array later.
     return np.array(array)

@@ -1,4 +1,4 @@
-"""What a fitted estimator shows and does: attributes as in scikit-learn's PCA, scores, and a model to save."""
+"""`FittedPCA`, what fitted estimators share: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
 import copy
 from typing import Any, ClassVar
@@ -19,17 +19,17 @@ from eigenveil.privacy import Guarantee
 
 __all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
 
-# Which of the methods that show an estimator there are depends on the version of scikit-learn.
+# Typed Any: which of these display methods exist depends on the version of scikit-learn.
 _SHOWN: Any = BaseEstimator
 
 
 class FittedPCA(TransformerMixin, BaseEstimator):
-    """What `PrivatePCA` and `FederatedPCA` have in common once they are fitted. Not an estimator by itself."""
+    """What `PrivatePCA`, `FederatedPCA` and `GossipPCA` share once fitted. Not an estimator by itself."""
 
     person: Any
     model_: Model
     n_components_: int
-    # Names of attributes that hold rows, scores, keys or parties: they stay in the original.
+    # Attributes with rows, scores, keys or parties. Copies and pickles leave them out.
     _own: ClassVar[tuple[str, ...]] = ()
 
     @in_silence
@@ -38,6 +38,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         check_is_fitted(self)
         X, _ = without_person(X, self.person, fitting=False)
         rows = read_rows(self, X, reset=False)
+        # Block by block, because only a block at a time is converted.
         size = max(1, min(rows.shape[0], 1 << 16))
         parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
         return np.vstack(parts) if parts else np.empty((0, self.n_components_))
@@ -54,21 +55,21 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         return self.model_.inverse_transform(scores)
 
     def get_feature_names_out(self, input_features: Any = None) -> Any:
-        """Names of the columns of `transform`: the name of the class in small letters, and a number from zero."""
+        """Names of the columns of `transform`: the class name in lower case, and a number from zero."""
         check_is_fitted(self)
         stem = type(self).__name__.lower()
         return np.asarray([f"{stem}{i}" for i in range(self.n_components_)], dtype=object)
 
     def save(self, path: Any) -> None:
-        """Write `model_` to a safetensors file; `eigenveil.Model.load` reads it back."""
+        """Write `model_` to a safetensors file, for `eigenveil.Model.load`."""
         check_is_fitted(self)
         self.model_.save(path)
 
     def __getstate__(self) -> dict[str, Any]:
-        """What a copy gets, in a pickle or in memory: parameters and what was released, and nothing to release anew."""
+        """What a copy or a pickle gets: parameters and released numbers, and nothing that could be released again."""
         state = {name: value for name, value in self.__dict__.items() if name not in self._own}
         if "model_" in state and self._names_people():
-            # Who is in the table is protected too. An unfitted estimator is a request, and goes out as it is.
+            # Who is in the table is protected too. An unfitted estimator keeps its identifiers: it is still a request.
             state["person"] = Withheld()
         return state
 
@@ -77,11 +78,11 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         return str(_SHOWN.__repr__(self._as_shown(), N_CHAR_MAX))
 
     def _get_params_html(self, *given: Any, **more: Any) -> Any:
-        """Parameters in a notebook, likewise."""
+        """Parameters in a notebook, without identifiers of people."""
         return _SHOWN._get_params_html(self._as_shown(), *given, **more)
 
     def _get_fitted_attr_html(self, *given: Any, **more: Any) -> Any:
-        """Attributes in a notebook, without those that stay in the original: scores there are would be printed."""
+        """Attributes in a notebook, without those that copies leave out: a notebook would print scores."""
         return _SHOWN._get_fitted_attr_html(self._as_shown(), *given, **more)
 
     def _as_shown(self) -> "FittedPCA":
@@ -105,7 +106,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         scale: Array | None,
         settings: dict[str, Any],
     ) -> None:
-        """Set the attributes of a fit from released numbers: `trace` and `noise_floor` in Gram units."""
+        """Set the attributes of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
         names = getattr(self, "feature_names_in_", None)
         self.model_ = model_of(
             subspace,
@@ -147,10 +148,11 @@ def model_of(
     columns: tuple[str, ...] | None,
     settings: dict[str, Any],
 ) -> Model:
-    """The model of a fit, from released numbers: `trace` and `noise_floor` in Gram units."""
+    """The model of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
+    # A noisy number of people may fall below 2, or below zero.
     divisor = max(people, 2.0) - 1.0
     eigenvalues = np.square(subspace.values)
-    # Noise can push the released trace below the eigenvalues beside it; a ratio above one would help nobody.
+    # Noise can push the released trace below the sum of the eigenvalues. A ratio above one would help nobody.
     total = max(trace, float(eigenvalues.sum()))
     return Model(
         components=subspace.basis.T,
@@ -173,6 +175,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
+            # A `Rows` is not an array, so scikit-learn does not learn its columns.
             estimator.n_features_in_ = X.shape[1]
             # Names of an earlier fit do not belong to these rows.
             estimator.__dict__.pop("feature_names_in_", None)
@@ -198,8 +201,8 @@ def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
 
 
 def column_names(X: Any) -> list[Any] | None:
-    """The names of a table's columns, None for what has none."""
-    # pyarrow calls its data `columns` and keeps the names in a schema; polars and pandas have names there.
+    """The names of a table's columns, None if it has none."""
+    # In pyarrow `columns` is the data, and names are in the schema. In polars and pandas `columns` is the names.
     if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
         return list(X.schema.names)
     names = getattr(X, "columns", None)

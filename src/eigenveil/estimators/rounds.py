@@ -1,4 +1,4 @@
-"""What a fit over sites or peers tells of itself, round by round, also if it does not end."""
+"""`Round` and `Unfinished`: the public record of a fit over sites or peers, also of one that did not end."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -14,14 +14,13 @@ __all__ = ["Round", "Unfinished", "Watch", "round_of"]
 @final
 @dataclass(frozen=True, slots=True)
 class Round:
-    """One round of a fit over sites or peers, in public terms: who answered, what it took, how far the answer moved, what was
-    charged.
+    """One round of a fit over sites or peers: who answered, what it sent, how far the answer moved, and what was charged.
 
-    Bytes are those of all links together; between peers there is no up or down, and all are `bytes_up`. `movement` is the
-    largest sine between the directions before and after, `residual` FedPower's rho_t, how far the sites were from the broadcast
-    basis; None where there was nothing to measure or it is not public. `charges` are lines of the hub's ledger, or of one
-    site's where sites add the noise. A round that `restarted` found sites gone that had been counted, and began the fit again
-    without them.
+    Bytes are those of all links together. Peers have no up or down, so all of theirs are `bytes_up`. The largest sine between
+    the directions before and after is `movement`. FedPower's rho_t, how far the sites were from the broadcast basis, is
+    `residual`. Both are None if there was nothing to measure or it is not public. The `charges` are entries of the hub's ledger
+    or, if sites add the noise, of one site's. A round `restarted` if sites that had been counted were gone: the fit began
+    again without them.
     """
 
     number: int
@@ -40,7 +39,7 @@ Watch = Callable[[Round], None]
 
 
 def round_of(round_: HubRound, *, method: str, down: int, up: int, charges: tuple[Charge, ...]) -> Round:
-    """A hub's round as it is written down, with the bytes it took and what was charged in it."""
+    """The record of a hub's round, with its bytes and its charges."""
     return Round(
         number=round_.number,
         stage=round_.stage if round_.stage != "components" else f"{method} {round_.step + 1}",
@@ -58,7 +57,7 @@ def round_of(round_: HubRound, *, method: str, down: int, up: int, charges: tupl
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Unfinished:
-    """A fit that did not end: its rounds, what each place was charged, and messages that were refused."""
+    """A fit that did not end: its rounds, each party's ledger, and the messages that were refused."""
 
     transcript: tuple[Round, ...]
     ledgers: dict[str, Ledger]

@@ -1,6 +1,6 @@
-"""The settings of a model: the public choices of a fit, as plain values. They come from the declarations of its parameters.
+"""The settings of a model: the public choices of a fit as plain values, derived from the declarations of its parameters.
 
-`asked_settings` takes what was asked for, `settings_of` puts what the fit found beside it. Every kind of fit writes them so.
+`asked_settings` records what the caller asked for. `settings_of` adds what the fit found. Every kind of fit uses both.
 """
 
 import math
@@ -19,27 +19,28 @@ _PER_COLUMN: Final = "one number per column"
 def settings_of(
     asked: dict[str, Any], *, method: str, why: str, neighbours: Neighbours | None, **facts: Any
 ) -> dict[str, Any]:
-    """What was done and why, between which `neighbours` it is private (None for no privacy), what was `asked`, and `facts`.
+    """The method and why, the `neighbours` of the guarantee (None for no privacy), what was `asked`, and `facts`.
 
-    A fact takes the place of the parameter of that name, because it is what the fit made of it. One that is None is not known,
-    or means nothing here: it is left out, and the parameter with it.
+    A fact replaces the parameter of that name, because it is what the fit made of it. A fact of None is unknown or means
+    nothing here. It is left out, and so is the parameter.
 
     >>> settings_of({"rounds": 9, "align": "sign"}, method="power", why="asked for", neighbours=None, width=4, rounds=None)
     {'method': 'power', 'why': 'asked for', 'align': 'sign', 'width': 4, 'neighbours': 'none'}
     """
     first = {"method": method, "why": why}
     if neighbours is None and asked.get("center") == "private":
-        # The word of the parameter would be read as a guarantee.
+        # "private" would be read as a guarantee.
         asked = asked | {"center": "exact mean"}
+    # Twice `first`: it comes first in the file, and no parameter may replace it.
     found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
     return {name: value for name, value in found.items() if value is not None}
 
 
 def asked_settings(asked: Any) -> dict[str, Any]:
-    """The checked parameters that a model records, by name: those that mean something there, but for `recorded=False`.
+    """The checked parameters that a model records, by name: those that apply to the fit, except with `recorded=False`.
 
-    Rows and identifiers of people cannot get in: a value is recorded if it is a number, a truth value or a word that the
-    declaration lists. Other text, arrays and objects are not, unless the declaration says that all its values are public.
+    Rows and identifiers of people cannot get in. A value is recorded if it is a number, a truth value or a word that the
+    declaration lists. Other text, arrays and objects are recorded only if the declaration says that all values are public.
 
     >>> from eigenveil.params import PrivateParams
     >>> sorted(asked_settings(PrivateParams(5, epsilon=1.0, delta=1e-6, row_bound=2.0, person=["Ann", "Bob"])))
@@ -55,7 +56,7 @@ def asked_settings(asked: Any) -> dict[str, Any]:
 
 
 def _public(one: Declared, value: Any) -> Any:
-    """What is recorded of a value, None for nothing."""
+    """What a model records of a value, None for nothing."""
     if value is None:
         return one.param.none
     if one.param.recorded or any(_is_of(value, kind) for kind in one.kinds):
@@ -64,7 +65,7 @@ def _public(one: Declared, value: Any) -> Any:
 
 
 def _is_of(value: Any, kind: Any) -> bool:
-    """Whether a value is of a kind that has no room for rows: a listed word, a truth value, a number, or a tuple of these."""
+    """Whether a value is of a kind that cannot hold rows: a listed word, a truth value, a number, or a tuple of these."""
     inner = get_args(kind)
     if get_origin(kind) is Literal:
         return isinstance(value, str) and value in inner
@@ -74,7 +75,7 @@ def _is_of(value: Any, kind: Any) -> bool:
 
 
 def _plain(value: Any) -> Any:
-    """A value as JSON has it: words, truth values, numbers and lists of these. None for anything else."""
+    """A value for JSON: words, truth values, numbers and lists of these. None for anything else."""
     if isinstance(value, str | bool):
         return value
     if isinstance(value, tuple | list):

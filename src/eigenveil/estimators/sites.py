@@ -1,4 +1,4 @@
-"""What a caller gives as sites, read and checked: each a table or matrix of its own, all with the same columns."""
+"""Reads and checks what a caller gives as sites: each a table or a matrix, all with the same columns."""
 
 import copy
 from collections.abc import Mapping, Sequence
@@ -12,16 +12,16 @@ from eigenveil.privacy import Neighbours, bounded_count
 
 __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]
 
-# They take the root of what each site has, and of a matrix with negative eigenvalues there is none.
+# They take the root of each site's matrix. A matrix with negative eigenvalues has none.
 _ROOTS = ("merge", "uda", "wda")
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Columns:
-    """The columns that all sites have: how many, as the site `first` has them, and their `names` where any site gives names.
+    """The columns of all sites: how many, which site came `first`, and their `names` if any site gives names.
 
-    `shown` is what scikit-learn would call feature_names_in_.
+    `shown` is scikit-learn's feature_names_in_.
     """
 
     count: int
@@ -33,9 +33,9 @@ class Columns:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SiteInfo:
-    """What is known of what sites hold before a fit: their names, columns, and how many people where that is said.
+    """What is known of the sites before a fit: their names, their columns, and their numbers of people if declared.
 
-    `rows` are those of all of them, where one process has them; None where sites are apart.
+    `rows` are those of all sites if one process has them, and None over a network.
     """
 
     names: tuple[str, ...]
@@ -47,7 +47,7 @@ class SiteInfo:
 
     @classmethod
     def of(cls, rows: Mapping[str, Rows]) -> "SiteInfo":
-        """By rows that are here."""
+        """From rows in this process."""
         first = next(iter(rows.values()))
         sparse, grouped = (any(map(what, rows.values())) for what in (lambda one: one.sparse, counts_people))
         return cls(tuple(rows), first.shape[1], sparse, grouped, rows)
@@ -56,21 +56,21 @@ class SiteInfo:
     def declared(
         cls, dim: int, names: Sequence[str], *, sizes: Mapping[str, float] | None, grouped: bool
     ) -> "SiteInfo":
-        """By what was agreed on."""
+        """From what the sites agreed on, without their rows."""
         require(dim >= 1, f"dim must be at least 1, got {dim}")
         require(len(names) > 0, "there must be at least one site, got none")
-        require(sizes is None or set(sizes) == set(names), "sizes must be given for every site and for nobody else")
+        require(sizes is None or set(sizes) == set(names), "sizes must name every site and nobody else")
         return cls(tuple(names), dim, sparse=False, grouped=grouped, people=sizes)
 
     def sizes(self) -> dict[str, float] | None:
-        """How many people each site has, where that is public; None where sites are apart and nobody has said it."""
+        """How many people each site has. None over a network if nobody declared it. Call it only if sizes are public."""
         if self.rows is not None:
             return {name: people_at(rows) for name, rows in self.rows.items()}
         return None if self.people is None else {name: float(self.people[name]) for name in self.names}
 
 
 def read_sites(estimator: Any, sites: Any, *, word: str = "site") -> tuple[dict[str, Rows], Columns]:
-    """The rows of each site by name, and their columns; the error names the site and no value. `word` is what they are called."""
+    """The rows of each site by name, and their columns. Errors name the site and show no value. `word` is "site" or "peer"."""
     require(
         isinstance(sites, Mapping | Sequence) and not isinstance(sites, str | bytes),
         f"{word}s must be a list, or a mapping of names, of tables with the same columns, got {type(sites).__name__}",
@@ -87,11 +87,12 @@ def read_sites(estimator: Any, sites: Any, *, word: str = "site") -> tuple[dict[
 
 
 def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tuple[Rows, Columns]:
-    """One site's rows, and what is known of all columns after it. The estimator itself learns nothing of them."""
+    """One site's rows, and what is known of the columns after it. The estimator itself learns nothing from them."""
     names = column_names(X)
     names = None if names is None else [column for column in names if column != estimator.person]
     if names is not None and columns is not None and columns.names is not None:
         _require_columns(name, names, columns.first, columns.names)
+    # A copy learns the columns: a site that is refused must leave no trace on the estimator.
     reader = copy.copy(estimator)
     for learnt in ("n_features_in_", "feature_names_in_"):
         reader.__dict__.pop(learnt, None)
@@ -105,37 +106,38 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     except ParameterError as error:
         raise error.within(name) from None
     except (ValueError, TypeError) as error:
-        # Scikit-learn goes on to recommend other estimators.
+        # The first line only: scikit-learn goes on to recommend other estimators.
         raise ValueError(f"{name}: {str(error).splitlines()[0]}") from None
     if columns is None or (columns.names is None and names is not None):
+        # The first site with names decides for all, also after sites without names.
         columns = Columns(count, name, names, getattr(reader, "feature_names_in_", None))
     return rows, columns
 
 
 def _table(reader: Any, X: Any) -> tuple[Rows, Any]:
-    """The rows of a table, and whose they are where the caller asked for that."""
+    """The rows of a table, and whose they are if `person` is set."""
     X, ids = without_person(X, reader.person, fitting=True)
     return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1), ids
 
 
 def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
-    """A matrix in place of rows, or a `ValueError` that says which choice of the caller's needs the rows."""
+    """A matrix in place of rows. Refused, naming the parameter, if the fit needs the rows themselves."""
     require_param(
         estimator.center is None,
-        "{center=None} must be given where a site gives a Symmetric: its people cannot be moved to a center, nor does it say "
-        "where their mean is. Move rows to a public point before you multiply them",
+        "{center=None} is required if a site gives a Symmetric: it does not say where the mean is, and its rows cannot be moved. "
+        "Subtract a public point from the rows before you multiply them",
     )
     require_param(
         estimator.column_bounds is None,
-        "{column_bounds} must be left out where a site gives a Symmetric, which has no rows to clip; give {row_bound}",
+        "{column_bounds} must be left out if a site gives a Symmetric, which has no rows to clip. Use {row_bound}",
     )
     require_param(
         estimator.person is None,
-        "{person} must be left out where a site gives a Symmetric, which has no rows that name anybody; its people says how many",
+        "{person} must be left out if a site gives a Symmetric, which has no rows to name. Its `people` says how many there are",
     )
     require_param(
         estimator.method not in _ROOTS,
-        "{method=} needs the rows of a site, or a root of its matrix, which a Symmetric may not have; take auto, krylov, "
+        "{method=} needs the rows of a site, or a root of its matrix, which a Symmetric may not have. Use auto, krylov, "
         "covariance, power, fedpower or dr-svd",
         method=estimator.method,
     )
@@ -143,10 +145,10 @@ def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
 
 
 def people_at(rows: Rows) -> float:
-    """The number of people, where that is public."""
+    """The number of people. Call it only if that number is public."""
     if not counts_people(rows):
         return float(rows.shape[0])
-    # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+    # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
     return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
 
 
@@ -154,9 +156,7 @@ def _require_columns(name: str, columns: list[Any], first: str, expected: list[A
     if columns == expected:
         return
     if sorted(map(str, columns)) == sorted(map(str, expected)):
-        raise ValueError(f"{name}: the columns are those of {first} in another order; bring them into the same order")
+        raise ValueError(f"{name}: the columns are those of {first} in another order. Put them in the same order")
     extra = [str(column) for column in columns if column not in expected]
     lacking = [str(column) for column in expected if column not in columns]
-    raise ValueError(
-        f"{name}: the columns are not those of {first}: it lacks {lacking[:5]} and has {extra[:5]} in addition"
-    )
+    raise ValueError(f"{name}: the columns are not those of {first}. Missing: {lacking[:5]}. Unexpected: {extra[:5]}")

@@ -1,8 +1,8 @@
-"""`param`: one declaration of each parameter, from which constructors, options, study files, messages and docs are derived.
+"""`param`: one declaration of each parameter. Constructors, options, study files, messages and docs are derived from it.
 
-A class of parameters is a dataclass whose fields are `param(...)`s. It imports nothing heavy, so that `--help` answers at
-once; an estimator inherits it, and with it the constructor. The constructor only assigns, as scikit-learn asks for;
-`checked` checks the values when they are used.
+A class of parameters is a dataclass whose fields are `param(...)`s. It imports nothing heavy, so that `--help` answers at once.
+An estimator inherits it, and with it the constructor. The constructor only assigns, as scikit-learn requires. Later `checked`
+checks the values, when they are used.
 """
 
 from __future__ import annotations
@@ -56,27 +56,27 @@ _EVERYWHERE: Final = frozenset({"python", "cli", "study"})
 
 @dataclass(frozen=True, slots=True)
 class Aloud:
-    """The switch that says None for a parameter that must be given: nobody loses protection by leaving something out."""
+    """The switch that means None for a required parameter. Leaving something out must never take protection away."""
 
     option: str
     key: str
     help: str
-    usual: str = "1"  # What to try first in its place.
+    usual: str = "1"  # The value that an error suggests to try first.
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The key of a site's policy that limits a parameter: it must be `among` those listed, or `most` that number.
+    """The key of a site's policy that limits a parameter: it must be `among` a list, or at `most` a number.
 
-    What may be listed are the words of all parameters with this limit, `also` others, `but` those that no study has.
+    A list may have the words of all parameters with this limit, and those in `also`, except those in `but`, which no study has.
     """
 
     section: str
     key: str
     kind: Literal["among", "most"]
     help: str
-    default: Any  # What a policy allows that does not say.
-    check: Check | None = None  # For `most`: which numbers it may be.
+    default: Any  # What a policy without this key allows.
+    check: Check | None = None  # For `most`: which numbers are valid.
     also: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
 
@@ -85,35 +85,35 @@ class Limit:
 class Param:
     """What a parameter means, what is valid, and where it appears."""
 
-    help: str  # One or two sentences. {trust=masked} in them is said in the words of each surface.
-    more: str | None = None  # What only the docs have room for.
+    help: str  # One or two sentences. Each surface writes {trust=masked} in its own words.
+    more: str | None = None  # Further sentences, for the docs alone.
     check: Check | None = None  # Gives the plain form of a valid value, or raises `Expected`. A Literal needs none.
-    strict: Check | None = None  # In a study file, which may be hostile: what is checked before that.
-    parse: Callable[[str], Any] | None = None  # Command-line text to value, where the type alone does not say how.
+    strict: Check | None = None  # Checked first in a study file, which may be hostile.
+    parse: Callable[[str], Any] | None = None  # Command-line text to value, if the type alone does not say how.
     metavar: str | None = None
-    short: str | None = None  # A flag of one letter.
-    called: str | None = None  # Its name on the command line and in a study file, where that differs.
-    key: str | None = None  # Its name in a study file, where that differs again.
-    said: str | None = None  # Its type in the docs, where the annotation does not say it well.
+    short: str | None = None  # A one-character flag.
+    called: str | None = None  # Its name on the command line and in a study file, if different.
+    key: str | None = None  # Its name in a study file, if different again.
+    said: str | None = None  # Its type in the docs, if the annotation reads badly.
     unset: str | None = None  # What None means.
     none: str | None = None  # The word for None outside Python.
-    missing: str | None = None  # Where it must be given and has no such switch: what a command says if it is not.
-    aloud: Aloud | None = None  # The switch for None outside Python, where leaving it out must not mean it.
+    missing: str | None = None  # What a command says if a required parameter without a switch is missing.
+    aloud: Aloud | None = None  # The switch for None outside Python, if leaving it out must not mean None.
     switch: tuple[str, Any] | None = (
         None  # An option without a value, and what it stands for, in place of one with a value.
     )
-    only: str | None = None  # "trust=masked": refused, unless left at its default, where that does not hold.
-    lenient: bool = False  # Refused there only where it was written out: calls in Python may share settings.
-    instead: str | None = None  # What to do where `only` does not hold.
-    written: str | None = None  # Its forms on a command line, where neither the help nor the metavar shows them.
-    beside: str | None = None  # Outside Python: given where this other parameter is, and only there.
-    quiet: bool = False  # A study file, and a model's settings, have it only where it is not at its default.
+    only: str | None = None  # "trust=masked": with another trust it is refused, unless at its default.
+    lenient: bool = False  # Refused there only if written out, because calls in Python may share settings.
+    instead: str | None = None  # What to do if `only` does not hold.
+    written: str | None = None  # Its forms on a command line, if neither help nor metavar shows them.
+    beside: str | None = None  # Outside Python: required with this other parameter, and refused without it.
+    quiet: bool = False  # Study files and model settings leave it out at its default.
     recorded: bool | None = (
         None  # In a model's settings. None: its numbers and listed words. True: all that the check lets by.
     )
     limit: Limit | None = None  # The key of a policy that limits it.
-    panel: str | None = None  # Heading in --help and in the docs; by default that of the class that declares it.
-    section: str | None = None  # Table of a study file; likewise.
+    panel: str | None = None  # Heading in --help and in the docs. By default that of its class.
+    section: str | None = None  # Table of a study file. By default that of its class.
     surfaces: frozenset[str] = _EVERYWHERE
 
 
@@ -123,7 +123,7 @@ class Declared:
 
     name: str
     type: Any
-    default: Any  # MISSING where it must be given.
+    default: Any  # MISSING if it is required.
     param: Param
 
     @property
@@ -138,13 +138,13 @@ class Declared:
 
     @property
     def kinds(self) -> tuple[Any, ...]:
-        """The types it may have, None left out."""
+        """The types it may have, without None."""
         every = get_args(self.type) if get_origin(self.type) in (Union, UnionType) else (self.type,)
         return tuple(kind for kind in every if kind is not NoneType)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The words it can be, where it can be nothing else but None."""
+        """The words it can be, if it can be nothing else but None."""
         only = self.kinds[0] if len(self.kinds) == 1 else None
         return get_args(only) if get_origin(only) is Literal else ()
 
@@ -154,7 +154,7 @@ class Declared:
         return self.default is None or NoneType in get_args(self.type)
 
     def holds(self, asked: Any) -> bool:
-        """Whether it means anything beside the other parameters of `asked`."""
+        """Whether it applies, given the other parameters of `asked`."""
         other, _, word = (self.param.only or "").partition("=")
         return not other or getattr(asked, other) == word
 
@@ -172,13 +172,13 @@ def param(text: str, *, kw_only: bool = True, **facts: Any) -> Any: ...
 def param(
     text: str, *, default: Any = MISSING, default_factory: Any = MISSING, kw_only: bool = True, **facts: Any
 ) -> Any:
-    """A field of a class of parameters: its help, and other fields of `Param` as `facts`."""
+    """A field of a class of parameters: its help, and the other fields of `Param` as `facts`."""
     metadata = {"param": Param(help=text, **facts)}
     return field(default=default, default_factory=default_factory, kw_only=kw_only, metadata=metadata)
 
 
 def again(cls: type, name: str, **changes: Any) -> Any:
-    """The declaration of a parameter that another class has, with other facts or another default."""
+    """The declaration of another class's parameter, with changed facts or another default."""
     one = declared(cls)[name]
     kw_only = bool(cls.__dataclass_fields__[name].kw_only)  # type: ignore[attr-defined]
     default = changes.pop("default", one.default)
@@ -188,9 +188,9 @@ def again(cls: type, name: str, **changes: Any) -> Any:
 def composed(
     title: str, kinds: Sequence[type], /, *, leave: Collection[str] = (), **changes: Mapping[str, Any]
 ) -> type:
-    """A class with the parameters of all these classes but those in `leave`; of those that several have, the first one's.
+    """A class with the parameters of all these classes, except those in `leave`. The first class that has a name wins.
 
-    `changes` are other defaults, and other fields of `Param`, by the name of the parameter.
+    By parameter name, `changes` are other defaults and other fields of `Param`.
     """
     found: dict[str, Any] = {}
     types: dict[str, Any] = {}
@@ -199,6 +199,7 @@ def composed(
             if own in found or own in leave:
                 continue
             found[own] = again(kind, own, **changes.get(own, {}))
+            # A changed default of None makes the parameter optional.
             types[own] = one.type if found[own].default is not None else one.type | None
     return parameters()(type(title, (), {**found, "__annotations__": types}))
 
@@ -207,18 +208,19 @@ def composed(
 def parameters(
     *, panel: str | None = None, section: str | None = None, frozen: bool = False
 ) -> Callable[[type[Kind]], type[Kind]]:
-    """Make a class one of parameters. Its constructor only assigns, which is what scikit-learn asks for.
+    """Make a class a class of parameters. Its constructor only assigns, as scikit-learn requires.
 
-    `panel` and `section` hold for those of its own parameters that name no other. What no estimator inherits, such as a
-    section of a policy, may be `frozen`: it is then checked when it is made.
+    Own parameters that name no `panel` or `section` get these. A class that no estimator inherits, such as a section of a
+    policy, may be `frozen`. It is then checked when it is made.
     """
 
     def made(cls: type[Kind]) -> type[Kind]:
+        # Evaluated, because the declaring modules postpone annotations and options are derived from the types.
         for name, kind in inspect.get_annotations(cls, eval_str=True).items():
             one = vars(cls).get(name)
-            # Any annotation is a field to a dataclass: that of a fitted attribute would become a parameter.
+            # To a dataclass every annotation is a field, so that of a fitted attribute would become a parameter.
             if not isinstance(one, dataclasses.Field) or "param" not in one.metadata:
-                raise TypeError(f"{cls.__name__}.{name} is not a param(...); annotate other attributes elsewhere")
+                raise TypeError(f"{cls.__name__}.{name} is not a param(...). Annotate other attributes elsewhere")
             own: Param = one.metadata["param"]
             filled = replace(own, panel=panel if own.panel is None else own.panel, section=own.section or section)
             one.metadata = MappingProxyType({"param": filled, "type": kind})
@@ -238,6 +240,7 @@ def declared(cls: type) -> dict[str, Declared]:
 def _declared(cls: type) -> dict[str, Declared]:
     # A study file asks for these some thirty times.
     own = [one for one in dataclasses.fields(cls) if "param" in one.metadata]
+    # Positional parameters come first in the constructor, wherever they are declared.
     own.sort(key=lambda one: bool(one.kw_only))
     return {
         one.name: Declared(one.name, one.metadata["type"], _default(one), one.metadata["param"])
@@ -253,11 +256,10 @@ def _default(one: dataclasses.Field[Any]) -> Any:
 def checked(
     kind: type[Kind], asked: Any, *, given: Collection[str] = (), strict: bool = False, alone: bool = False
 ) -> Kind:
-    """The parameters of `asked`, checked and in their plain form, as a `kind`; a `ParameterError` for the first bad one.
+    """The parameters of `asked`, checked and in their plain form, as a `kind`. A `ParameterError` for the first bad one.
 
-    Those named in `given` were written out, on a command line or in a file: they are refused wherever they mean nothing.
-    With `strict` all are also within the limits of a study file. With `alone` each is checked by itself, where it is not
-    yet known what they mean together.
+    Parameters in `given` were written out, on a command line or in a file, and are refused if they do not apply. With `strict`
+    all must also be within the limits of a study file. With `alone` each is checked by itself, before the others are known.
     """
     known = declared(kind)
     found = {name: _checked(one, getattr(asked, name), strict=strict) for name, one in known.items()}
@@ -267,7 +269,7 @@ def checked(
             continue
         other, _, word = one.param.only.partition("=")
         if found[other] != word:
-            instead = "" if one.param.instead is None else f"; {one.param.instead}"
+            instead = "" if one.param.instead is None else f". {one.param.instead}"
             raise ParameterError(f"{{{name}}} is for {{{one.param.only}}}, got {{@given}}{instead}", given=found[name])
     return kind(**found)
 
@@ -290,7 +292,7 @@ def _checked_at_once(self: Any) -> None:
 
 
 def refusal(one: Declared, expected: Expected, value: Any) -> ParameterError:
-    """The error for a value that is not what was expected."""
+    """The error for an unexpected value."""
     where = "" if expected.at is None else f", {expected.at},"
     given = value if expected.given is ... else expected.given
     return ParameterError(f"{{{one.name}}}{where} must be {expected}, got {{@given}}", given=given)
@@ -299,9 +301,9 @@ def refusal(one: Declared, expected: Expected, value: Any) -> ParameterError:
 def takes(
     params: Callable[Given, Kind],
 ) -> Callable[[Callable[[Data, Kind], Found]], Callable[Concatenate[Data, Given], Found]]:
-    """Make a function of data and checked `params` one of data and keywords: what a constructor is to an estimator.
+    """Make a function of data and checked `params` one of data and keywords.
 
-    Type checkers and editors see the keywords through the constructor of `params`, and `help` through the signature.
+    Type checkers and editors see the keywords through the constructor of `params`, and `help` sees them in the signature.
     """
     kind = cast("type[Kind]", params)
 
@@ -315,7 +317,7 @@ def takes(
             try:
                 asked = signature.bind(*given, **more).arguments
             except TypeError as error:
-                # Not from the constructor: it would name a class that the caller has never seen.
+                # Bound here, because the constructor's error would name a class that the caller has never seen.
                 raise TypeError(f"{act.__name__}(): {error}") from None
             data = asked.pop(first.name)
             return act(data, checked(kind, kind(**asked)))

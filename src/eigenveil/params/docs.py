@@ -1,8 +1,8 @@
-"""The Parameters section of docstrings, of estimators and of functions that `takes` made, written into their source.
+"""Writes the Parameters sections of docstrings into the source, because editors show source and run no code.
 
-Editors that run no code show it too. The page that lists the keys of study files and policies is written here as well, and
-so are tables of options in other pages, between `<!-- options PlanParams: people dim -->` and `<!-- end of options -->`.
-`python -m eigenveil.params.docs` rewrites what is not current, and a test says what that is.
+It also writes docs/study-keys.md, the keys of study files and policies. In other pages it writes tables of options between
+`<!-- options PlanParams: people dim -->` and `<!-- end of options -->`. Run `python -m eigenveil.params.docs` to rewrite what is
+out of date. A test names what that is.
 """
 
 import importlib
@@ -37,7 +37,7 @@ _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n   
 
 _OPTIONS: Final = re.compile(r"(<!-- options (\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
 
-# In a checkout; where only the package is there are no pages.
+# Only a checkout has pages. An installed package has none.
 _PAGES: Final = Path(__file__).parents[3] / "docs"
 _KEYS: Final = (
     ("A study around a hub, or in a tree", "eigenveil.params.declarations.study:HubStudy"),
@@ -50,11 +50,10 @@ _KEYS: Final = (
 _KEYS_HEAD: Final = """# Keys of a study file and of a policy
 
 What `eigenveil study new` and `eigenveil policy new` write, and what you may write into those files yourself.
-Keys with no default must be given. A study file also says who takes part, in `[authority]`, `[hub]`,
-`[[site]]`, `[[node]]` and `[[peer]]`, each with a `certificate` and, where somebody listens, an `address`;
-and in `[sizes]` how many people each site has, where `neighbours` declares that public. [Across
-organisations](network.md) tells how all of it is used. This page is written by `python -m
-eigenveil.params.docs`.
+Keys without a default are required. A study file also says who takes part, in `[authority]`, `[hub]`,
+`[[site]]`, `[[node]]` and `[[peer]]`. Each has a `certificate`, and an `address` if it listens. If `neighbours`
+makes the numbers of people public, `[sizes]` has them for each site. See [Across organisations](network.md)
+for how all of it is used. `python -m eigenveil.params.docs` writes this page.
 """
 
 
@@ -64,7 +63,7 @@ def _found(name: str) -> Any:
 
 
 def pages() -> Iterator[tuple[Path, str, str]]:
-    """The pages with tables of parameters: the file, its text, and the text as they are declared now."""
+    """Pages with tables of parameters: the file, its text, and its text by the current declarations."""
     for path in sorted(_PAGES.glob("*.md")):
         text = path.read_text(encoding="utf-8")
         if path.name == "study-keys.md":
@@ -79,14 +78,14 @@ def _with_table(found: re.Match[str]) -> str:
 
 
 def options_table(cls: type, names: Sequence[str]) -> str:
-    """The options of these parameters of `cls` as a table in Markdown: each with its default, and what it means.
+    """The options for these parameters of `cls` as a Markdown table: each with its default and its meaning.
 
     >>> from eigenveil.params import PlanParams
     >>> print(options_table(PlanParams, ["dim", "sites"]))
     | option | default | |
     |---|---|---|
     | `-d`, `--columns D` | | How many columns; a file that is given may say it. |
-    | `--sites M` | `1` | At how many sites the rows are, evenly. |
+    | `--sites M` | `1` | The number of sites, with equal numbers of rows. |
     """
     known, words = declared(cls), in_options(cls)
     rows = ["| option | default | |", "|---|---|---|"]
@@ -115,16 +114,18 @@ def _default_of(one: Declared) -> str:
 
 
 def _keys_page() -> str:
-    """The page that lists the keys of study files and policies, as they are declared now."""
+    """The page with the keys of study files and policies, by the current declarations."""
     tables = [f"## {title}\n\n{keys_table(_found(name))}\n" for title, name in _KEYS]
     return "\n".join([_KEYS_HEAD, *tables])
 
 
 def current(name: str) -> tuple[Path, str, str]:
-    """The file of a class or function, its text, and the text with the section as its parameters are declared now."""
+    """The file of a class or function, its text, and its text by the current declarations."""
     own, documented = name.partition(":")[2], _found(name)
+    # Unwrapped, because `takes` wraps functions in `declare.py`.
     path = Path(inspect.getfile(inspect.unwrap(documented)))
     text = path.read_text(encoding="utf-8")
+    # From the class on: the file may have other sections of this name before it.
     start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
     section = parameters_section(getattr(documented, "takes", documented), indent="    ")
     rest, found = _SECTION.subn(lambda _: section, text[start:], count=1)
@@ -134,7 +135,7 @@ def current(name: str) -> tuple[Path, str, str]:
 
 
 def main() -> None:
-    """Write every section that is not current, and name the files."""
+    """Rewrite every section that is out of date, and print the files."""
     for path, text, wanted in chain(map(current, DOCUMENTED), pages()):
         if text != wanted:
             path.write_text(wanted, encoding="utf-8")

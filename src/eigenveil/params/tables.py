@@ -1,6 +1,6 @@
-"""Parameters as tables of a file that people write, such as a study or a policy: read, checked, and written with comments.
+"""Parameters as tables of a study file or a policy: read, checked, and written with comments.
 
-There is one normal form, whatever the file looks like: `tables_of` of what was read. A digest of it is a digest of its meaning.
+Files that mean the same have one normal form, `tables_of` of what was read. So a digest of it is a digest of the meaning.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ class KeyLine(NamedTuple):
 
 
 def keys_of(cls: type, section: str) -> Mapping[str, Declared]:
-    """The parameters that stand in this table, by their keys."""
+    """The parameters of this table, by their keys."""
     return _by_section(cls).get(section, {})
 
 
@@ -67,8 +67,8 @@ def values_in(
 ) -> dict[str, Any]:
     """What the tables of a document say of the parameters of `cls`, by name and not checked yet.
 
-    Keys that only `others` have are read too, for their values to be refused with a reason. `explained` are keys that no
-    table has, and why.
+    Keys that only `others` have are read too, so that their values can be refused with a reason. Keys in `explained` are
+    refused with the reason given there.
     """
     found: dict[str, Any] = {}
     for section in _sections(cls):
@@ -78,6 +78,7 @@ def values_in(
             require(not needed, f"[{section}] is missing")
             continue
         table = table_in(document, section)
+        # A key of the other kind of study gets its own reason, not "unknown key".
         foreign = {key: one for other in others for key, one in keys_of(other, section).items() if key not in known}
         switches = {one.param.aloud.key: one for one in known.values() if one.param.aloud is not None}
         refuse_unknown(f"[{section}]", table, [*known, *switches], explained=explained, but=foreign)
@@ -88,7 +89,7 @@ def values_in(
 
 
 def table_in(document: Mapping[str, Any], section: str) -> dict[str, Any]:
-    """A table of a document. What is null in it, which TOML cannot say, is left out."""
+    """A table of a document, without null values, which TOML cannot express."""
     table = document[section]
     require(isinstance(table, dict), f"[{section}] must be a table, got {shown_in_file(table)}")
     return {key: value for key, value in table.items() if value is not None}
@@ -99,12 +100,12 @@ def _read(one: Declared, value: Any) -> Any:
 
 
 def _switch(one: Declared, where: str, said: Any, found: dict[str, Any]) -> None:
-    """Take the key that says None aloud, and refuse it beside a value."""
+    """Read the key that means None, and refuse it beside a value."""
     require(isinstance(said, bool), f"{where} must be true or false, got {shown_in_file(said)}")
     if not said:
         return
     if one.name in found:
-        raise ParameterError(f"{{{one.name}}} and {{{one.name}=None}} contradict each other; give one of them")
+        raise ParameterError(f"{{{one.name}}} and {{{one.name}=None}} contradict each other. Give one of them")
     found[one.name] = None
 
 
@@ -116,21 +117,22 @@ def refuse_unknown(
     explained: Mapping[str, str],
     but: Collection[str] = (),
 ) -> None:
-    """A `ValueError` for the first key that nobody knows, with the nearest that somebody does."""
+    """A `ValueError` for the first unknown key, which suggests the nearest known one."""
     for name in table:
         if name in known or name in but:
             continue
         if name in explained:
             raise ValueError(f"{where} {name} = {shown_in_file(table[name])}: {explained[name]}")
+        # Truncated first: comparing a hostile key of a megabyte would take minutes.
         near = difflib.get_close_matches(name[:_LONGEST_NAME], list(known), n=1)
         meant = f": did you mean {near[0]}?" if near else "."
         raise ValueError(f"{where} has an unknown key {shown(name)}{meant} It may have {', '.join(known)}")
 
 
 def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
-    """The parameters of which these were given, by name: checked as those of a file, and the others at their defaults.
+    """The parameters that were `given`, by name, checked as those of a file, and the others at their defaults.
 
-    What is for another value of some other parameter is refused even at its default: whoever gave it expects something of it.
+    A given parameter that does not apply is refused even at its default: its author expects something of it.
     """
     known = declared(kind)
     for name, one in known.items():
@@ -139,23 +141,25 @@ def settled(kind: type[Kind], given: Mapping[str, Any]) -> Kind:
         beside = one.param.beside
         if beside is None:
             continue
+        # A delta without an epsilon would look like protection.
         if given.get(beside) is None and name in given:
-            raise ParameterError(f"{{{name}}} means nothing with {{{beside}=None}}; leave it out")
+            raise ParameterError(f"{{{name}}} means nothing with {{{beside}=None}}. Leave it out")
         if given.get(beside) is not None and name not in given:
             raise missing(one)
+    # What a file writes out is refused if it has no effect, even at its default.
     written = [name for name in given if given[name] is not None]
     return checked(kind, kind(**given), given=written, strict=True)
 
 
 def missing(one: Declared) -> ParameterError:
-    """The error for a parameter that must be given and was not: leaving something out never takes protection away."""
+    """The error for a missing required parameter. Leaving something out never takes protection away."""
     if one.param.aloud is None:
         return ParameterError(f"{{{one.name}}} is missing: {one.param.help}")
     return ParameterError(f"{{{one.name}}} is missing. Give it, or say {{{one.name}=None}}: {one.param.aloud.help}")
 
 
 def tables_of(asked: Any, *, leave: Collection[str] = ()) -> dict[str, dict[str, Any]]:
-    """The parameters as tables, in their normal form: what is open, or for another choice, is left out."""
+    """The parameters as tables in their normal form, without those that are unset or do not apply."""
     return {
         section: {line.key: line.value for line in lines}
         for section in _sections(type(asked))
@@ -178,7 +182,7 @@ def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterat
 
 
 def keys_table(cls: type) -> str:
-    """The keys of `cls` as a table in Markdown: where each stands, its default, and what it means."""
+    """The keys of `cls` as a Markdown table: each with its section, its default and its meaning."""
     rows = ["| key | default | |", "|---|---|---|"]
     for one in sorted(_in_files(cls), key=lambda one: _sections(cls).index(str(one.param.section))):
         words = in_study(cls, inside=one.param.section)
@@ -199,7 +203,7 @@ def _default_of(one: Declared) -> str:
 
 
 def shown_in_file(value: Any) -> str:
-    """A value for a message about a file: as `shown`, with truth values and null as files have them.
+    """A value for a message about a file: as `shown`, with truth values and null as files write them.
 
     >>> shown_in_file(True), shown_in_file(None), shown_in_file("masked")
     ('true', 'null', "'masked'")

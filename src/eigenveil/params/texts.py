@@ -1,4 +1,4 @@
-"""Texts of a command line as values, where the type alone does not say how, and back. Bad texts raise `Expected`."""
+"""Command-line texts to values, for types that do not say how, and back. Bad texts raise `Expected`."""
 
 import re
 from collections.abc import Sequence
@@ -90,7 +90,7 @@ def bytes_from(text: str) -> int:
 
 
 def text_of(value: Any) -> str:
-    """A value as the text that stands for it on a command line.
+    """A value as text for a command line.
 
     >>> text_of(1.0), text_of([1.0, 2.5]), text_of(("decay", 4)), text_of("masked")
     ('1', '1,2.5', 'decay:4', 'masked')
@@ -98,6 +98,7 @@ def text_of(value: Any) -> str:
     if isinstance(value, str):
         return value
     if isinstance(value, Sequence) or hasattr(value, "tolist"):
+        # Arrays without dimensions become one number.
         items = value.tolist() if hasattr(value, "tolist") else list(value)
         if not isinstance(items, list):
             return text_of(items)

@@ -1,6 +1,6 @@
-"""TOML in and out: files from others are read within limits and never run, and values are written so that they read back.
+"""TOML in and out. Files are read within limits, and values are written so that they read back.
 
-A study comes from a coordinator and may be hostile. What Python's own reader would choke on is refused before it sees it.
+A study comes from a coordinator and may be hostile. Texts that would exhaust Python's reader are refused before it sees them.
 """
 
 import os
@@ -17,7 +17,7 @@ from eigenveil.params import words
 __all__ = ["LARGEST", "load_toml", "toml_value", "written_by_owner"]
 
 LARGEST: Final = 4 << 20
-# Python's reader takes memory with the square of how many names are joined by dots. Here two are, at most.
+# The memory of Python's reader grows with the square of the names joined by dots. No key here has more than two.
 _DOTS: Final = 32
 _PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _CHAIN: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DOTS}}}", re.ASCII)
@@ -26,14 +26,16 @@ _WIDE: Final = 100
 
 
 def written_by_owner(path: Path) -> str:
-    """The text in a file that nobody but its owner may change, at most 4 MiB of UTF-8; otherwise a `ValueError`."""
+    """The text of a file that only its owner may change, at most 4 MiB of UTF-8. Otherwise a `ValueError`."""
     require(path.is_file(), f"{path} does not exist or is not a file")
     with path.open("rb") as file:
         mode = os.fstat(file.fileno()).st_mode
         require(stat.S_ISREG(mode), f"{path} is not a file")
-        # Windows keeps its permissions elsewhere.
+        # Windows does not keep its permissions in these bits.
         safe = os.name == "nt" or not mode & (stat.S_IWGRP | stat.S_IWOTH)
-        require(safe, f"{path} may be changed by others than its owner, so nobody knows whose it is: chmod go-w {path}")
+        require(
+            safe, f"others than its owner may change {path}. Run chmod go-w {path}, after you have checked what it says"
+        )
         raw = file.read(LARGEST + 1)
     require(len(raw) <= LARGEST, f"{path} is larger than {LARGEST} bytes")
     try:
@@ -43,7 +45,7 @@ def written_by_owner(path: Path) -> str:
 
 
 def load_toml(text: str) -> dict[str, Any]:
-    """What a TOML text says, or a `ValueError` that says where it is none.
+    """The values of a TOML text, or a `ValueError` that says where it is malformed.
 
     >>> load_toml('[task]\\ncolumns = ["age"]')
     {'task': {'columns': ['age']}}
@@ -56,7 +58,7 @@ def load_toml(text: str) -> dict[str, Any]:
     try:
         return tomllib.loads(text)
     except RecursionError:
-        raise ValueError("lists or tables are nested too deeply; nothing here needs more than three levels") from None
+        raise ValueError("lists or tables are nested too deeply. Nothing here needs more than three levels") from None
     except ValueError as error:
         raise ValueError(f"it is not TOML: {str(error)[:300]}") from None
 

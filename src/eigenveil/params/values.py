@@ -1,4 +1,4 @@
-"""What values may be. A check takes what a caller, a command line or a file gave, and gives it back in its plain form."""
+"""Checks of values. A check takes what a caller, a command line or a file gave, and returns its plain form."""
 
 import math
 import numbers
@@ -43,7 +43,7 @@ Check = Callable[[Any], Any]
 
 
 class HasArray(Protocol):
-    """A numpy array, or what becomes one: a stand-in for numpy's own type, which is slow to import."""
+    """A numpy array, or what becomes one. A stand-in for numpy's own type, which is slow to import."""
 
     def __array__(self) -> Any: ...
 
@@ -53,9 +53,9 @@ Numbers = float | Vector
 
 
 class Expected(Exception):
-    """A value is not what was expected. The text ends the sentence "it must be ...", as a template of `ParameterError`.
+    """A value is not as expected. The text completes "it must be ...", as a template of `ParameterError`.
 
-    In a list, `at` says which of its entries is meant, and `given` is that entry.
+    In a list, `at` names the entry, and `given` is its value.
     """
 
     def __init__(self, text: str, *, at: str | None = None, given: Any = ...) -> None:
@@ -77,7 +77,7 @@ def one_of(*allowed: str) -> Check:
 
 
 def whole(least: int, most: int | None = None) -> "Whole":
-    """A whole number; numpy's are taken, truth values are not."""
+    """A whole number. numpy's are accepted, truth values are not."""
     return Whole(least, most)
 
 
@@ -97,7 +97,7 @@ class Whole:
 
     @property
     def range(self) -> str:
-        """The limits as --help shows them, without one that only the unreasonable meet.
+        """The limits as --help shows them, without one that no sensible value reaches.
 
         >>> whole(1).range, whole(0, 1000).range, whole(0, 1 << 63).range
         ('x>=1', '0<=x<=1000', 'x>=0')
@@ -114,7 +114,7 @@ def real(
     finite: str = "finite",
     infinite: bool = False,
 ) -> Check:
-    """A number, as a float, for which `good` holds, within limits that only the unreasonable meet. Never NaN."""
+    """A number, as a float, for which `good` holds, within limits that no sensible value reaches. Never NaN."""
 
     def check(value: Any) -> float:
         number = as_float(value)
@@ -122,6 +122,7 @@ def real(
             raise Expected("a number")
         if not good(number):
             raise Expected(expected)
+        # After `good`, so that -inf is refused as not positive.
         if math.isinf(number) and not infinite:
             raise Expected(finite)
         if not least <= number <= most:
@@ -141,19 +142,21 @@ def _is_truth(value: Any) -> bool:
 
 
 def as_float(value: Any) -> float:
-    """A real number as a float, and anything else as NaN. Truth values are no numbers."""
+    """A real number as a float, and anything else as NaN. Truth values do not count as numbers."""
+    # A numpy scalar or an array without dimensions.
     if getattr(value, "shape", None) == () and hasattr(value, "item"):
         value = value.item()
     if _is_truth(value) or not isinstance(value, numbers.Real):
         return math.nan
     try:
         return float(value)
+    # A whole number of thousands of digits.
     except OverflowError:
         return math.nan
 
 
 def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: bool = False) -> Check:
-    """A list, as a tuple, of what `check` takes; `distinct` ones are all different."""
+    """A list, as a tuple, of what `check` accepts. With `distinct`, all entries differ."""
 
     def every(value: Any) -> tuple[Any, ...]:
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
@@ -166,7 +169,7 @@ def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: boo
             except Expected as error:
                 raise Expected(str(error), at=f"entry {place}", given=one) from None
             if distinct and found[-1] in seen:
-                raise Expected("another than those before it", at=f"entry {place}", given=one)
+                raise Expected("different from those before it", at=f"entry {place}", given=one)
             seen.update(found[-1:] if distinct else ())
         return tuple(found)
 
@@ -187,7 +190,7 @@ def line(longest: int) -> Check:
 
 
 def hex_digits(count: int) -> Check:
-    """So many lower-case hex digits."""
+    """Exactly `count` lower-case hex digits."""
 
     def check(value: Any) -> str:
         if not isinstance(value, str) or len(value) != count or not set(value) <= set("0123456789abcdef"):
@@ -198,12 +201,12 @@ def hex_digits(count: int) -> Check:
 
 
 def pair_of(check: Check) -> Check:
-    """One, or two of them, as a tuple."""
+    """One value, or a pair of them as a tuple."""
 
     def both(value: Any) -> Any:
         if isinstance(value, list | tuple) or (hasattr(value, "shape") and value.shape != ()):
             if len(value) != 2:
-                raise Expected("a number, or a pair of them: against the hub, and against everybody else")
+                raise Expected("a number, or a pair of them: against the hub, and against everyone else")
             return check(value[0]), check(value[1])
         return check(value)
 
@@ -229,15 +232,15 @@ def stream_center(value: Any) -> Any:
 
 
 def name_of_column(value: Any) -> str:
-    """A name, where a list of people would be at one place only."""
+    """The name of a column. With several sites, a list of people would be of one site only."""
     if not isinstance(value, str):
-        # What was given may be identifiers of people, which no error shows.
-        raise ParameterError("{person} must be the name of a column, the same at every place")
+        # The value may be identifiers of people, so it is not shown.
+        raise ParameterError("{person} must be the name of a column, the same at every site")
     return value
 
 
 def instance_of(kind: type, words: str) -> Check:
-    """An object of a class, which is called `words`."""
+    """An object of a class. Errors call it `words`."""
 
     def check(value: Any) -> Any:
         if not isinstance(value, kind):
@@ -254,7 +257,7 @@ fraction = real("in (0, 1)", lambda number: 0 < number < 1)
 
 
 def number_or_share(value: Any) -> int | float:
-    """How many of them, as a whole number, or which share of them, with a point."""
+    """How many, as a whole number, or which share, with a point."""
     if _is_whole(value) and int(value) >= 1:
         return int(value)
     if not _is_whole(value) and 0 < as_float(value) <= 1:
@@ -263,7 +266,7 @@ def number_or_share(value: Any) -> int | float:
 
 
 def share_of_at_most(most: int) -> Check:
-    """The same, where a number may be at most that large."""
+    """As `number_or_share`, with an upper limit."""
 
     def check(value: Any) -> int | float:
         found = number_or_share(value)

@@ -1,4 +1,4 @@
-"""How each surface says a parameter and its value: Python, the command line, a study file, and the docs."""
+"""How each surface writes a parameter and its value: Python, the command line, a study file, and the docs."""
 
 import json
 import textwrap
@@ -16,7 +16,7 @@ __all__ = ["as_call", "as_options", "flag", "help_of", "in_options", "in_study",
 
 
 def flag(one: Declared) -> str:
-    """Its option on a command line.
+    """The option of a parameter on a command line.
 
     >>> from eigenveil.params import PrivateParams
     >>> flag(declared(PrivateParams)["row_bound"]), flag(declared(PrivateParams)["random_state"])
@@ -28,7 +28,7 @@ def flag(one: Declared) -> str:
 
 
 def in_options(cls: type, **others: str) -> Words:
-    """How a command line says the parameters of `cls`. `others` are names of other things, such as `X="the table"`."""
+    """How a command line writes the parameters of `cls`, and names in `others`, such as `X="the table"`."""
     known = declared(cls)
 
     def words(name: str, value: Any) -> str:
@@ -41,7 +41,7 @@ def in_options(cls: type, **others: str) -> Words:
 
 
 def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
-    """How a study file says the parameters of `cls`. Keys of the section `inside` are said without their section."""
+    """How a study file writes the parameters of `cls`. Keys of the section `inside` are written without it."""
     known = declared(cls)
 
     def words(name: str, value: Any) -> str:
@@ -49,6 +49,7 @@ def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
             return others.get(name, in_python(name, value))
         one = known[name]
         spec = one.param
+        # A comment inside a section need not repeat its name.
         where = "" if spec.section == inside else f"[{spec.section}] "
         if value is ...:
             return where + one.key
@@ -65,6 +66,7 @@ def toml_value(value: Any) -> str:
     >>> toml_value(True), toml_value(("a", 1.5)), toml_value(1e-6)
     ('true', '["a", 1.5]', '1e-06')
     """
+    # Truth values first: to Python they are whole numbers, too.
     match value:
         case bool():
             return "true" if value else "false"
@@ -75,7 +77,7 @@ def toml_value(value: Any) -> str:
         case Sequence():
             return f"[{', '.join(toml_value(item) for item in value)}]"
         case _:
-            raise TypeError(f"{type(value).__name__} has no form in TOML here")
+            raise TypeError(f"{type(value).__name__} cannot be written as TOML here")
 
 
 def _options(one: Declared, value: Any) -> tuple[str, ...]:
@@ -89,14 +91,14 @@ def _options(one: Declared, value: Any) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (flag(one) if value else f"--no-{flag(one)[2:]}",)
     text = text_of(value)
-    # A value that begins with a minus would be taken for an option.
+    # A value that begins with a minus would be read as an option.
     return (f"{flag(one)}={text}",) if text.startswith("-") else (flag(one), text)
 
 
 def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> list[str]:
-    """The words of a command line that say the parameters of `asked`, those at their defaults left out.
+    """The words of a command line for the parameters of `asked` that are not at their defaults.
 
-    Those in `always` are said at their defaults, too, and capitals stand for those that are `unknown`.
+    Parameters in `always` are written at their defaults too. Capitals stand for the values of those in `unknown`.
 
     >>> from eigenveil.params import PrivateParams
     >>> as_options(PrivateParams(5, epsilon=1.0, delta=1e-6, center=None), unknown=["row_bound"])
@@ -107,9 +109,9 @@ def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str]
 
 
 def as_call(asked: Any, name: str, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> str:
-    """The Python call of `name` with the parameters of `asked`, those at their defaults left out.
+    """The Python call of `name` with the parameters of `asked` that are not at their defaults.
 
-    Those in `always` are said at their defaults, too, and three dots stand for those that are `unknown`.
+    Parameters in `always` are written at their defaults too. Three dots stand for the values of those in `unknown`.
 
     >>> from eigenveil.params import PrivateParams
     >>> as_call(PrivateParams(5, epsilon=1.0), "PrivatePCA", always=["method"], unknown=["row_bound"])
@@ -134,7 +136,7 @@ def _given(asked: Any, surface: str, always: Sequence[str], unknown: Sequence[st
 
 
 def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
-    """The help of a parameter in these words, opening with what it is for; with `more`, as the docs have it."""
+    """The help of a parameter in these words, opening with where it applies. The docs have `more`."""
     text = one.param.help if one.param.more is None or not more else f"{one.param.help} {one.param.more}"
     if one.param.only is not None:
         text = f"For {{{one.param.only}}}: {text[0].lower()}{text[1:]}"
@@ -156,7 +158,7 @@ def _entries(cls: type) -> Iterator[str]:
 
 
 def said_type(kind: Any) -> str:
-    """A type as people say it.
+    """A type in words.
 
     >>> said_type(float | None), said_type(Literal["star", "tree"])
     ('float or None', '"star" or "tree"')

@@ -1,11 +1,13 @@
-"""`Guarantee`: what a result guarantees, to whom and against whom, in words that can be signed.
+"""`Guarantee`: what a result guarantees, to whom and against whom, on one page that can be signed.
 
-Every result carries one. A run without privacy says so. A published calibration says what it rests on. A run with a known seed
-says that it protects nobody. The sentences are composed from facts by `GuaranteeFacts`.
+Every result carries one. A run without privacy says that there is none, and a run with a known seed that it protects nobody.
+The sentences come from `GuaranteeFacts`. This module lays out the page, computes the best guess and adds up the cost.
 """
 
 import math
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
@@ -17,11 +19,13 @@ from eigenveil.privacy.ledger import Charge
 
 __all__ = ["SEEDED", "Guarantee", "plain"]
 
-SEEDED: Final = (
-    "reproducible, not private: the noise came from a known seed, and anyone who knows the seed can subtract it"
-)
+SEEDED: Final = "reproducible, not private: the noise came from a known seed. Anyone who knows the seed can subtract it"
 _SMALL, _LARGE = 1e-9, 1e6
-# Older files lack the fields `relation` and `reproducible`; these words in their sentences say the same.
+# More releases than this are grouped, so that the page stays one page.
+_MOST_LISTED: Final = 6
+_UNBROKEN: Final = 10**9
+_NUMBER: Final = re.compile(r"\d+")
+# Old files lack the fields `relation` and `reproducible`, and say the same in their sentences.
 _OLD_SEEDED: Final = "reproducible, not private"
 _OLD_RELATIONS: Final = {
     "(add/remove)": "add-remove",
@@ -34,12 +38,14 @@ _OLD_RELATIONS: Final = {
 @final
 @dataclass(frozen=True, slots=True)
 class Guarantee:
-    """Who is protected (`unit`), between which tables (`neighbours`), how strongly, from whom, and on what assumptions.
+    """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and what that rests on.
 
-    Without a guarantee `epsilon` and `delta` are None. The covered results are listed in `released`. The `Neighbours` value that
-    `neighbours` describes is `relation`. If `reproducible`, the noise came from a known seed, so nobody is protected.
+    Without a guarantee, `epsilon` and `delta` are None. The guarantee covers what `released` lists. The sentence in
+    `neighbours` describes `relation`, the value of a `Neighbours`. A known seed (`reproducible`) means that nobody is protected.
 
-    >>> print(Guarantee.none("exact PCA was asked for").words())
+    `print` shows one page, 80 columns wide. `words` is the same text, one paragraph a line.
+
+    >>> print(Guarantee.none("exact PCA was asked for"))
     No privacy: exact PCA was asked for.
     """
 
@@ -55,6 +61,7 @@ class Guarantee:
     charges: tuple[Charge, ...] = field(default=())
     relation: str = ""
     reproducible: bool = False
+    clipping: str = ""
 
     def __post_init__(self) -> None:
         require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
@@ -74,41 +81,66 @@ class Guarantee:
         return self.epsilon is not None and not self.reproducible
 
     @property
-    def headline(self) -> str:
-        """One line: the guarantee, or that there is none."""
+    def title(self) -> str:
+        """One line: how strong the guarantee is and for whom, or that there is none."""
         if self.epsilon is None or self.delta is None:
             return f"No privacy: {'; '.join(self.caveats)}."
-        guarantee = f"({plain(self.epsilon)}, {plain(self.delta)})-differential privacy for {self.unit}"
-        return guarantee if self.private else f"NOT PRIVATE (known seed). Would be {guarantee}"
+        # The first words of the unit alone: the page has the rest under "Who is protected".
+        return self._strength(self.unit.partition(",")[0])
+
+    @property
+    def headline(self) -> str:
+        """One line: how strong the guarantee is, and for whom exactly."""
+        return self.title if self.epsilon is None else self._strength(self.unit)
+
+    def _strength(self, who: str) -> str:
+        strength = f"({plain(self.epsilon or 0.0)}, {plain(self.delta or 0.0)})-differential privacy for {who}"
+        return strength if self.private else f"NOT PRIVATE (known seed). Would be {strength}"
+
+    def parts(self) -> Iterator[tuple[str, tuple[str, ...]]]:
+        """The parts of the page: a label, and one paragraph or the items of a list."""
+        if self.epsilon is None:
+            return
+        listed = {
+            "Who is protected": (self.unit,),
+            "What that means": (self._meaning(),),
+            "Protected from": (self.against,),
+            "What is released": ("; ".join(self.released),),
+            "Neighbouring tables": (self.neighbours,),
+            "What we assume": self.assumptions,
+            "Clipping": (self.clipping,),
+            "Noise": (self.calibration,),
+            "Note": self.caveats,
+            "Cost": (self._cost(),),
+        }
+        for label, texts in listed.items():
+            if sentences := tuple(_sentence(text) for text in texts if text):
+                yield label, sentences
 
     def words(self) -> str:
-        """The whole guarantee as text."""
-        if self.epsilon is None:
-            return self.headline
-        lines = [
-            self.headline + ".",
-            f"What that means: {self._meaning()}.",
-            f"Neighbouring tables: {self.neighbours}.",
-            f"Protected from: {self.against}.",
-            f"Covers: {'; '.join(self.released)}.",
-            *(f"Assumes: {assumption}." for assumption in self.assumptions),
-            f"Calibration: {self.calibration}.",
-            *(f"Caveat: {caveat}." for caveat in self.caveats),
-            f"Ledger: {len(self.charges)} charge{'s' if len(self.charges) != 1 else ''}, together mu = {self.mu:.6g}.",
-            *(f"  {charge.label}: mu = {charge.mu:.6g}" for charge in self.charges),
-        ]
-        return "\n".join(lines)
+        """The whole guarantee as text, one paragraph a line."""
+        return self._page(_UNBROKEN)
 
     def __str__(self) -> str:
-        return self.words()
+        return self._page(80)
+
+    def _page(self, width: int) -> str:
+        first = f"Guarantee: {self.title}." if self.private else _sentence(self.title)
+        lines = _wrapped(first, width, "", "")
+        for label, texts in self.parts():
+            if len(texts) == 1:
+                lines += _wrapped(f"{label}: {texts[0]}", width, "", "  ")
+            else:
+                lines += [f"{label}:", *(line for text in texts for line in _wrapped(text, width, "  - ", "    "))]
+        return "\n".join(lines)
 
     @property
     def best_guess(self) -> float:
-        """How often, at most, an attacker picks the right one of two equally likely neighbouring tables; 1 without privacy.
+        """How often, at most, an attacker tells which of two equally likely neighbouring tables is real. 1 without a guarantee.
 
         All noise here is Gaussian and accounted for exactly. So the guarantee is that of one Gaussian mechanism with the mu of
-        its budget, and the best test between its two outcomes is right with probability Phi(mu / 2). For budgets outside any
-        practical range, it is the bound for any (epsilon, delta) mechanism: (exp(epsilon) + delta) / (1 + exp(epsilon)).
+        its budget. The best test between its two outcomes is right with probability Phi(mu / 2). For budgets beyond any that
+        are in use, it is what (epsilon, delta) allow for any noise: (exp(epsilon) + delta) / (1 + exp(epsilon)).
 
         >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
         0.5471
@@ -116,26 +148,43 @@ class Guarantee:
         if not self.private or self.epsilon is None or self.delta is None:
             return 1.0
         if not _SMALL <= self.epsilon <= _LARGE:
-            # A file may contain any number, and computing the mu of such numbers never ends.
+            # A file may hold any number, and the mu of such budgets takes forever.
             return float(min(1.0, expit(self.epsilon) + self.delta * expit(-self.epsilon)))
         return float(ndtr(Budget(self.epsilon, self.delta).mu / 2))
 
     def _meaning(self) -> str:
         """A number that is easier to grasp than epsilon: how often the best guess is right."""
         if not self.private:
-            return "nothing: anyone who knows the seed can subtract the noise"
+            return "nothing. Anyone who knows the seed can subtract the noise"
         percent = 100 * self.best_guess
         # Rounded up, never down; more digits only where 100 would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "an attacker it protects from, even one who knows everything else, picks the right one of two equally likely "
-            f"neighbouring tables at most {_rounded_up(percent, digits):.{digits}f} times in 100"
+            "the released numbers look almost the same for two neighbouring tables. An attacker listed below, who knows "
+            "everything else, can tell which of two equally likely neighbouring tables is real "
+            f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. A coin is right 50 times"
         )
+
+    def _cost(self) -> str:
+        """What each release cost, all of them together, and what the budget allows."""
+        budget = f"({plain(self.epsilon or 0.0)}, {plain(self.delta or 0.0)})"
+        allowed = None
+        if self.epsilon is not None and self.delta is not None and _SMALL <= self.epsilon <= _LARGE:
+            allowed = Budget(self.epsilon, self.delta).mu
+        if not self.charges:
+            return f"within {budget}" + ("" if allowed is None else f", which is mu = {allowed:.6g}")
+        count = "one release" if len(self.charges) == 1 else f"{len(self.charges)} releases"
+        total = f"{count}: {', '.join(_listed(self.charges))}. Together mu = {self.mu:.6g}"
+        if allowed is None:
+            return f"{total}, within {budget}"
+        # Spending stays a little below the budget, so that rounding never refuses a release.
+        exhausted = self.mu > allowed * (1 - 1e-6)
+        return f"{total}, which is {budget}" if exhausted else f"{total}, of mu = {allowed:.6g} that {budget} allows"
 
     @property
     def mu(self) -> float:
         """The Gaussian-DP parameter of all charges together."""
-        return math.sqrt(math.fsum(charge.mu**2 for charge in self.charges))
+        return _together(self.charges)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
@@ -158,7 +207,7 @@ class Guarantee:
             given["charges"] = tuple(Charge(str(c["label"]), float(c["mu"])) for c in given["charges"])
             for name in ("epsilon", "delta"):
                 given[name] = None if given[name] is None else float(given[name])
-            for name in ("unit", "neighbours", "against", "calibration", "relation"):
+            for name in ("unit", "neighbours", "against", "calibration", "relation", "clipping"):
                 require(isinstance(given[name], str), f"{name} of a guarantee must be text")
             require(isinstance(given["reproducible"], bool), "reproducible of a guarantee must be true or false")
         except (TypeError, KeyError) as error:
@@ -172,17 +221,57 @@ def plain(number: float) -> str:
     return short if float(short) == number else repr(number)
 
 
+def _sentence(text: str) -> str:
+    """With a capital and a full stop."""
+    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+
+
+def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:
+    # Long words stay whole: people copy names of sites and links from here.
+    return textwrap.wrap(
+        text, width, initial_indent=first, subsequent_indent=later, break_long_words=False, break_on_hyphens=False
+    )
+
+
+def _listed(charges: Sequence[Charge]) -> Iterator[str]:
+    """Each release with its mu. Of many, those whose labels differ in one number are one item, and the smallest are added up."""
+    groups: dict[str, list[Charge]] = {}
+    for place, charge in enumerate(charges):
+        pattern = _NUMBER.sub("#", charge.label, count=1) if len(charges) > _MOST_LISTED else str(place)
+        groups.setdefault(pattern, []).append(charge)
+    largest = sorted(groups.values(), key=_together, reverse=True)[:_MOST_LISTED]
+    for group in groups.values():
+        if group in largest:
+            yield f"{_label(group)} (mu {_together(group):.4g})"
+    if rest := [charge for group in groups.values() if group not in largest for charge in group]:
+        yield f"{len(rest)} smaller ones (mu {_together(rest):.4g})"
+
+
+def _label(group: Sequence[Charge]) -> str:
+    """`power product 1-4 of 4`, for charges whose labels differ in that number alone."""
+    first, last = group[0].label, group[-1].label
+    if first == last:
+        return first if len(group) == 1 else f"{first}, {len(group)} times"
+    numbers = (number[0] for number in (_NUMBER.search(first), _NUMBER.search(last)) if number is not None)
+    return _NUMBER.sub("-".join(numbers), first, count=1)
+
+
+def _together(charges: Iterable[Charge]) -> float:
+    return math.sqrt(math.fsum(charge.mu**2 for charge in charges))
+
+
 def _rounded_up(number: float, digits: int) -> float:
     scale = float(10**digits)
     return math.ceil(number * scale) / scale
 
 
 def _old_facts(values: Mapping[str, Any]) -> dict[str, Any]:
-    """The facts that older files state only in their sentences."""
+    """The facts that older files state in their sentences alone."""
     caveats, relation = values.get("caveats"), values.get("neighbours")
     seeded = isinstance(caveats, list | tuple) and any(str(caveat).startswith(_OLD_SEEDED) for caveat in caveats)
     text = relation if isinstance(relation, str) else ""
     return {
+        "clipping": "",
         "reproducible": seeded,
         "relation": next((value for mark, value in _OLD_RELATIONS.items() if mark in text), ""),
     }

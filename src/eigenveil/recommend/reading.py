@@ -50,10 +50,10 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
         Lines with a smaller value are no interactions. Without it a value must be 1, or 0 for none.
     items : list, str, Path or None, default None
         The public list of items: names, or a file with one on each line (a csv may start with the name of the
-        column). They are the columns, in this order, and lines with other items are left out without a word, because
-        how many there are is private. For npz it names the columns. Without it the columns are the items in the file,
-        and **which items occur at all is thereby taken as public**, even one that a single user has: a guarantee must
-        then say so. A public list is better.
+        column). They are the columns, in this order. Lines with other items are left out silently, because their
+        number is private. For npz it names the columns. Without it the columns are the items in the file, and **which
+        items occur at all then counts as public**. That includes an item that a single user has, and a guarantee must
+        say so. A public list is better.
 
     Examples
     --------

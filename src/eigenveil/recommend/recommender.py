@@ -16,9 +16,9 @@ from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
 from eigenveil.estimators.checks import budget_of, rank_of, seed_of
 from eigenveil.estimators.federated.parties import place_of_noise
-from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import FederatedSimulation
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.estimators.sites import Columns
@@ -50,8 +50,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     Parameters
     ----------
     n_components : int
-        How many directions the filter lets through. 8 to 64 are usual; more need more users. p in PPM, the pass band
-        of the filter.
+        How many directions the filter keeps. 8 to 64 are usual, and more need more users. p in PPM, the pass band of
+        the filter.
     epsilon : float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
         epsilon=None must be written out and gives the exact filter with no privacy.
@@ -59,8 +59,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         The chance that the guarantee of epsilon fails. At item level its default is 1 / (10 n d), for n users and d
         items. It is rounded down.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     unit : "user" or "item", default 'user'
         What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker. The
         latter is PPM's guarantee.
@@ -70,9 +70,9 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         needed, and nobody can say beforehand what to expect. replace-one: one history is another. Other commands
         begin with add-remove; here a plan would then have nothing to say.
     trust : "hub", "site" or "masked", default 'hub'
-        Who adds the noise. hub: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the
-        noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a
-        curator's where sites are many.
+        Who adds the noise. With hub it is the analyst who runs this, who sees the sums. With site it is every site,
+        at sqrt(sites) times the noise. With masked it is the sites together, under masks that cancel in the sum only.
+        With many sites that takes little more noise than one curator.
     survivors : int, float or None, default None: all
         For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8.
     colluders : int, default 1
@@ -80,26 +80,26 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     quorum : int, float or None, default None: all
         How many sites must answer, or which share of them. With trust='masked' give survivors.
     items : int, list or None, default None: all of them
-        Use so many of the most popular items, by counts that are released for a tenth of the budget. Fewer items
-        drown less. Or a public list of the names or numbers of those to use.
+        Use only this many of the most popular items, by counts released for a tenth of the budget. Fewer items mean
+        less noise. Or a public list of names or numbers of the items to use.
     min_degree : int, default 1
-        Histories are divided by the root of how many items they have, but at least of this. Say it without looking at
-        these histories. With unit='item' a larger one means less noise.
+        A history is divided by the root of its number of items, and at least by the root of this. Choose it without
+        looking at these histories. With unit='item' a larger one means less noise.
     item_degrees : "private", float, list, array or None, default None: none
         How popular items are, for the filter. item_degrees=None: left out. private: released for a twentieth of the
-        budget. Or public numbers, one for each item; on a command line in a csv file whose first line is item,degree.
-        Zero counts as one.
+        budget. Or public numbers, one for each item. On a command line they are in a csv file whose first line is
+        item,degree. Zero counts as one.
     normalise : "filter" or "both", default 'filter'
         Where item degrees are used. filter: in the filter. both: on the histories before the fit as well. The first
-        is PPM (75). The second is GF-CF, which recommends better where much is found; it is for unit='user'.
+        is PPM (75). The second is GF-CF, for unit='user', which recommends better if the noise is small.
     method : "auto", "covariance" or "power", default 'auto'
-        covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many
-        items. auto: covariance where it fits in memory, but for single items among very many.
+        With covariance, one noisy matrix of all pairs of items. With power, noisy products with a few vectors, for
+        very many items. With auto, covariance if it fits in memory, except with unit='item' and very many items.
     history : float or None, default None: 40
         About how many items a user has, if you know it without looking. It changes what to expect, and nothing else.
     on_noise : "raise" or "warn", default 'raise'
-        Go on where the budget is expected to give little but noise, which is refused otherwise. raise refuses, before
-        anything is spent, and warn goes on.
+        Continue even if the budget is expected to give little but noise. Otherwise that is refused. raise refuses
+        before anything is spent, and warn continues.
     faults : Faults or None, default None: everything is carried
         What a simulated network does to messages.
 

@@ -174,8 +174,8 @@ def test_peers_that_are_lost_before_anything_left_are_one_line(tmp_path: Path, m
     done = eigenveil(*command(folders))
     assert done.exit_code == 3
     assert done.stderr == (
-        "error: without peer 2, peer 3, round 1 cannot be begun again: 2 peers that can reach each other are left, and 3 must "
-        "be; nothing was sent and nothing was charged\n"
+        "error: without peer 2, peer 3, round 1 cannot restart: 2 peers that can reach each other are left, and 3 must "
+        "be; nothing was let out and nothing was charged\n"
     )
 
 
@@ -223,7 +223,7 @@ def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tm
     for name, model in zip(folders.names, models, strict=True):
         folder = folders.of(name)
         assert model.guarantee.private
-        assert (folder / "model.guarantee.txt").read_text() == model.guarantee.words() + "\n"
+        assert (folder / "model.guarantee.txt").read_text() == f"{model.guarantee}\n"
         scores = folder / "scores.csv"
         assert scores.stat().st_mode & 0o777 == 0o600
         found = np.loadtxt(scores, delimiter=",", skiprows=1)
@@ -291,8 +291,8 @@ def test_when_one_is_killed_the_others_stop_or_go_on_and_it_cannot_come_back(
         code, said, error = other.ended()
     if restarts is None:
         assert code == 3
-        assert error.startswith("error: without peer 2, round 2 cannot be begun again: its noise was charged")
-        assert "Use [privacy] restarts to keep some for that; what was charged stays charged, and `eigenveil" in error
+        assert error.startswith("error: without peer 2, round 2 cannot restart: its noise has been paid for")
+        assert "[privacy] restarts keeps some for that; what was charged stays charged, and `eigenveil" in error
         assert error.count("\n") == 1
     else:
         assert (code, error) == (0, "")

@@ -82,7 +82,7 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     np.testing.assert_array_equal(model.components, learned.components)
     assert model.guarantee.private
     words = (folder / "model.guarantee.txt").read_text()
-    assert words == model.guarantee.words() + "\n"
+    assert words == f"{model.guarantee}\n"
     assert words.startswith("(5, 1e-06)-differential privacy for each person")
     scores = folder / "scores.csv"
     assert scores.stat().st_mode & 0o777 == 0o600

@@ -108,8 +108,11 @@ def test_every_trust_shows_its_charges_and_its_guarantee(tmp_path: Path, terms: 
     assert "0.063" in result.stdout
     assert ("0.063 / 0.17" in result.stdout) == (terms == BOTH)
     words = " ".join(re.sub(r"[│\n]", " ", result.stdout).split())
-    assert "(1, 1e-06)-differential privacy for each person, who holds one row at one site" in words
-    assert "a simulation: one holder of all rows" in words
+    assert (
+        "(1, 1e-06)-differential privacy for each person" in words
+        and "Each person, who has one row at one site." in words
+    )
+    assert "A simulation: one holder of all rows" in words
     against = {"hub": "raw parts", "site": "the hub and the other sites", "both": "is (3, 1e-06)"}
     assert against["hub" if terms == PRIVATE else "both" if terms == BOTH else "site"] in words
     assert files_in(tmp_path) == {source.name}
@@ -221,7 +224,7 @@ def test_a_model_can_be_inspected_and_overwritten_by_force_only(tmp_path: Path) 
     result = eigenveil(*arguments)
     assert f"model written to {target}" in result.stdout
     shown = eigenveil("inspect", target).stdout
-    for words in ("age=", "by hospital", "a simulation: one holder of all rows", "(1, 1e-06)-differential"):
+    for words in ("age=", "by hospital", "A simulation: one holder of all rows", "(1, 1e-06)-differential"):
         assert words in shown
     assert json.loads(eigenveil("inspect", target, "--json").stdout)["settings"]["trust"] == "hub"
     assert "already exists; --force overwrites it" in refusal(*arguments)
@@ -325,8 +328,8 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--survivors must be at least 3 of 3 sites of which 1 may collude": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--survivors", 2),
     ),
-    "--quorum is not for --trust masked: give --survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
-    "--trust masked is for a star": (*EXACT, "--sites", 3, "--trust", "masked", "--topology", "tree"),
+    "--quorum is not for --trust masked. Use --survivors": (*EXACT, "--sites", 3, "--trust", "masked", "--quorum", 3),
+    "--trust masked needs --topology star": (*EXACT, "--sites", 3, "--trust", "masked", "--topology", "tree"),
     "--trust masked can only add, and --method merge does more": (
         *(*EXACT, "--sites", 3, "--trust", "masked", "--method", "merge"),
     ),
@@ -353,7 +356,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--local-steps above 1 with --epsilon and --trust hub": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "fedpower", "--local-steps", "decay:4"),
     ),
-    "--method dr-svd has no private form; take --method auto, or --no-privacy": (
+    "--method dr-svd has no private form. Use --method auto, or --no-privacy": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "dr-svd"),
     ),
     "--participation must be full, with-replacement:K": (*EXACT, "--sites", 3, "--participation", "two"),
@@ -363,7 +366,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--participation with-replacement:2 draws sites by size, which --neighbours add-remove protects": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--method", "power", "--participation", "with-replacement:2"),
     ),
-    "--calibration paper has no private mean: give --center none": (
+    "--calibration paper has no private mean. Use --center none": (
         *("-k", 2, "--sites", 3, *PRIVATE, "--calibration", "paper"),
     ),
     "--quorum must be a number such as 4, or a share such as 0.8, got 'most'": (

@@ -102,12 +102,12 @@ def test_the_table_has_one_column_of_bytes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("noise", "kind", "least", "against"),
     [
-        ((), "pairwise, against one colluder", math.sqrt(5 / 4), "together with one peer that tells them"),
+        ((), "pairwise, against one colluder", math.sqrt(5 / 4), "even if one peer tells them everything"),
         (
             ("--colluders", 2, "--noise-graph", "complete"),
             "pairwise, against 2 colluders",
             math.sqrt(5 / 3),
-            "together with up to 2 peers that tell",
+            "even if up to 2 peers tell them everything",
         ),
         (("--noise", "independent"), "independent", math.sqrt(5), "including all other peers together"),
     ],
@@ -126,8 +126,11 @@ def test_every_noise_shows_its_charges_and_its_guarantee(
     # Pairs come within a thousandth of the limit, in squares; four digits are shown.
     assert least - 5e-4 <= float(factor[1]) <= least * 1.0005 + 5e-4
     assert against in said
-    assert "(1, 1e-06)-differential privacy for each person, who holds one row at one peer" in said
-    assert "a simulation: one holder of all rows" in said
+    assert (
+        "(1, 1e-06)-differential privacy for each person" in said
+        and "Each person, who has one row at one peer." in said
+    )
+    assert "A simulation: one holder of all rows" in said
     assert "captured" not in said
     model = Model.load(target)
     assert model.guarantee.epsilon == 1
@@ -209,14 +212,14 @@ def test_a_file_of_edges_by_name_and_number(tmp_path: Path) -> None:
     assert line == f"error: --graph: {edges}, line 2: '4' is not among the names"
     edges.write_text("0,1\n1,2\n")
     line = refusal("simulate", visits(tmp_path), *EXACT, edges, "--split", "by:patient", "--drop", "hospital")
-    assert line.startswith("error: --graph must be connected: there is no way from patient p0 to patient p100")
+    assert line.startswith("error: --graph must be connected: there is no path from patient p0 to patient p100")
 
 
 def test_a_peer_called_x_is_no_table(tmp_path: Path) -> None:
     edges = tmp_path / "edges.csv"
     edges.write_text("1,2\n")
     line = refusal("simulate", visits(tmp_path), *EXACT, edges, "--split", "by:hospital", "--drop", "patient")
-    assert line == "error: --graph must be connected: there is no way from hospital north to hospital X"
+    assert line == "error: --graph must be connected: there is no path from hospital north to hospital X"
 
 
 def test_a_persons_rows_are_one(tmp_path: Path) -> None:
@@ -417,7 +420,7 @@ def test_help_teaches_peers() -> None:
         "--dead 3@50 --restarts 1",
         "Peers with no hub",
         "two sites with a comma between",
-        "as many as leave nothing to speak of",
+        "until the error is negligible",
     ):
         assert words in page
 

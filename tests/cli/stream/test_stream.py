@@ -45,7 +45,7 @@ def test_the_summary_says_what_was_found_promised_and_written(tmp_path: Path, ta
     state = tmp_path / "stream.state"
     result = piped(as_csv(rows()), *CSV, "-k", 2, *PRIVATE, "-o", target, "--state", state)
     for words in (
-        "(1, 1e-06)-differential privacy for each person, who has one row of the stream.",
+        "(1, 1e-06)-differential privacy for each person",
         "why this method: one release per synchronisation",
         f"{COUNT} rows in ",
         " rows/s\n",
@@ -138,7 +138,7 @@ def test_a_bad_batch_leaves_the_rows_before_it_in_the_state(tmp_path: Path, targ
     state, values = tmp_path / "stream.state", rows()
     values[450, 2] = np.nan
     line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target, "--state", state)
-    assert line.startswith("error: the stream contains NaN: a private stream takes no gaps")
+    assert line.startswith("error: the stream contains NaN, and a private stream takes no gaps")
     assert line.endswith(
         f"; 400 rows had been followed, and their state was saved to {state}, raw data that only you can read; "
         f"go on with the rows after them: --state {state} --resume"

@@ -50,7 +50,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--horizon is for --publish continual, got 9": (*EXACT, "--horizon", 9),
     "--horizon is for a private stream": (*EXACT, "--publish", "continual", "--horizon", 9),
     "--noise-target is for a private stream": (*EXACT, "--noise-target", 9),
-    "past its --horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
+    "exceed the --horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
     "--noise-target must be positive, got -1": ("-k", 2, *PRIVATE, "--noise-target", -1),
     "--sync-every is for a private stream": (*EXACT, "--sync-every", 9),
     "--sync-every is for a private stream with --publish sync": (

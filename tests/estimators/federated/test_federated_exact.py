@@ -340,7 +340,7 @@ def test_a_share_of_the_sites_is_that_share(count: int) -> None:
 def test_a_tie_is_said(method: str) -> None:
     """Six directions of equal variance: whichever two are found, others would do as well."""
     sites = [np.vstack([np.eye(6), -np.eye(6)])] * 3
-    with pytest.warns(UserWarning, match="components 2 and 3 are equal"):
+    with pytest.warns(UserWarning, match="components 2 and 3 cannot be told apart"):
         pca = federated(2, method=method).fit(sites)
     assert pca.tied_ is True
     with warnings.catch_warnings():
@@ -482,7 +482,7 @@ def test_a_far_constant_column_costs_no_digits() -> None:
 
 
 def test_draws_are_not_taken_for_an_answer_at_rest() -> None:
-    with pytest.raises(ValueError, match="tolerance is for full participation"):
+    with pytest.raises(ValueError, match="tolerance needs participation='full'"):
         federated(2, method="power", participation=("without-replacement", 1), tolerance=1e-4).fit(EVEN)
     drawn = federated(2, method="power", participation=("without-replacement", 1), rounds=5).fit(EVEN)
     assert drawn.converged_ is None

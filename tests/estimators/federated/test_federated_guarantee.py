@@ -37,10 +37,10 @@ def test_a_trusted_hub_is_named_as_one_who_sees_raw_parts() -> None:
     assert (guarantee.epsilon, guarantee.delta) == (1.0, 1e-6)
     assert guarantee.private
     words = guarantee.words()
-    assert "The hub sees the raw parts of each site and must be trusted" in words
+    assert "The hub sees the raw parts of each site (sums without noise) and must be trusted" in words
     assert "nobody but the hub reads what sites send" in words
     assert "inner node" not in words
-    assert "no person has rows at more than one site" in words
+    assert "No person has rows at more than one site" in words
     assert "every number that leaves a site" not in words
 
 
@@ -56,17 +56,17 @@ def test_noise_at_the_sites_needs_no_trust_in_the_hub(method: str) -> None:
     words = pca.guarantee_.words()
     assert pca.guarantee_.epsilon == 1.0
     assert "including the hub and the other sites" in words
-    assert "What a site holds of a person's rows is seen there and nowhere else" in words
+    assert "Only the site itself sees its rows" in words
     assert "raw parts" not in words
     assert "every number that leaves a site" in words
     assert set(pca.ledgers_) == set(pca.sites_)
 
 
 @pytest.mark.parametrize("method", METHODS[4:])
-def test_averages_put_the_noise_at_the_sites_whoever_is_trusted_and_say_so(method: str) -> None:
+def test_averages_put_the_noise_at_the_sites_with_any_trust_and_say_so(method: str) -> None:
     pca = private_federated(method=method, trust="hub").fit(SITES)
     assert set(pca.ledgers_) == set(pca.sites_)
-    assert "What a site holds of a person's rows is seen there and nowhere else" in pca.guarantee_.words()
+    assert "Only the site itself sees its rows" in pca.guarantee_.words()
     assert pca.model_.settings["trust"] == "site"
 
 
@@ -78,7 +78,7 @@ def test_noise_in_both_places_makes_two_guarantees(method: str) -> None:
     assert "the guarantee is (4, 1e-06)" in guarantee.words()
     assert "Against the hub" in guarantee.words()
     assert (
-        "nobody but the hub reads what sites send. Against anyone else who does, only the guarantee against"
+        "Nobody but the hub reads what sites send. Against other readers, only the guarantee against"
         in guarantee.words()
     )
     assert set(pca.ledgers_) == {"hub", *pca.sites_}
@@ -98,7 +98,7 @@ def test_the_guarantee_against_the_hub_is_not_rounded() -> None:
     assert "4.00000001" in words
 
 
-def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_promised() -> None:
+def test_more_noise_at_the_sites_than_was_asked_of_the_hub_is_guaranteed() -> None:
     for several in (1, 2):
         pca = private_federated(trust="both", epsilon=(0.5, 4.0), person_sites=several).fit(SITES)
         assert pca.guarantee_.epsilon == 0.5
@@ -191,15 +191,15 @@ def test_every_place_has_noise_of_its_own() -> None:
 def test_words_for_people_and_draws() -> None:
     words = private_federated(person_sites=3).fit(SITES).guarantee_.words()
     assert "at most one row at each of at most 3 sites" in words
-    assert "no person has rows at more than 3 sites" in words
+    assert "No person has rows at more than 3 sites" in words
     tables = [pd.DataFrame(rows, columns=COLUMNS).assign(who=np.arange(len(rows)) // 2) for rows in SITES]
     for several in (1, 2):
         words = private_federated(person="who", person_sites=several).fit(tables).guarantee_.words()
         assert "with all of their rows" in words
-        assert f"no person has rows at more than {'one site' if several == 1 else '2 sites'}" in words
-        assert "no person has more than one row" not in words
+        assert f"No person has rows at more than {'one site' if several == 1 else '2 sites'}" in words
+        assert "more than one row" not in words
     drawn = private_federated(method="power", participation=("without-replacement", 2)).fit(SITES).guarantee_.words()
-    assert "which sites are drawn for a round is public, and the guarantee does not count on it" in drawn
+    assert "Which sites are drawn for a round is public. The guarantee does not rely on the draw" in drawn
     for near, told in (("add-remove", "add/remove"), ("zero-out", "zero-out"), ("replace-one", "replace-one")):
         assert told in private_federated(neighbours=near).fit(SITES).guarantee_.words()
     given = private_federated(center=None).fit(SITES).guarantee_.words()

@@ -165,7 +165,7 @@ def test_noise_in_the_sum_is_what_was_paid_for_and_the_law_is_tight(survivors: i
     rows *= np.minimum(1.0, 12.0 / np.linalg.norm(rows, axis=1, keepdims=True))
     sites = np.array_split(rows, 7)
     faults = Faults(dies={f"site {i}": 0 for i in range(dead)})
-    pieces, promised = [], 0.0
+    pieces, stated = [], 0.0
     for seed in range(2):
         pca = private_masked(
             dim,
@@ -177,9 +177,9 @@ def test_noise_in_the_sum_is_what_was_paid_for_and_the_law_is_tight(survivors: i
             faults=faults,
             random_state=seed,
         )
-        noise, promised = gram_noise(pca, sites)
+        noise, stated = gram_noise(pca, sites)
         pieces.append(noise)
-    noise = np.concatenate(pieces) / promised
+    noise = np.concatenate(pieces) / stated
     # More survive than must, and each brings its share: (survivors - colluders) shares are what was guaranteed.
     expected = (7 - dead) / (survivors - colluders)
     statistic = float(np.square(noise).sum()) / expected
@@ -282,7 +282,7 @@ def test_more_rounds_than_keys_take_new_keys() -> None:
 REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "one site": ({}, "at least 2 sites"),
     "quorum": ({"quorum": 5}, "quorum is not for trust='masked'"),
-    "tree": ({"topology": "tree"}, "is for a star"),
+    "tree": ({"topology": "tree"}, "topology='star'"),
     "participation": (
         {"method": "power", "participation": ("without-replacement", 3)},
         "would make sums over few sites",
@@ -356,7 +356,7 @@ def test_rows_put_right_that_reach_farther_than_was_declared_are_refused_by_name
     with pytest.raises(QuorumLost):
         pca.fit(named)
     pca.faults = None
-    with pytest.raises(ValueError, match="s3: its rows reach farther than all sites had declared"):
+    with pytest.raises(ValueError, match="s3: its rows lie beyond the bounds that the sites declared"):
         pca.resume({"s3": 100 * SITES[3]})
     pca.resume({"s3": SITES[3][::-1]})
     assert off(pca, pooled_answer(ROWS, 3)[0]) < 1e-7
@@ -430,7 +430,7 @@ def test_any_ordinary_budget_can_be_kept(budget: dict[str, Any]) -> None:
     pca = private_masked(method="covariance", **budget).fit(SITES)
     asked = {"epsilon": pca.epsilon, "delta": pca.delta}
     assert {name: getattr(pca.guarantee_, name) for name in asked} == asked
-    assert "which together are Gaussian noise, rounded" in pca.guarantee_.calibration
+    assert "Their sum is rounded Gaussian noise" in pca.guarantee_.calibration
 
 
 def test_keys_that_are_used_up_are_said_to_be() -> None:

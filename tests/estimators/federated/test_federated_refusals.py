@@ -102,7 +102,7 @@ def test_columns_must_have_the_same_names_in_the_same_order(kind: str) -> None:
     for sites, at in (([first, turned], 1), ([bare, first, bare, turned], 3)):
         both_ways(sites, "the columns are those of site [01] in another order", site=f"site {at}")
     other = named([*COLUMNS[:-1], "dose"])
-    both_ways([first, other], r"it lacks \['c11'\] and has \['dose'\] in addition", site="site 1")
+    both_ways([first, other], r"Missing: \['c11'\]. Unexpected: \['dose'\]", site="site 1")
     both_ways({"Oslo": first, "Bergen": other}, "the columns are not those of Oslo", site="Bergen")
 
 
@@ -263,7 +263,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "draws in a tree": (
         {"participation": ("without-replacement", 2), "method": "power", "topology": "tree"},
-        "participation is for a star",
+        "participation needs topology='star'",
     ),
     "uda in a tree": ({"method": "uda", "topology": "tree"}, "method='uda' averages at the hub"),
     "wda in a tree": ({"method": "wda", "topology": "tree"}, "method='wda' averages at the hub"),
@@ -342,7 +342,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "dr-svd at sites": ({"method": "dr-svd", "trust": "site"}, "method='dr-svd' has no private form"),
     "local steps of a hub": ({"method": "fedpower", "local_steps": 2}, "noise at the hub does not cover"),
     "some local steps of a hub": ({"method": "fedpower", "local_steps": [1, 2]}, "noise at the hub does not cover"),
-    "decaying steps of a hub": ({"method": "fedpower", "local_steps": ("decay", 3)}, "take trust='site'"),
+    "decaying steps of a hub": ({"method": "fedpower", "local_steps": ("decay", 3)}, "trust='site'"),
     "local steps in both places": (
         {"method": "fedpower", "local_steps": 2, "trust": "both", "epsilon": (1.0, 1.0)},
         "local_steps above 1 with epsilon and trust='both'",

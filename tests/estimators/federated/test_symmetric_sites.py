@@ -146,14 +146,14 @@ def test_scores_are_of_rows_and_names_come_from_tables() -> None:
 
 
 NEEDS_ROWS: dict[str, tuple[dict[str, Any], str]] = {
-    "a mean to be found": ({"center": "private"}, "center=None must be given where a site gives a Symmetric"),
-    "the default": ({}, "center=None must be given where a site gives a Symmetric"),
-    "a given center": ({"center": np.zeros(DIM)}, "center=None must be given where a site gives a Symmetric"),
+    "a mean to be found": ({"center": "private"}, "center=None is required if a site gives a Symmetric"),
+    "the default": ({}, "center=None is required if a site gives a Symmetric"),
+    "a given center": ({"center": np.zeros(DIM)}, "center=None is required if a site gives a Symmetric"),
     "bounds of columns": (
         {"center": None, "column_bounds": (-9, 9)},
-        "column_bounds must be left out where .* give row_bound",
+        "column_bounds must be left out if .* Use row_bound",
     ),
-    "people by name": ({"center": None, "person": "c0"}, "person must be left out where a site gives a Symmetric"),
+    "people by name": ({"center": None, "person": "c0"}, "person must be left out if a site gives a Symmetric"),
     "merge": ({"center": None, "method": "merge"}, "method='merge' needs the rows of a site, or a root"),
     "uda": ({"center": None, "method": "uda"}, "method='uda' needs the rows of a site, or a root"),
     "wda": ({"center": None, "method": "wda"}, "method='wda' needs the rows of a site, or a root"),

@@ -1,4 +1,4 @@
-"""What is guaranteed where sites give matrices: the guarantee says who vouches for the bound, and of whom rows were cut."""
+"""What is guaranteed where sites give matrices: the guarantee says who vouches for the bound, and of whom rows were clipped."""
 
 from typing import Any
 
@@ -11,18 +11,19 @@ from estimators.sites_of_rows import pooled_rows, private_federated
 TABLES = np.array_split(pooled_rows(200), 2)
 MATRICES = [Symmetric(rows.T @ rows, people=len(rows)) for rows in TABLES]
 VOUCHED = (
-    "positive semi-definite matrix of trace at most 144, and once in its number of people. The site vouches for that"
+    "positive semi-definite matrix of trace at most 144. Each person counts once in its number of people. The site "
+    "vouches for both"
 )
-CUT = "rows are clipped to norm 12 around zero"
+CLIPPED = "Rows were clipped to norm 12 around zero"
 
 
 @pytest.mark.parametrize(
-    ("sites", "vouched", "cut"),
+    ("sites", "vouched", "clipped"),
     [(TABLES, False, True), (MATRICES, True, False), ([TABLES[0], MATRICES[1]], True, True)],
     ids=["tables", "matrices", "mixed"],
 )
-def test_the_guarantee_says_who_vouches_for_a_matrix(sites: list[Any], vouched: bool, cut: bool) -> None:
+def test_the_guarantee_says_who_vouches_for_a_matrix(sites: list[Any], vouched: bool, clipped: bool) -> None:
     pca = private_federated(center=None).fit(sites)
     for words in (pca.guarantee_.words(), pca.model_.guarantee.words()):
         assert (VOUCHED in " ".join(words.split())) == vouched
-        assert (CUT in " ".join(words.split())) == cut
+        assert (CLIPPED in " ".join(words.split())) == clipped

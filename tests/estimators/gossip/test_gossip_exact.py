@@ -37,7 +37,7 @@ def apart(one: Any, two: Any) -> float:
 
 @pytest.mark.parametrize("consensus", WAYS)
 @pytest.mark.parametrize("method", METHODS)
-def test_every_method_and_way_of_adding_up_finds_the_pooled_components(method: str, consensus: str) -> None:
+def test_every_method_and_consensus_finds_the_pooled_components(method: str, consensus: str) -> None:
     found = gossip(method=method, consensus=consensus).fit(PEERS)
     exact = pooled()
     assert apart(found, exact) < 1e-6

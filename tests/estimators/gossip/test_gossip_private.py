@@ -92,12 +92,12 @@ def test_the_floor_says_how_much_noise_there_is() -> None:
 
 def test_the_guarantee_says_against_whom_and_who_was_counted() -> None:
     pairwise, independent = (private(noise=noise).fit(PEERS).guarantee_ for noise in ("pairwise", "independent"))
-    assert "together with one peer that tells them everything" in pairwise.against
+    assert "even if one peer tells them everything" in pairwise.against
     assert "X25519" in pairwise.words() and "X25519" not in independent.words()
     assert "all other peers together" in independent.against
-    assert "counted were all 4 peers, in every round" in pairwise.words()
-    assert "1.155 times a curator's noise" in pairwise.calibration
-    assert "2 times a curator's" in independent.calibration
+    assert "All 4 peers were counted in every round" in pairwise.words()
+    assert "1.155 times the noise of one curator" in pairwise.calibration
+    assert "2 times the noise of one curator" in independent.calibration
     assert not pairwise.private, "a known seed protects nobody"
     assert private(random_state=None).fit(PEERS).guarantee_.private
 
@@ -105,7 +105,7 @@ def test_the_guarantee_says_against_whom_and_who_was_counted() -> None:
 def test_more_colluders_are_more_noise_or_a_refusal() -> None:
     two = private(method="covariance", colluders=2, noise_graph="complete").fit(PEERS).guarantee_
     # Pair noise is finite, and so sqrt(4 / 2) is reached to 0.05%.
-    assert "the sum has 1.415 times a curator's noise" in two.calibration
+    assert "The sum has 1.415 times the noise of one curator" in two.calibration
     with pytest.raises(ValueError, match="connected without any 2 of its peers"):
         private(colluders=2).fit(PEERS)
     with pytest.raises(ValueError, match="colluders must be an integer from 1 to 2, got 3"):
@@ -156,7 +156,7 @@ def test_published_scores_have_their_own_noise_and_the_guarantee_is_of_both() ->
     assert not low < 1.21 * float(np.mean(np.square(noise / scale))) < high
 
 
-def test_published_scores_are_cut_to_the_bound_before_they_leave() -> None:
+def test_published_scores_are_clipped_to_the_bound_before_they_leave() -> None:
     far = [rows.copy() for rows in PEERS]
     far[0][0] *= 1e6
     near = private(neighbours="zero-out").fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5).scores["peer 0"]
@@ -174,9 +174,9 @@ def test_no_row_is_so_large_that_its_score_is_no_number() -> None:
 
 
 def test_scores_are_not_published_where_no_guarantee_could_be_kept() -> None:
-    with pytest.raises(ValueError, match="says how many there are"):
+    with pytest.raises(ValueError, match="reveals the number of people"):
         private().fit(PEERS).publish_scores(epsilon=1.0, delta=1e-5)
-    with pytest.raises(ValueError, match="the fit guaranteed nothing"):
+    with pytest.raises(ValueError, match="the fit has no guarantee to add to"):
         GossipPCA(2, graph="ring", epsilon=None, neighbours="zero-out").fit(PEERS).publish_scores(
             epsilon=1.0, delta=1e-5
         )
@@ -217,7 +217,7 @@ def test_scores_are_published_as_the_fit_was_whatever_is_set_afterwards() -> Non
     assert np.array_equal(first, second)
     hidden: Any = private().fit(PEERS)
     hidden.set_params(neighbours="zero-out")
-    with pytest.raises(ValueError, match="says how many there are"):
+    with pytest.raises(ValueError, match="reveals the number of people"):
         hidden.publish_scores(epsilon=1.0, delta=1e-5)
     # Published twice, they have noise of their own each time, and both are paid for.
     again = one.publish_scores(epsilon=1.0, delta=1e-5)
@@ -230,8 +230,8 @@ def test_a_public_number_of_people_goes_with_the_peers_that_variances_are_of() -
     plan: dict[str, Any] = {"noise": "independent", "graph": "complete", "consensus": "tree", "neighbours": "zero-out"}
     plan |= {"restarts": 2, "epsilon": 1e7, "delta": 1e-3}
     whole = private(**plan).fit(PEERS)
-    letters = {len(done.answered) for done in whole.transcript_}
-    assert letters == {4}
+    counts = {len(done.answered) for done in whole.transcript_}
+    assert counts == {4}
     for count in range(2, 14):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)

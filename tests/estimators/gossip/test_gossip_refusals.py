@@ -34,7 +34,7 @@ def matrix(*rows: list[float]) -> Any:
 
 ISLANDS = [(0, 1), (1, 2), (3, 4)]
 GRAPHS: dict[str, tuple[Any, str]] = {
-    "two islands": (ISLANDS, "graph must be connected: there is no way from a to d, e"),
+    "two islands": (ISLANDS, "graph must be connected: there is no path from a to d, e"),
     "no edges": ([], "graph must be connected"),
     "a loop": ([("a", "a"), (0, 1)], "graph: the edge .* connects a peer to itself"),
     "a loop by number": ([(0, 0)], "graph: the edge .* connects a peer to itself"),
@@ -92,7 +92,7 @@ FILES: dict[str, tuple[str, str]] = {
     "three names": ("a,b,c\n", "line 1: an edge must be two names, got 'a,b,c'"),
     "one name": ("a\n", "line 1: an edge must be two names, got 'a'"),
     "nothing": ("# nobody\n", "graph must be connected"),
-    "islands": ("a b\nb c\nd e\n", "graph must be connected: there is no way from a to d, e"),
+    "islands": ("a b\nb c\nd e\n", "graph must be connected: there is no path from a to d, e"),
 }
 
 
@@ -125,7 +125,7 @@ WORDS: dict[str, tuple[dict[str, Any], str]] = {
     "restarts": ({"restarts": -1}, "restarts must be .* got -1"),
     "rounds": ({"rounds": 0}, "rounds must be .* got 0"),
     "people": ({"people": 1}, "people must be .* got 1"),
-    "person": ({"person": 3}, "person must be the name of a column, the same at every place"),
+    "person": ({"person": 3}, "person must be the name of a column, the same at every site"),
     "oversample of segments": (
         {"method": "segments", "oversample": 2},
         "oversample has no meaning for method='segments'",
@@ -155,7 +155,7 @@ def test_words_and_numbers_that_mean_nothing_are_refused(what: str, plan: dict[s
 NOISE: dict[str, tuple[dict[str, Any], str]] = {
     "no noise for an epsilon": (
         {**PRIVATE, "noise": None},
-        "noise=None adds no noise, and an epsilon was asked for: take",
+        "noise=None adds no noise, and epsilon was given. Use",
     ),
     "restarts without a budget": ({**EXACT, "restarts": 1}, "restarts is for a budget"),
     "a noise graph without a budget": (
@@ -168,7 +168,7 @@ NOISE: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "published, of another method": (
         {"epsilon": None, "noise": "published", "method": "power", "center": None, "row_bound": 5.0},
-        "noise='published' needs method='segments', as it is D-DP-PM's Alg. 1, and this is method='power'",
+        r"noise='published' needs method='segments', as it is D-DP-PM's Alg. 1 \(got method='power'\)",
     ),
     "published, with a mean": (
         {"epsilon": None, "noise": "published", "method": "segments", "row_bound": 5.0},
@@ -218,7 +218,7 @@ def test_a_star_may_talk_where_others_share_the_noise() -> None:
 
 def test_one_peer_and_no_peer_are_refused() -> None:
     for plan in (EXACT, PRIVATE):
-        refused([ROWS], "there must be at least 2 peers, got 1: for one table there is PrivatePCA", **plan)
+        refused([ROWS], "there must be at least 2 peers, got 1. For one table use PrivatePCA", **plan)
         refused([], "there must be at least", **plan)
         refused(ROWS, "peers must be a list, or a mapping of names", **plan)
 

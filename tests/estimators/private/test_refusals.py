@@ -107,7 +107,7 @@ def test_tables_that_cannot_be_fitted_are_refused_before_they_cost(table: Any, m
 
 @pytest.mark.parametrize("table", [VALUES[:4], sparse(VALUES[:4]), arrow(VALUES[:4])], ids=["dense", "sparse", "arrow"])
 def test_fewer_rows_than_components_are_refused_without_saying_how_many(table: Any) -> None:
-    refused(with_ledger(5), table, "X has fewer rows than n_components=5; ask for fewer components")
+    refused(with_ledger(5), table, "X has fewer rows than n_components=5. Ask for fewer components")
     refused(with_ledger(None), table, "X has fewer rows than n_components=6")
     assert with_ledger(4).fit(table).n_components_ == 4
 

@@ -35,11 +35,11 @@ def test_a_copy_can_be_merged_as_what_was_released_of_the_original() -> None:
     sent = pickle.loads(pickle.dumps(right.partial_fit(VALUES[:7])))  # noqa: S301
     shown_before = shown(right)
     merged = left.merge(sent)
-    assert "nobody is in two of the 2 streams" in str(merged.guarantee_)
+    assert "Nobody is in two of the 2 streams" in str(merged.guarantee_)
     assert shown(right) == shown_before
     after = shown(merged)
     for again in (sent, right, merged):
-        with pytest.raises(ValueError, match=r"merged before|with itself|have not been released"):
+        with pytest.raises(ValueError, match=r"merged before|with itself|not released yet"):
             merged.merge(again)
     assert shown(merged) == after
 
@@ -96,7 +96,7 @@ def test_a_saved_stream_moves_and_is_never_in_two_places(way: str, tmp_path: Pat
     assert any(mark in path.read_bytes() for mark in marks)
     acts: list[Callable[[], Any]] = [pca.sync, lambda: pca.partial_fit(values[100:]), lambda: pca.save_state(second)]
     for act in acts:
-        with pytest.raises(EigenveilError, match=r"was saved to .* and goes on from there"):
+        with pytest.raises(EigenveilError, match=r"was saved to .* and continues from there"):
             act()
     assert not second.exists()
     moved = StreamingPCA.resume(path)
@@ -165,7 +165,7 @@ def test_a_forked_stream_does_not_go_on(tmp_path: Path, monkeypatch: pytest.Monk
             act()
 
 
-def test_threads_take_turns() -> None:
+def test_calls_from_several_threads_run_one_at_a_time() -> None:
     pca = real(block_size=10)
     pca.partial_fit(VALUES[:1])
 

@@ -107,21 +107,20 @@ def test_merged_streams_do_not_show_later_rows_either(looked: bool) -> None:
 @each_way
 def test_the_guarantee_says_how_and_on_what_it_rests(way: str) -> None:
     words = real(**WAYS[way], person_blocks=3).fit(VALUES).guarantee_.words()
-    assert words.startswith(
-        "(1, 1e-06)-differential privacy for each person, who has at most one row in a block and rows in"
-    )
-    assert "rows in more than 3 blocks" in words and "a block is 60 rows" in words and "clipped to norm 12" in words
+    assert words.startswith("Guarantee: (1, 1e-06)-differential privacy for each person.")
+    assert "Each person, with at most one row in a block and rows in at most 3 blocks" in words
+    assert "rows in more than 3 blocks" in words and "60 rows each" in words and "clipped to norm 12" in words
     assert {"products": "one release per synchronisation", "slices": "every block is released on its own"}.get(
         way, "binary tree"
     ) in words
     assert ("at most 480 rows, a public number" in words) == (way == "tree")
-    assert "zero-out" in words and "The same people in another stream or fit cost more" in words
+    assert "zero-out" in words and "Another stream or fit with the same people adds to the cost" in words
     one = real(**WAYS[way]).partial_fit(VALUES[:200]).sync()
-    assert "no person has more than one row" in one.guarantee_.words()
+    assert "No person has more than one row" in one.guarantee_.words()
     other = real(**WAYS[way], epsilon=2.0).partial_fit(VALUES[200:300]).sync()
     third = real(**WAYS[way], delta=1e-5).partial_fit(VALUES[300:]).sync()
     merged = one.merge(other.merge(third)).guarantee_
-    assert "nobody is in two of the 3 streams that were merged" in merged.words()
+    assert "Nobody is in two of the 3 streams that were merged" in merged.words()
     assert (merged.epsilon, merged.delta) == (2.0, 1e-5)
 
 
@@ -191,10 +190,10 @@ def test_accuracy_is_best_where_least_is_released() -> None:
 
 MERGES: list[tuple[str, Callable[[], StreamingPCA], str]] = [
     ("exact", lambda: exact().partial_fit(VALUES), "a private stream and one without privacy cannot be merged"),
-    ("unreleased", lambda: real().partial_fit(VALUES), "holds rows that have not been released; call its sync"),
-    ("released once", lambda: real().fit(VALUES[:60]).partial_fit(VALUES[60:]), "rows that have not been released"),
-    ("other neighbours", lambda: real(neighbours="replace-one").fit(VALUES), "guarantee different things.*neighbours"),
-    ("other person_blocks", lambda: real(person_blocks=2).fit(VALUES), "guarantee different things.*person_blocks"),
+    ("unreleased", lambda: real().partial_fit(VALUES), "rows that are not released yet. Call its sync"),
+    ("released once", lambda: real().fit(VALUES[:60]).partial_fit(VALUES[60:]), "rows that are not released yet"),
+    ("other neighbours", lambda: real(neighbours="replace-one").fit(VALUES), "different guarantees.*neighbours"),
+    ("other person_blocks", lambda: real(person_blocks=2).fit(VALUES), "different guarantees.*person_blocks"),
     ("other columns", lambda: real(n_components=1).fit(planted(60, 4)), "streams of 6 and 4 columns"),
     ("not centered", lambda: real(center=None).fit(VALUES), "one of the streams is centered"),
 ]
@@ -226,7 +225,7 @@ def test_a_shared_ledger_adds_up_and_refuses() -> None:
     assert clone(first).ledger is ledger
 
 
-def test_what_was_promised_to_others_cannot_be_spent_in_the_meantime() -> None:
+def test_what_is_reserved_for_others_cannot_be_spent_in_the_meantime() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     one, other = (real(ledger=ledger, center=None) for _ in range(2))
     first, second = np.split(VALUES, 2)

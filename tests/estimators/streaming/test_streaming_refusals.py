@@ -190,7 +190,7 @@ BATCHES: dict[str, tuple[Callable[[], Any], str]] = {
     "complex rows": (lambda: DenseRows(spoiled(1.0) * 1j), "X must hold real numbers, got dtype complex128"),
     "dates": (lambda: np.zeros((3, 6), dtype="M8[D]"), "X must hold real numbers, got dtype datetime64"),
     "masked": (lambda: np.ma.masked_invalid(spoiled(np.nan)), "X is a masked array"),
-    "persons": (lambda: WeightedRows.by_person(DenseRows(spoiled(1.0)), np.arange(150) // 2), "see person_blocks"),
+    "persons": (lambda: WeightedRows.by_person(DenseRows(spoiled(1.0)), np.arange(150) // 2), "person_blocks"),
 }
 GAPS: dict[str, Callable[[], Any]] = {
     "NaN": lambda: spoiled(np.nan),
@@ -229,10 +229,10 @@ def test_batches_that_cannot_be_used_leave_no_trace(make: Callable[[], Any], mes
 def test_gaps_are_refused_by_private_streams(make: Callable[[], Any], way: str) -> None:
     ledger = Ledger(epsilon=5.0, delta=1e-6)
     pca, same = private(ledger=ledger, **WAYS[way]), private(**WAYS[way])
-    refused(lambda: pca.partial_fit(make()), "X contains NaN: a private stream takes no gaps")
+    refused(lambda: pca.partial_fit(make()), "X contains NaN, and a private stream takes no gaps")
     assert ledger.charges == () and not hasattr(pca, "n_features_in_")
     before, charges = shown(pca.partial_fit(VALUES[:100]).sync()), ledger.charges
-    refused(lambda: pca.partial_fit(make()), "X contains NaN: a private stream takes no gaps")
+    refused(lambda: pca.partial_fit(make()), "X contains NaN, and a private stream takes no gaps")
     refused(lambda: pca.transform(make()), "X contains NaN")
     assert shown(pca) == before and ledger.charges == charges
     same.partial_fit(VALUES[:100]).sync().partial_fit(VALUES[100:]).sync()
@@ -249,7 +249,7 @@ def test_numbers_too_large_to_square_are_refused_at_once_without_privacy(store: 
     )
     assert shown(pca) == before
     assert shown(pca.partial_fit(VALUES[100:])) == shown(exact(block_size=60).partial_fit(VALUES))
-    # Where rows are cut to a bound, they may be of any size.
+    # Rows that are clipped to a bound may be of any size.
     bounded = private().partial_fit(store(spoiled(1e200))).sync()
     assert np.isfinite(bounded.components_).all() and np.isfinite(bounded.explained_variance_).all()
 
@@ -266,10 +266,10 @@ def test_gaps_do_not_get_into_a_stream_of_sparse_rows() -> None:
 def test_rows_past_the_horizon_are_refused_before_any_is_taken() -> None:
     pca = private(publish="continual", horizon=100, block_size=10).partial_fit(VALUES[:90])
     before = shown(pca)
-    refused(lambda: pca.partial_fit(VALUES[90:101]), "past its horizon of 100 rows; none of them was taken")
+    refused(lambda: pca.partial_fit(VALUES[90:101]), "exceed the horizon of 100 rows. None of them was taken")
     assert shown(pca) == before and pca.n_samples_seen_ == 90
     assert pca.partial_fit(VALUES[90:100]).model_.settings["rows"] == 100
-    refused(lambda: pca.partial_fit(VALUES[:1]), "past its horizon of 100 rows")
+    refused(lambda: pca.partial_fit(VALUES[:1]), "exceed the horizon of 100 rows")
     # A block that `sync` ended early is a block of the tree all the same.
     hasty = private(publish="continual", horizon=40, block_size=10)
     for start in range(3):

@@ -125,9 +125,9 @@ def test_the_file_says_that_it_is_raw_data(tmp_path: Path) -> None:
 def test_a_shared_ledger_must_be_handed_in_again(tmp_path: Path) -> None:
     ledger = Ledger(epsilon=3.0, delta=1e-6)
     private(ledger=ledger, random_state=None).partial_fit(VALUES[:100]).save_state(tmp_path / "state")
-    with pytest.raises(StateFileError, match="paid from a shared ledger: hand that ledger in"):
+    with pytest.raises(StateFileError, match=r"charged to a shared ledger. Pass it as ledger="):
         StreamingPCA.resume(tmp_path / "state")
-    with pytest.raises(StateFileError, match="paid from another ledger than the one handed in"):
+    with pytest.raises(StateFileError, match="charged to another ledger"):
         StreamingPCA.resume(tmp_path / "state", ledger=Ledger(epsilon=3.0, delta=1e-6))
     # A refusal does not use the file up.
     pca = StreamingPCA.resume(tmp_path / "state", ledger=ledger)
@@ -171,7 +171,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @settings(max_examples=400, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.floats(0, 1, exclude_max=True), byte=st.integers(1, 255))
 def test_a_changed_byte_is_noticed(name: str, saved: Path, tmp_path: Path, place: float, byte: int) -> None:
-    """Or makes no difference: a space before the data, the case of a digit's letter."""
+    """Or makes no difference: a space before the data, the case of a hexadecimal digit."""
     whole = bytearray((saved / name).read_bytes())
     whole[int(place * len(whole))] ^= byte
     path = tmp_path / "state"

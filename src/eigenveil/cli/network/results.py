@@ -52,7 +52,7 @@ class Results:
         model.save(self.model)
         wrote(self.model)
         with whole_file(self.guarantee) as temporary:
-            temporary.write_text(model.guarantee.words() + "\n", encoding="utf-8")
+            temporary.write_text(f"{model.guarantee}\n", encoding="utf-8")
             temporary.chmod(0o644)
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]

@@ -87,13 +87,13 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     ----------
     epsilon : float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
-        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
-        written out: exact numbers, with no privacy.
+        of what the fit gets is usually enough. A fit on the same people adds to the cost. epsilon=None must be
+        written out, for exact numbers with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
@@ -105,13 +105,13 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     quantile : float, default 0.95
-        Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows. Where so few people
-        lie beyond it that noise hides them, a lower one is taken, and the answer says so.
+        The share of people whose rows are not to be clipped, from 0.5 to below 1. A larger share means more noise. If
+        noise hides the few people beyond it, a lower quantile is used, and the result says so.
     origin : float, list, array or None, default None: zero
         Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
-        column. One in the middle of a column that lies far from zero, such as years, makes its range finer.
+        column. For a column far from zero, such as years, a number in its middle makes the range finer.
     within : (low, high) or None, default None: 1e-9 to 1e12, for columns 1e-6 to 1e9
-        Between which lengths to look, in units of the scale; a wider range costs a little more noise.
+        The range of norms to search, in units of the scale. A wider range costs a little more noise.
     center : "private", list, array or None, default 'private'
         private: find the mean first, out of the same budget, because a fit clips rows around it. center=None: norms
         are around zero. Or public numbers, one per column, to take norms around.

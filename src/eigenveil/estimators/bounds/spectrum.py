@@ -113,13 +113,13 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     ----------
     epsilon : float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. A tenth
-        of what the fit gets is usually enough. A fit on the same people is a further cost. epsilon=None must be
-        written out: exact numbers, with no privacy.
+        of what the fit gets is usually enough. A fit on the same people adds to the cost. epsilon=None must be
+        written out, for exact numbers with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
@@ -131,8 +131,8 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", list, array or None, default 'private'
         private: find the mean first, for a quarter to two thirds of the budget. center=None: leave rows where they
         are. Or public numbers, one per column.

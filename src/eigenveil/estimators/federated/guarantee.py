@@ -1,9 +1,9 @@
-"""What a federated fit guarantees, as facts; and what of them is the same whatever sites fit together."""
+"""The guarantee of a federated fit, from facts. `recommend` uses `charged` and `seen_by_hub` too."""
 
 import math
 
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.federated.request import FederatedSpec
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
 from eigenveil.tasks.fit.task import Fit, FitResult
@@ -18,8 +18,9 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     if not request.private:
         return Guarantee.none(NO_PRIVACY["fit"])
     if request.published:
+        # The paper's proof does not cover a person, so its budgets are quoted and not claimed.
         return Guarantee.none(_as_published(request))
-    # Where both add noise, what the sites add may be more than was asked of the hub.
+    # With noise in both places, the sites may add more than was asked of the hub.
     budgets = [budget for budget in (request.at_hub, request.at_sites) if budget is not None]
     radius, matrices = found.domain.radius, len(parties.matrices)
     return GuaranteeFacts(
@@ -28,6 +29,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
         neighbours=request.neighbours,
         rows=study.bounds.known(
             study.center,
+            # Nothing was clipped if every site gave a matrix.
             norm=radius if matrices < len(parties.names) else None,
             trace=radius**2 if matrices else None,
         ),
@@ -39,7 +41,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
 
 
 def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
-    """Who sees what where sites stand around a hub, whatever they fit."""
+    """Who sees what when sites fit anything together around a hub."""
     request, masked = parties.request, parties.masked
     if request.masks is None or masked is None:
         return HubAndSites(
@@ -61,10 +63,10 @@ def seen_by_hub(parties: Parties) -> HubAndSites | MaskedSites:
 
 
 def charged(parties: Parties) -> tuple[Charge, ...]:
-    """The hub's lines where it adds noise, or those of the site that spent most, once for each site a person may be at."""
+    """The hub's charges if it adds noise. Otherwise those of the site that spent most, once for each site a person may be at."""
     request, ledgers = parties.request, parties.ledgers
     if parties.apart and (not ledgers or (request.at_hub is not None and parties.layout.hub not in ledgers)):
-        # Each party keeps its own, and nobody sees those of the others.
+        # Over a network each party keeps its own ledger, and nobody sees the others'.
         least = min(budget.mu for budget in (request.at_sites, request.at_hub) if budget is not None)
         return (Charge("reserved for the whole study", least),)
     if request.at_hub is not None and (
@@ -74,7 +76,7 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
     most = max(
         (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
     )
-    # A share is charged for the sum, with a person at all of their sites.
+    # Under masks a share is charged for the sum, which already counts a person at all of their sites.
     factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
     return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
 
@@ -88,7 +90,7 @@ def _as_published(request: FederatedSpec) -> str:
     because = [
         "it is for one entry of a Gram matrix and not for a person",
         "it leaves out a factor for the columns of the basis",
-        "it uses the sizes of sites as public",
+        "it takes the sizes of sites as public",
     ]
     if max(request.plan.steps) > 1:
         because.insert(0, "its local steps read rows that no noise covers")

@@ -1,4 +1,4 @@
-"""The masks of a federated fit: from what is asked for to the terms that sites agree on, and the sites that go by them."""
+"""The masks of a federated fit: the terms that sites agree on, and the bounds that sites declare without privacy."""
 
 import math
 import os
@@ -19,7 +19,7 @@ from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room", "masked_terms"]
 
-# Those whose every round is a sum.
+# Methods whose every round is a sum: masks cancel in sums only.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
 
 
@@ -34,9 +34,9 @@ def masked_terms(
     people: float | None,
     title: str | None = None,
 ) -> MaskedTerms:
-    """The terms of a study: who must survive, which masks there are, and on which integers parts are sent.
+    """The terms of a study: who must survive, between whom there are masks, and on which integers parts are sent.
 
-    `people` is the most that any site has, where that is public. `title` is what signatures are bound to, None for a new one.
+    `people` is the largest number at any site, if public. Signatures are bound to `title`, None for a new one.
     """
     plan = plan_masks(
         study.extent(),
@@ -48,7 +48,7 @@ def masked_terms(
         people=people,
     )
     return MaskedTerms(
-        # Of its own for every fit: what is signed in one says nothing in another.
+        # Unique for every fit, so that nobody can replay a signature of another fit.
         study=f"eigenveil fit {os.urandom(16).hex()}" if title is None else title,
         roster=roster,
         survivors=survivors,
@@ -65,7 +65,7 @@ def masked_terms(
 
 
 def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
-    """How many people at one site have room in the largest sum, all at their bound in one entry; more are clipped."""
+    """How many people at one site the largest sum has room for, all at their bound in one entry. With more it is clipped."""
     if not terms.lattice.private:
         return math.inf
     size = 2 * study.extent().entries
@@ -75,10 +75,10 @@ def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:
 @final
 @dataclass(frozen=True, slots=True)
 class DeclaredBounds:
-    """How far rows lie from where a fit looks, as sites say it: from the mean or center, and from where the mean is looked for.
+    """How far rows lie, as sites declare it: from the mean or center, and from the origin of the search for the mean.
 
-    For fits without privacy alone: these are read from rows. Masked sums are sums of integers, and their step must come from
-    numbers that all know.
+    Only for fits without privacy, because these numbers are read from rows. Masked sums are sums of integers, and their step
+    must come from numbers that everybody knows.
     """
 
     row_bound: float
@@ -95,10 +95,10 @@ class DeclaredBounds:
         center: Array | Literal["private"] | None,
         mean_bound: float | None,
     ) -> Self:
-        """The bounds, powers of two, that no row of these sites exceeds, also if some of them should leave.
+        """Bounds, powers of two, that no row of these sites exceeds, even if some of the sites leave.
 
-        A mean of fewer sites is no further from that of all than the farthest row, so twice that distance is enough. Where the
-        caller has bounded the mean, it may end elsewhere, but within that bound of where it is looked for.
+        The mean of fewer sites is no further from that of all than the farthest row. So twice that distance is enough. If the
+        caller has bounded the mean, it may lie elsewhere, but within that bound of the origin.
         """
         dim = next(iter(sites.values())).shape[1]
         units: Array = np.broadcast_to(1.0 if scale is None else np.asarray(scale, dtype=np.float64), dim)
@@ -110,16 +110,19 @@ class DeclaredBounds:
             )
         if not isinstance(center, str):
             return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
+        # The caller bounds the mean, so it may end anywhere within that bound.
         if mean_bound is not None:
             return cls(_power(far + mean_bound), mean_bound, mean_bound)
+        # Without privacy, so the exact mean may be looked at to make the bound tight.
         middle = _mean(sites, dim)
         near = max(_farthest(name, rows, units, middle) for name, rows in sites.items())
         return cls(_power(2 * near), _power(far))
 
 
 def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
-    """The largest distance of a row from `point`, in `units`; of a matrix, the root of its norm. The error names the site."""
+    """The largest distance of a row from `point`, in `units`. For a matrix, the root of its norm. Errors name the site."""
     try:
+        # Overflow becomes infinity, which is refused below with the name of the site.
         with np.errstate(over="ignore"):
             lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
     except ValueError as error:
@@ -129,9 +132,10 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
         inner = rows.matrix / np.outer(units, units)
         found = math.sqrt(max(float(np.linalg.norm(inner)), abs(float(np.trace(inner)))))
     require_param(not any(map(math.isnan, lengths)), f"{verbatim(name)}: {{X}} contains NaN")
-    require(found < LARGEST / 4, f"{name}: numbers too large to square; divide them by something first")
+    require(found < LARGEST / 4, f"{name}: numbers too large to square. Divide the columns by a constant first")
     require(
-        found == 0 or found > 4 * SMALLEST, f"{name}: numbers too small to square; multiply them by something first"
+        found == 0 or found > 4 * SMALLEST,
+        f"{name}: numbers too small to square. Multiply the columns by a constant first",
     )
     return found
 
@@ -142,6 +146,7 @@ def _blocks(rows: Rows) -> Iterator[Block]:
 
 def _longest(block: Block, units: Array, point: Array) -> float:
     if block.sparse:
+        # The triangle inequality: an exact distance from `point` would make sparse rows dense.
         squares = np.asarray(block.values.multiply(block.values) @ (1 / np.square(units)))
         return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(point / units))
     return float(np.linalg.norm((block.values - point) / units, axis=1).max(initial=0.0))
@@ -158,5 +163,5 @@ def _mean(sites: Mapping[str, Rows], dim: int) -> Array:
 
 
 def _power(length: float) -> float:
-    """The power of two above a length, with room for how the mean is rounded; one where there is no length."""
+    """The power of two above a length, with room for rounding of the mean. One for a length of zero."""
     return 1.0 if length == 0 else 2.0 ** math.ceil(math.log2(1.01 * length))

@@ -1,8 +1,8 @@
-"""`Parties`: what a federated fit is made of, from its public terms alone, and each of its parties where that one stands.
+"""`Parties` makes the hub, the nodes and the sites of a federated fit, from its public terms alone.
 
-In one process all of them are made in one place; across a network each party makes itself, from the same terms, and they fit.
-Where the mechanism stands is the trust model: at the hub ("hub"), at every site ("site"), in both places, or in shares at the
-sites, under masks ("masked").
+In one process `FederatedSimulation` makes all of them. Over a network each party makes itself from the same terms, so that they
+fit together. The place of the mechanism is the trust model: the hub ("hub"), every site ("site"), "both", or shares at the sites
+under masks ("masked").
 """
 
 import math
@@ -15,7 +15,7 @@ import numpy as np
 from eigenveil.data.rows import Rows, Symmetric
 from eigenveil.errors import require
 from eigenveil.estimators.federated.masks import masked_terms
-from eigenveil.estimators.federated.request import FederatedSpec
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
@@ -43,16 +43,16 @@ from eigenveil.tasks.fit.task import FitResult, Setting, WholeFit
 __all__ = ["NOTHING_ASKED", "Parties", "place_of_noise", "sites_settings"]
 
 NOTHING_ASKED: Final = NO_PRIVACY["fit"]
-# What is spent stays this far below what may be, relatively, so that rounding in either account never refuses the last release.
+# Spending stays this far below the budget, relatively. Otherwise rounding in the ledger could refuse the last release.
 _MARGIN: Final = 1e-10
 
 
 @final
 class Parties:
-    """Of the sites `names`, around a hub or in a tree. Changes in place: it keeps the ledgers of the parties it has made.
+    """The parties of the sites `names`, around a hub or in a tree. Changes in place: it keeps the ledgers of what it has made.
 
-    Where parties are `apart`, `roster` has the public identities of all sites, `title` is what signatures are bound to, and
-    `start` the public seed of the first basis, which all of them have. `hub` is what the hub is called.
+    Over a network parties are `apart`. Then `roster` has the public identities of all sites, and signatures are bound to
+    `title`. All of them know `start`, the public seed of the first basis. `hub` is the name of the hub.
     """
 
     def __init__(
@@ -68,9 +68,10 @@ class Parties:
     ) -> None:
         self.request, self.names, self.apart = request, tuple(names), apart
         self.ledgers: dict[str, Ledger] = {}
-        # Sites that gave a matrix in place of rows, whose bound nobody but themselves can vouch for.
+        # Sites that gave a matrix in place of rows. Nobody but the site can vouch for its bound.
         self.matrices: set[str] = set()
         self._noise: dict[str, Noise] = {}
+        # 0 is the hub. With a seed, every party draws from a seed of its own, or noise would cancel between them.
         self._places = {name: 1 + place for place, name in enumerate(self.names)}
         self.layout = (
             star(self.names, hub=hub) if request.fanout is None else tree(self.names, fanout=request.fanout, hub=hub)
@@ -81,6 +82,7 @@ class Parties:
         self.study: WholeFit[Any, Any, Any] = request.design(request, self._setting(), begin)
         if request.masks is not None:
             self.masked = self._masked_terms(*request.masks, roster=roster, title=title)
+            # Only now: the terms are planned from the extent of the fit, and only they fix the noise of a sum.
             self.study = self.study.with_noise(self._total_noise(1.0, math.sqrt(len(self.names))))
 
     def member(
@@ -92,7 +94,7 @@ class Parties:
         secret: bytes | None = None,
         charges: tuple[Charge, ...] = (),
     ) -> Member | MaskedMember:
-        """The site of this name. With masks it has an `identity`; one that was stopped has spent `charges` before."""
+        """The site of this name. With masks it needs an `identity`. After a restart, `charges` is what it had spent before."""
         self.mended(name, rows)
         if self.masked is not None:
             require(identity is not None, f"{name} needs its identity: parts are masked")
@@ -117,14 +119,14 @@ class Parties:
         )
 
     def mended(self, name: str, rows: Rows) -> None:
-        """These are the rows of a site from here on."""
+        """Note what kind of rows a site has from now on."""
         self.matrices.discard(name)
         if isinstance(rows, Symmetric):
             self.matrices.add(name)
 
     @property
     def most_questions(self) -> int:
-        """How many different questions a site is asked at most. Without privacy a fit begins again when sites are gone."""
+        """How many different questions a site answers at most. Without privacy a fit restarts when sites are gone."""
         rounds = self.study.extent().rounds
         return rounds if self.request.private else rounds * (1 + len(self.names))
 
@@ -135,7 +137,7 @@ class Parties:
         )
 
     def masking(self, *, secret: bytes | None = None) -> Masking | None:
-        """The hub's side of masks, where there are any."""
+        """The hub's side of the masks, None without masks."""
         return None if self.masked is None else Masking(self.masked, self.study, secret=secret)
 
     def hub(
@@ -146,11 +148,12 @@ class Parties:
         through: Callable[[Mechanism], Mechanism] = lambda mechanism: mechanism,
         asking: Callable[[Question], Question] | None = None,
     ) -> Hub[Any]:
-        """The hub. What it releases goes `through` what is put around its mechanism; `asking` as in `Hub`."""
+        """The hub. `through` may wrap its mechanism, and `asking` is as in `Hub`."""
         request, sampling = self.request, None
         if request.participation is not None:
             scheme, count = request.participation
             sizes = request.sizes if request.sizes is not None else dict.fromkeys(self.names, 1.0)
+            # Not the seed itself, which the first basis is drawn from.
             seed = None if request.seed is None else [request.seed, 1]
             sampling = Sampling(scheme, count, sizes, np.random.default_rng(seed))
         return Hub(
@@ -167,23 +170,23 @@ class Parties:
         )
 
     def noise_floor(self, found: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
-        """Gram eigenvalues below this cannot be told from noise, when so many `sites` count, and parts by these `weights`."""
+        """Gram eigenvalues below this cannot be told from noise, with so many `sites` in the sums and these `weights`."""
         plan, count = self.request.plan, sites
         if found.scale == 0:
             return 0.0
-        # The last round may have drawn few sites, whose parts count for all.
+        # The last round may have drawn few sites, weighted to stand for all.
         scale = found.scale * self._total_noise(*weights) / self.study.multiplier
         found = replace(found, scale=scale)
         if plan.method in ("covariance", "merge", "uda", "wda"):
             floor = noise_floor(found, "covariance", width=plan.width, last=1.0)
-            # Sites send what is above zero only, and so its mean does not cancel.
+            # Sites send eigenvalues above zero only, so the mean of the noise does not cancel.
             return (
                 floor if plan.method == "covariance" else floor * (1 + math.sqrt(count) * plan.width / found.domain.dim)
             )
         return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1] / plan.steps[-1])
 
     def _patience(self, name: str) -> Terms:
-        """Twice the deadline with each level: nodes must have given up on their sites before those above give up on them."""
+        """Twice the deadline at each level up: a node must give up on its sites before the level above gives up on it."""
         levels, terms = self.layout.levels, self.request.terms
         return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
 
@@ -212,13 +215,13 @@ class Parties:
         )
 
     def _rounding(self) -> float:
-        """What rounding adds to the sensitivity of a sum that noise is added to at the hub, relatively.
+        """What rounding adds, relatively, to the sensitivity of a sum that gets its noise at the hub.
 
-        Parts on a grid of step g add up exactly, and cost `ROUNDING_COST`, 2 g sqrt(entries) over the sensitivity. Parts that are
-        drawn count by weights of at most w, all together below w 2^53 g. Weighing the part that a person is in, the additions,
-        of which there are fewer than sites drawn, and bringing the sum to size each round an entry by at most w g / 2 on either
+        Parts on a grid of step g add up exactly, and cost `ROUNDING_COST`, 2 g sqrt(entries) over the sensitivity. Parts of drawn
+        sites have weights of at most w, and their sum is below w 2^53 g. Three steps round: weighting the part that a person is
+        in, the additions (fewer than the sites drawn), and rescaling the sum. Each rounds an entry by at most w g / 2 on either
         side. A person moves the sum by w times the sensitivity, so each of these costs one `ROUNDING_COST` more.
-        A site that adds noise rounds its part before and the noise itself: 2 g sqrt(entries) and half as much.
+        A site that adds noise rounds its part before, and then the noise: 2 g sqrt(entries) and half as much.
         """
         request = self.request
         if request.at_hub is None or request.published:
@@ -228,14 +231,14 @@ class Parties:
         return (1 + drawn + at_sites) * ROUNDING_COST
 
     def _total_noise(self, largest: float, root_of_squares: float) -> float:
-        """The noise on a sum of parts over its sensitivity, at a share of one, given how often parts count."""
+        """Noise over sensitivity of a weighted sum of parts, at a share of one. Weights enter as maximum and root of squares."""
         request, several = self.request, self.request.person_sites
         if request.published or not request.private:
             return 0.0
         if request.masks is not None:
             if self.masked is None:
                 return 1.0
-            # Shares are for the fewest honest survivors; more of them are more noise.
+            # Shares are calibrated for the fewest honest survivors. More survivors add more noise.
             return self.masked.multiplier * several * root_of_squares / math.sqrt(self.masked.lattice.honest)
         square = 0.0
         if request.at_sites is not None:
@@ -246,20 +249,20 @@ class Parties:
         return math.sqrt(square)
 
     def _hub_multiplier(self, budget: Budget) -> tuple[float, float]:
-        """The hub's multiplier, and how much of it comes along from the sites that a person is at.
+        """The hub's multiplier, and how much of it the noise of a person's sites already provides.
 
-        Whoever sees only what the hub sends sees both noises. Where a person may be at k sites, each of them adds sqrt(k) r,
-        with r = C D for C = 1 / mu of the sites, and the hub t = T v for the rest v. Parts count by weights of at most w, so one
+        Anyone who sees only what the hub sends sees both noises. Let a person be at up to k sites. Each of them adds sqrt(k) r,
+        with r = C D and C = 1 / mu of the sites. The hub adds t = T v for the rest v. Weights of parts are at most w, so one
         person moves the sum by W = k w parts. Then mu^2 = E^2 / (r^2 + (t / W)^2) ("Noise on noise" in
-        `eigenveil.privacy.noise.steps`), the same for every k, and for weights below w all the more.
+        `eigenveil.privacy.noise.steps`). This is the same for every k, and smaller for weights below w.
 
-        Rounding: with p = `ROUNDING_COST` and a sensitivity S, D = (1 + d) S for a d of at most p. The distance that the hub's
-        noise is for, T, is A W S with A at most (1 + rounding) (1 + p), and it holds all that is in c, and 3/2 p W S for D - S
-        and for noise that sites round (`_rounding`), which take 3/2 d. So W E = W D + c <= (A - 3/2 (p - d)) W S. That is
-        private enough, mu <= 1 / M for M = 1 / mu of the hub, if
+        Rounding: let p = `ROUNDING_COST` and S the sensitivity. Then D = (1 + d) S for some d of at most p. The hub's noise is
+        for the distance T = A W S, with A at most (1 + rounding) (1 + p). T contains everything in c. It also contains
+        3/2 p W S for D - S and for the noise that sites round (`_rounding`), which need only 3/2 d. So
+        W E = W D + c <= (A - 3/2 (p - d)) W S. With M = 1 / mu of the hub, mu <= 1 / M holds if
             v^2 >= (M (A - 3/2 (p - d)) / A)^2 - (C (1 + d) / A)^2.
-        Where M > C, the right side grows with d (by 3 M^2 (A - ..) - 2 C^2 (1 + d) > 0), so that d = p is the worst:
-        v^2 = M^2 - (C / (1 + rounding))^2. Where M <= C the sites' noise is enough: the hub adds none.
+        For M > C the right side grows with d (by 3 M^2 (A - ..) - 2 C^2 (1 + d) > 0). So d = p is the worst case:
+        v^2 = M^2 - (C / (1 + rounding))^2. For M <= C the sites' noise is enough, and the hub adds none.
         """
         sites, multiplier = self.request.at_sites, 1.0 / budget.mu
         if sites is None:
@@ -268,7 +271,7 @@ class Parties:
         return (alone, alone) if alone >= multiplier else (multiplier, alone / (1 + self._rounding()))
 
     def _noise_for(self, name: str) -> Noise:
-        """One source for each place, which goes on where it was when a site is put right."""
+        """One source of noise for each party. It continues where it was when a site is repaired."""
         seed = self.request.seed
         if name not in self._noise:
             place = self._places.get(name, 0)
@@ -286,11 +289,11 @@ class Parties:
         if name not in self.ledgers:
             epsilon, delta = request.at_sites.epsilon, request.at_sites.delta
             if several > 1:
-                # Charges at each of a person's sites add up in squares.
+                # The squares of mu at each of a person's sites add up.
                 each = request.at_sites.mu / math.sqrt(several)
                 epsilon = epsilon_of(each, delta)
                 if epsilon == 0:
-                    # So little that delta alone covers it: the same mu, said by a smaller delta.
+                    # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
             self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {})
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
@@ -308,12 +311,10 @@ class Parties:
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
-        """Noise as FedPower prints it (Alg. 2), for sums instead of averages.
-
-        Nothing is guaranteed, and nothing accounted for.
-        """
+        """Noise as FedPower prints it (Alg. 2), for sums instead of averages. No guarantee, and nothing is charged."""
         sizes = self.request.sizes
         assert sizes is not None
+        # FedPower divides by the smallest site. Here parts are sums, so a site's size is multiplied back in.
         least, most = min(sizes.values()), max(sizes.values())
         rounds = self.request.plan.rounds
         multiplier = fedpower_multiplier(budget, rounds=rounds) * (sizes[name] if sites else most) / least
@@ -328,7 +329,7 @@ class Parties:
 
 
 def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: int | None) -> dict[str, Any]:
-    """Of a fit of so many `sites` around a hub, as the party knows it that writes the model: `sent` are bytes."""
+    """The settings of a fit over `sites`, as far as the party that writes the model knows them. `sent` is in bytes."""
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,
@@ -347,7 +348,7 @@ def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: in
 
 
 def place_of_noise(request: FederatedSpec) -> str:
-    """Who is trusted with what, in a few words."""
+    """The trust model in a few words."""
     if request.masks is not None:
         survivors, colluders = request.masks
         return f"masked, {survivors} survivors of whom {colluders} may collude"

@@ -10,12 +10,11 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError, require
-from eigenveil.estimators.federated.asking import budgets_of, request_of
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
-from eigenveil.estimators.federated.request import FederatedSpec
 from eigenveil.estimators.federated.simulation import FederatedSimulation
+from eigenveil.estimators.federated.spec import FederatedSpec, budgets_of, request_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import SiteInfo, read_site, read_sites
@@ -28,7 +27,7 @@ from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["FederatedPCA"]
 
-# Room for this many people at a site is enough not to speak of it.
+# With room for this many people at a site, no warning.
 _MANY = 1_000_000
 
 
@@ -42,17 +41,17 @@ class FederatedPCA(FederatedParams, FittedPCA):
         How many components.
     epsilon : float, pair of float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. With
-        trust='both' a pair, such as 3,1: against the hub, and against everybody else. epsilon=None must be written
-        out and gives exact PCA with no privacy.
+        trust='both' a pair such as 3,1: against the hub, and against everyone else. epsilon=None must be written out
+        and gives exact PCA with no privacy.
     delta : float, pair of float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people. With trust='both' it
-        may be a pair, too.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With
+        trust='both' it may be a pair, too.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data. A site that gives
-        a `Symmetric` vouches for it: nobody can clip a person in a matrix.
+        a `Symmetric` vouches for it, because a person in a matrix cannot be clipped.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", list, array or None, default 'private'
         private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
         they are. Or public numbers, one per column. It is never a place's own mean.
@@ -63,56 +62,58 @@ class FederatedPCA(FederatedParams, FittedPCA):
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
     person : str or None, default None
-        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
-        row, and all of them are protected together. Without it each row is taken for a person of its own.
+        The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
+        row, and all of them are protected together. Without it each row counts as a person of its own.
     topology : "star" or "tree", default 'star'
-        star: every site talks to the hub. tree: at most fanout to each node.
+        star: every site talks to the hub. tree: at most fanout sites or nodes talk to each node.
     fanout : int, default 8
-        For topology='tree': at most how many below one node.
+        For topology='tree': the largest number of sites or nodes below one node.
     trust : "hub", "site", "both" or "masked", default 'hub'
-        Who adds the noise. hub: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M)
-        times the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks
-        that come off the sum alone: against the hub too, for the noise of a curator. With epsilon=None, masks without
-        noise. Masks are for krylov, power, covariance and dr-svd in a star.
+        Who adds the noise. With hub it is the hub, WHICH SEES RAW PARTS. With site it is every site, which also
+        protects against the hub, at sqrt(M) times the noise. With both it is sites and hub, for two budgets. With
+        masked it is the sites together, a share each. Masks cancel in the sum only, so this also protects against the
+        hub, at the noise of one curator. With epsilon=None, masks without noise. Masks are for krylov, power,
+        covariance and dr-svd in a star.
     survivors : int, float or None, default None: all
         For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With
-        fewer nothing is unmasked.
+        fewer, nothing is unmasked.
     colluders : int, default 1
-        For trust='masked': how many sites may tell the hub all they know. Noise is for the others.
+        For trust='masked': how many sites may tell the hub all they know. The noise is calibrated for the others.
     person_sites : int, default 1
-        At how many sites at most one person has rows.
+        The largest number of sites at which one person has rows.
     method : "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda" or "dr-svd", default 'auto'
-        How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits
-        in memory, else noisy products.
+        How the components are found. Without privacy auto is krylov. With privacy it is one noisy covariance if that
+        fits in memory, and noisy products otherwise.
     rounds : int or None, default None: planned
-        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
-        of them.
+        For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is
+        reserved for all of them.
     tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
         For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
     oversample : int or None, default None: planned
         Directions carried beyond the components.
     local_steps : int, list of int or ("decay", int), default 1
-        For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated),
-        or a decay from a number (FedPower (3.15)). With epsilon each is charged, and sites must add the noise.
+        For fedpower: power steps at a site in each round. One number, such as 4. Or one for each round, of which the
+        last is repeated. Or a decay from a number (FedPower (3.15)). With epsilon each step is charged, and sites
+        must add the noise.
     align : "procrustes", "sign" or "none", default 'procrustes'
-        For fedpower: how sites round their products towards the last basis: procrustes, sign or none.
+        For fedpower: how sites align their products with the last basis: procrustes, sign or none.
     participation : "full", ("with-replacement", K) or ("without-replacement", K), default 'full'
-        For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly
+        For power and fedpower: all sites in each round (full), or K sites drawn by size (with-replacement) or evenly
         (without-replacement).
     quorum : int, float or None, default None: all
         How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on.
     deadline : float, default 30.0
-        Seconds to wait for an answer before asking again; simulated time in a simulation.
+        Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
     calibration : "exact" or "paper", default 'exact'
-        exact: noise by exact accounting. paper: as FedPower prints it, with nothing guaranteed, for comparison.
+        exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -125,13 +126,14 @@ class FederatedPCA(FederatedParams, FittedPCA):
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
     plan_, sites_, ledgers_, refused_
-        What was decided and why; the sites that count; what each place was charged; messages that were refused.
+        The plan and its reason. The sites in the result. The ledger of each party. Messages that were refused.
     unfinished_ : Unfinished
         After a fit that did not end, and until one does: its `transcript`, `ledgers` and `refused`. What was charged stays
-        charged. The attributes of a fit before it are still that one's.
-    tied_, converged_
-        Whether other directions have an equal claim, as where the variances k and k + 1 are equal (krylov and covariance look);
-        whether more rounds would change the answer by no more than the tolerance. None where nobody looked.
+        charged. Other attributes are still those of the fit before.
+    tied_
+        Whether other directions are as good, because the variances k and k + 1 are equal. krylov and covariance check it.
+    converged_
+        Whether more rounds would change the answer by no more than the tolerance. None if nobody checked.
 
     Examples
     --------
@@ -144,7 +146,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     (10, 2)
     """
 
-    # The rows and keys of a fit that was interrupted: a copy can be fitted, and not resumed.
+    # The rows and keys of an interrupted fit. A copy can be fitted, not resumed.
     _own = ("_federation",)
 
     faults: Faults | None = param(
@@ -158,16 +160,17 @@ class FederatedPCA(FederatedParams, FittedPCA):
     def fit(self, sites: Any, y: Any = None, *, watch: Watch | None = None) -> "FederatedPCA":
         """Fit on the rows of `sites`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
-        With center=None any of them may be an `eigenveil.Symmetric`: a matrix in place of rows.
+        With center=None any of them may be an `eigenveil.Symmetric`, a matrix in place of rows.
 
-        `watch` is called after each round with what happened in it. Where too few sites answer, a `QuorumLost` names the missing
-        ones, and `resume` goes on from there.
+        `watch` is called after each round with its record. If too few sites answer, `QuorumLost` names the missing ones, and
+        `resume` continues from there.
         """
         return self._run(self.prepare(sites, watch=watch), resume=False)
 
     def prepare(self, sites: Any, *, watch: Watch | None = None) -> FederatedSimulation:
-        """The parties of a fit on `sites`, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
+        """Build and check the parties of a fit on `sites` without running them. Nothing is spent yet."""
         asked = checked(FederatedPCA, self)
+        # Before rows are read: a wrong budget is refused at once.
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
         federation = FederatedSimulation(request_of(asked, SiteInfo.of(rows)), rows, columns, watch=watch)
@@ -175,8 +178,8 @@ class FederatedPCA(FederatedParams, FittedPCA):
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:
             warnings.warn(
-                f"masked sums of this size have room for {room:.0f} people at one site, all at the bound and alike; with more, a "
-                "sum may be clipped, which costs accuracy. Fewer columns, or a smaller epsilon, have more room",
+                f"Masked sums of this size have room for {room:.0f} people at one site, all alike and at the bound. With more, a "
+                "sum may be clipped, which costs accuracy. Fewer columns or a smaller epsilon make more room.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -185,19 +188,19 @@ class FederatedPCA(FederatedParams, FittedPCA):
     def request_for(
         self, *, dim: int, sites: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
     ) -> FederatedSpec:
-        """What a fit over these `sites` is asked for, before anybody has rows: for who runs its parties apart from each other.
+        """The spec of a fit over these `sites`, without their rows. A network makes its parties from it.
 
-        `sizes` is how many people each site has, where that is public; `grouped` says that a column names them.
+        `sizes` is how many people each site has, if public. `grouped`: a column of the rows names people.
         """
         asked = checked(FederatedPCA, self)
         return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped))
 
     @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
-        """Go on after a lost quorum. `sites` gives rows of sites that have been put right; nobody pays twice for an answer.
+        """Continue after a lost quorum. `sites` gives new rows for sites that were repaired. No answer is charged twice.
 
-        Under masks a round goes on where it stopped. If it came to nothing after parts were charged, because a site lied, a fit
-        without a budget asks anew, and one with a budget is over: the rest would not pay for it.
+        With masks a round continues where it stopped. A round can fail after parts were charged, because a site lied. Then a
+        fit without a budget asks again, and one with a budget is over: the rest would not pay for it.
         """
         federation: FederatedSimulation | None = getattr(self, "_federation", None)
         if federation is None:
@@ -218,27 +221,29 @@ class FederatedPCA(FederatedParams, FittedPCA):
         try:
             found = federation.run(faults=self.faults, resume=resume)
         except ProtocolError:
-            # Rows are held on to for this alone.
+            # Rows are kept for `resume` alone.
             self._federation = federation
-            # Where a site broke, the reason is what broke it, and not that it did not answer.
+            # If a site failed, its own error says more than that it did not answer.
             federation.require_sound_sites()
             raise
         finally:
-            # What was spent and said is there to be seen, however it ended.
+            # Users see what was spent and sent, however the fit ended.
             self.unfinished_ = Unfinished(tuple(federation.rounds), dict(federation.ledgers), federation.refused)
         return self._finish(federation, found)
 
     def __sklearn_is_fitted__(self) -> bool:
-        """What is known of a fit that did not end is no fit."""
+        """A fit that did not end does not count."""
         return hasattr(self, "model_")
 
     def _finish(self, federation: FederatedSimulation, found: FitResult) -> "FederatedPCA":
         request, plan, study = federation.request, federation.request.plan, federation.study
         assert isinstance(study, Fit) and study.rank is not None
         self.n_features_in_ = federation.columns.count
+        # Names of an earlier fit do not belong to these rows.
         self.__dict__.pop("feature_names_in_", None)
         if federation.columns.shown is not None:
             self.feature_names_in_ = federation.columns.shown
+        # From here on the fit counts as ended.
         del self.unfinished_
         self.plan_ = plan
         self.sites_ = federation.hub.sites
@@ -264,15 +269,15 @@ class FederatedPCA(FederatedParams, FittedPCA):
         )
         if self.converged_ is False and self.rounds is None:
             warnings.warn(
-                f"{plan.method} did not come to rest within the tolerance. More rounds or a larger tolerance help, or "
-                "method='krylov'; where variances differ by many orders, columns brought to like units",
+                f"{plan.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov'. "
+                "If variances differ by many orders of magnitude, bring the columns to like units.",
                 ConvergenceWarning,
                 stacklevel=3,
             )
         if found.tied:
             warnings.warn(
-                f"the variances of components {study.rank} and {study.rank + 1} are equal for all that can be told, so the "
-                "answer is not the only one",
+                f"The variances of components {study.rank} and {study.rank + 1} cannot be told apart, so other directions are as "
+                "good as these.",
                 UserWarning,
                 stacklevel=3,
             )

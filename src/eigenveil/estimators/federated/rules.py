@@ -1,15 +1,14 @@
-"""What `FederatedPCA` refuses before anything is read or charged: what no guarantee could be kept for, or has no meaning.
+"""What `FederatedPCA` refuses before anything is read or charged: guarantees that cannot be kept, and settings without meaning.
 
-Each parameter by itself is checked already; these are the rules between parameters, and those that need the number of sites.
+Each parameter is checked by itself before. The rules here need several of them, or the number of sites.
 """
 
 import math
 from collections.abc import Mapping
-from typing import Any, Final, cast
+from typing import Any, Final, Literal, cast
 
 from eigenveil.errors import ParameterError, require, require_param, verbatim
 from eigenveil.estimators.federated.masks import MASKED_METHODS
-from eigenveil.estimators.federated.request import Participation
 from eigenveil.params import FederatedParams, RecommenderParams
 from eigenveil.params.values import Expected, number_or_share
 from eigenveil.plan import SitesPlan
@@ -17,6 +16,7 @@ from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols.masked import require_survivors
 
 __all__ = [
+    "Participation",
     "drawn_of",
     "masks_of",
     "require_enough",
@@ -26,12 +26,14 @@ __all__ = [
     "share_of",
 ]
 
-# With noise, shares grow from round to round, and the first of too many would be nothing.
+Participation = tuple[Literal["with-replacement", "without-replacement"], int]
+
+# With noise, shares grow from round to round. With more rounds, the first share would be next to nothing.
 _MOST_NOISY_ROUNDS: Final = 200
 
 
 def share_of(name: str, value: Any, sites: int) -> int | None:
-    """How many sites, given as a number or a share of them, None for all. `name` is the parameter, for errors."""
+    """How many sites a number or a share of them means, None for all. Errors name the parameter `name`."""
     if value is None:
         return None
     try:
@@ -41,15 +43,16 @@ def share_of(name: str, value: Any, sites: int) -> int | None:
     if isinstance(given, int):
         require_param(given <= sites, f"{{{name}}} must be from 1 to the {sites} sites, got {{@value}}", value=given)
         return given
-    # Shares such as 0.28 are a little more, as binary fractions, than they say.
+    # As binary fractions, shares such as 0.28 are a little larger than written.
     return max(1, math.ceil(given * sites * (1 - 1e-12)))
 
 
 def drawn_of(asked: FederatedParams, sites: int) -> Participation | None:
-    """How sites are drawn, None where all take part."""
+    """How sites are drawn, None if all take part."""
     if asked.participation == "full":
         return None
     scheme, count = asked.participation
+    # With replacement a site may be drawn several times.
     most = sites if scheme == "without-replacement" else 10**6
     require_param(
         count <= most, f"{{participation}} must draw from 1 to {most} of the {sites} sites, got {{@value}}", value=count
@@ -58,15 +61,15 @@ def drawn_of(asked: FederatedParams, sites: int) -> Participation | None:
 
 
 def masks_of(
-    asked: FederatedParams | RecommenderParams, sites: int, *, few: str = "a sum over one site is that site's part"
+    asked: FederatedParams | RecommenderParams, sites: int, *, few: str = "a sum over one site is that site's own sum"
 ) -> tuple[int, int] | None:
-    """How many sites must survive and how many may collude, where parts are masked. `few` says why one site will not do."""
+    """With masks, how many sites must survive and how many may collude. `few` says why one site is not enough."""
     if asked.trust != "masked":
         return None
     require_param(sites >= 2, f"{{trust=masked}} needs at least 2 sites: {verbatim(few)}")
     require_param(
         asked.quorum is None,
-        "{quorum} is not for {trust=masked}: give {survivors}, how many sites must be in each sum",
+        "{quorum} is not for {trust=masked}. Use {survivors}, how many sites must be in each sum",
     )
     most = max(1, sites - 1)
     require_param(
@@ -75,27 +78,28 @@ def masks_of(
         value=asked.colluders,
     )
     survivors = share_of("survivors", asked.survivors, sites)
+    # All by default, which needs the least noise.
     survivors = sites if survivors is None else survivors
     require_survivors(sites, survivors=survivors, colluders=asked.colluders)
     return survivors, asked.colluders
 
 
 def require_maskable(asked: FederatedParams, plan: SitesPlan, sites: int) -> None:
-    """Refuse under masks what is more than sums over enough sites."""
+    """Refuse with masks what needs more than sums over enough sites."""
     if asked.trust != "masked":
         return
     require_param(
-        asked.topology == "star", "{trust=masked} is for a star: nodes of a tree would see sums over few sites"
+        asked.topology == "star", "{trust=masked} needs {topology=star}: nodes of a tree would see sums over few sites"
     )
-    require_param(asked.calibration == "exact", "{trust=masked} has exact accounting only: leave {calibration=exact}")
+    require_param(asked.calibration == "exact", "{trust=masked} has exact accounting only. Use {calibration=exact}")
     require_param(
         plan.method in MASKED_METHODS,
-        f"{{trust=masked}} can only add, and {{method=}} does more: take one of {', '.join(MASKED_METHODS)}",
+        f"{{trust=masked}} can only add, and {{method=}} does more. Use one of {', '.join(MASKED_METHODS)}",
         method=plan.method,
     )
     require_param(
         asked.participation == "full",
-        "{participation} with {trust=masked} would make sums over few sites: leave {participation=full}",
+        "{participation} with {trust=masked} would make sums over few sites. Use {participation=full}",
     )
 
 
@@ -108,74 +112,77 @@ def require_legal(
     *,
     private: bool,
 ) -> None:
-    """Refuse what no guarantee could be kept for, or what has no meaning."""
+    """Refuse guarantees that cannot be kept, and settings without meaning."""
     method, published = plan.method, asked.calibration == "paper"
+    # After the first local step a site's product depends on its rows in ways that the hub's noise is not calibrated for.
     several = method == "fedpower" and max(plan.steps) > 1
     require_param(
         not (private and method == "dr-svd"),
-        "{method=dr-svd} has no private form; take {method=auto}, or {epsilon=None}",
+        "{method=dr-svd} has no private form. Use {method=auto}, or {epsilon=None}",
     )
     require_param(
         not (several and at_hub is not None and not published),
-        "{local_steps} above 1 with {epsilon} and {trust=}: rows are read in local steps that noise at the hub does not "
-        "cover; take {trust=site}, which charges every local step, or {local_steps=1}",
+        "{local_steps} above 1 with {epsilon} and {trust=}: local steps read rows, and noise at the hub does not cover them. "
+        "Use {trust=site}, which charges every local step, or {local_steps=1}",
         trust=asked.trust,
     )
     require_param(
-        not published or method == "fedpower", "{calibration=paper} is FedPower's, and this is {method=}", method=method
+        not published or method == "fedpower",
+        "{calibration=paper} is FedPower's noise, and this is {method=}. Use {method=fedpower}",
+        method=method,
     )
     require_param(
         not published or not isinstance(asked.center, str),
-        "{calibration=paper} has no private mean: give {center=None}, or public numbers",
+        "{calibration=paper} has no private mean. Use {center=None}, or public numbers",
     )
     require_param(
         participation is None or method in ("power", "fedpower"),
         f"{{participation}} is for power and fedpower: {method} needs the same sites in every round",
     )
-    require_param(
-        participation is None or asked.topology == "star", "{participation} is for a star: give {topology=star}"
-    )
+    require_param(participation is None or asked.topology == "star", "{participation} needs {topology=star}")
     require_param(
         asked.topology == "star" or method not in ("uda", "wda"),
-        "{method=} averages at the hub: give {topology=star}, or {method=merge} for a tree",
+        "{method=} averages at the hub. Use {topology=star}, or {method=merge} for a tree",
         method=method,
     )
     require_param(
         participation is None or not asked.tolerance,
-        "{tolerance} is for full participation: the same sites drawn twice would look like an answer at rest",
+        "{tolerance} needs {participation=full}: the same sites drawn twice would look like convergence",
     )
+    # With add/remove the sizes of sites are private, and a draw by size would reveal them.
     by_size = participation is not None and participation[0] == "with-replacement"
     require_param(
         not (by_size and private and not published) or Neighbours(asked.neighbours).count_is_public,
-        "{participation=} draws sites by size, which {neighbours=add-remove} protects: draw them without replacement, or take "
-        "{neighbours} that declare sizes public",
+        "{participation=} draws sites by size, which {neighbours=add-remove} protects. Draw them without replacement, or use "
+        "{neighbours=zero-out} or {neighbours=replace-one}, which make sizes public",
         participation=participation,
     )
 
 
 def require_few_rounds(rounds: int | None, *, private: bool) -> None:
-    """Refuse more rounds than a budget can be shared out over."""
+    """Refuse more rounds than a budget can be divided into."""
     require_param(
         rounds is None or not private or rounds <= _MOST_NOISY_ROUNDS,
-        f"{{rounds}} must be an integer from 1 to {_MOST_NOISY_ROUNDS} where there is a budget, got {{@value}}",
+        f"{{rounds}} must be an integer from 1 to {_MOST_NOISY_ROUNDS} with a budget, got {{@value}}",
         value=rounds,
     )
 
 
 def require_enough(sizes: Mapping[str, float] | None, dim: int, rank: int, *, private: bool, published: bool) -> None:
-    """Refuse too few columns, and, where the numbers of rows are public, too few rows."""
+    """Refuse too few columns and, if the numbers of rows are public, too few rows."""
     require(dim >= 2, "sites have 1 column, and principal components need at least 2")
     if sizes is None:
         return
     require_param(
         not published or min(sizes.values()) > 0,
-        "{calibration=paper} divides by the rows of the smallest site, and every site must have some",
+        "{calibration=paper} divides by the number of rows of the smallest site, so every site must have rows",
     )
+    # With a budget the number of rows may be private, and then no error may depend on it.
     if not private:
         total = sum(sizes.values())
         require(total >= 2, f"the sites have {total:g} rows together, and principal components need at least 2")
         require_param(
             total >= rank,
-            "all sites together have fewer rows than {n_components=}; ask for fewer components",
+            "all sites together have fewer rows than {n_components=}. Ask for fewer components",
             n_components=rank,
         )

@@ -1,4 +1,4 @@
-"""One federated fit in one process: its parties, carried by a runtime, with a transcript. `FederatedPCA` is its face."""
+"""`FederatedSimulation`: one federated fit in one process, for `FederatedPCA`. A runtime carries the messages."""
 
 import math
 from collections.abc import Mapping
@@ -9,7 +9,7 @@ from eigenveil.data.rows import Rows
 from eigenveil.errors import BudgetExceeded, QuorumLost, at_place, require, require_param, verbatim
 from eigenveil.estimators.federated.masks import DeclaredBounds
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.estimators.federated.request import FederatedSpec
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.rounds import Round, Watch, round_of
 from eigenveil.estimators.sites import Columns
 from eigenveil.privacy import (
@@ -28,7 +28,7 @@ __all__ = ["FederatedSimulation"]
 class FederatedSimulation:
     """The parties of one fit and what they have done. Changes in place: it spends.
 
-    After a lost quorum `run(resume=True)` goes on where it stopped, with sites that may have been put right (`repair`).
+    After a lost quorum `run(resume=True)` continues where it stopped. Sites may have been repaired before (`repair`).
     """
 
     def __init__(
@@ -42,13 +42,14 @@ class FederatedSimulation:
         self.request, self.columns, self.watch = request, columns, watch
         self.rounds: list[Round] = []
         self._names, self._sites = tuple(sites), dict(sites)
+        # Real keys even here, so that a simulation runs the same protocol as a network.
         self._identities = {name: Identity.fresh() for name in self._names} if request.masks is not None else {}
         roster = {name: identity.public for name, identity in self._identities.items()}
         self.parties = Parties(request, self._names, roster=roster)
         self._masking = self.parties.masking()
         self.members: dict[str, Member | MaskedMember] = {name: self._member(name, r) for name, r in sites.items()}
         self.hub: Hub[Any] = self.parties.hub(masking=self._masking, watch=self._note)
-        self._lines: dict[str, int] = {}
+        self._seen_charges: dict[str, int] = {}
         self._runtime: LocalStar | None = None
         self._missing: tuple[str, ...] = ()
         self._weights = (1.0, math.sqrt(len(self._names)))
@@ -62,17 +63,17 @@ class FederatedSimulation:
 
     @property
     def masked(self) -> MaskedTerms | None:
-        """What sites have agreed on, where parts are masked."""
+        """The terms that sites agreed on, None without masks."""
         return self.parties.masked
 
     @property
     def ledgers(self) -> dict[str, Ledger]:
-        """What each place was charged."""
+        """The ledger of each party."""
         return self.parties.ledgers
 
     def noise_floor(self, found: FitResult) -> float:
         """Gram eigenvalues below this cannot be told from noise."""
-        # The last round may have drawn few sites, whose parts count for all.
+        # The last round may have drawn few sites, weighted to stand for all.
         return self.parties.noise_floor(found, sites=len(self.hub.sites), weights=self._weights)
 
     def _member(self, name: str, rows: Rows) -> Member | MaskedMember:
@@ -80,10 +81,11 @@ class FederatedSimulation:
 
     def run(self, *, faults: Faults | None = None, resume: bool = False) -> Any:
         """The result. A lost quorum passes through and can be resumed."""
+        # A fit plans to spend its whole budget, so a second charge for one round cannot be paid.
         if resume and self.request.private and self.hub.paid_in_vain:
             raise BudgetExceeded(
-                "the last round was charged and came to nothing, and what is left of the budget does not pay for the rest of the "
-                "fit. Nothing more was charged; a new fit needs a budget of its own"
+                "the last round was charged and failed, and the rest of the budget does not pay for the rest of the fit. Nothing "
+                "more was charged. Start a new fit with a budget of its own"
             )
         nodes = [self.parties.node(name) for name in self.parties.layout.nodes]
         others: list[Party] = [*nodes, *self.members.values()]
@@ -97,43 +99,45 @@ class FederatedSimulation:
             self._anew = False
             self.refused += tuple(self._runtime.refused)
             if self._masking is not None:
+                # Masks name liars when a sum is opened, which refuses no message.
                 lies = (Refusal("hub", name, why) for name, why in self._masking.liars.items())
                 self.refused += tuple(lie for lie in lies if lie not in self.refused)
         traffic = self._runtime.traffic
         last = self.rounds[-1]
-        # What the hub says last was not on its way when the round ended.
+        # The hub's last message was sent after the round ended.
         self.rounds[-1] = replace(last, bytes_down=traffic[last.number].down, bytes_up=traffic[last.number].up)
         return found
 
     def repair(self, site: str, rows: Rows) -> None:
-        """Put other rows in place of those of a site that was missing when the quorum was lost.
+        """Give other rows to a site that was missing when the quorum was lost.
 
-        If it had been counted before, the fit begins again; where that would cost twice it is refused.
+        If the site had been counted before, the fit restarts. With a budget that would cost twice, so it is refused.
         """
         require(site in self.members, f"there is no site {site!r}")
         require(
             site in self._missing,
-            f"{site} was not missing: an answer with other rows in its place would be for neither",
+            f"{site} was not missing, so its rows cannot change: the answer would mix old and new rows",
         )
         self._require_declared(site, rows)
         self._sites[site] = rows
         member = self.members[site]
+        # A masked part may have left in a round that then failed: it counts as given.
         given = isinstance(member, MaskedMember) and member.gave
         if given or any(site in done.answered for done in self.rounds):
             require(
                 not self.request.private,
-                f"{site} has been counted with the rows it had; resume without giving others, or pay for a new fit",
+                f"{site} has been counted with its earlier rows. Resume without new rows, or pay for a new fit",
             )
             self._anew = True
         if isinstance(member, MaskedMember):
-            # Its keys are those that the others have agreed on with it.
+            # It keeps its keys: the other sites agreed on masks with them.
             self.parties.mended(site, rows)
             member.mend(rows)
             return
         self.members[site] = self._member(site, rows)
 
     def _require_declared(self, site: str, rows: Rows) -> None:
-        """Refuse rows that reach farther than was declared for all: they would be cut."""
+        """Refuse rows beyond the declared bounds: they would be clipped."""
         request = self.request
         if request.declared is None:
             return
@@ -149,14 +153,15 @@ class FederatedSimulation:
         sound = now.row_bound <= request.declared.row_bound and now.mean_bound <= request.declared.mean_bound
         require_param(
             sound,
-            f"{verbatim(site)}: its rows reach farther than all sites had declared; begin a new fit, or give a {{row_bound}}, "
-            "such as eigenveil.find_bounds or `eigenveil bounds` finds",
+            f"{verbatim(site)}: its rows lie beyond the bounds that the sites declared. Start a new fit, or give a {{row_bound}} "
+            "(eigenveil.find_bounds and `eigenveil bounds` find one)",
         )
 
     def require_sound_sites(self) -> None:
-        """Raise what went wrong at a site, naming it, if anything did."""
+        """Raise the error of a site, naming the site, if there is one."""
         for name, member in self.members.items():
             if member.error is not None and name in self._missing:
+                # An error of the rows keeps its parameters, so that each surface can word it.
                 if isinstance(member.error, ValueError):
                     raise at_place(name, member.error) from None
                 raise type(member.error)(f"{name}: {member.error}") from None
@@ -178,12 +183,13 @@ class FederatedSimulation:
             self.watch(done)
 
     def _new_charges(self, round_: HubRound) -> tuple[Charge, ...]:
-        """The lines that this round added to the hub's ledger and to that of one site that answered."""
+        """What this round charged to the hub's ledger and to that of one site that answered."""
         found: list[Charge] = []
         for name in (self.parties.layout.hub, *round_.answered[:1]):
             if name in self.ledgers:
-                lines = self.ledgers[name].charges
-                found += lines[self._lines.get(name, 0) :]
+                charges = self.ledgers[name].charges
+                found += charges[self._seen_charges.get(name, 0) :]
+        # All ledgers, because sites that are not shown were charged, too.
         for name, ledger in self.ledgers.items():
-            self._lines[name] = len(ledger.charges)
+            self._seen_charges[name] = len(ledger.charges)
         return tuple(found)

@@ -1,6 +1,5 @@
 """`GossipPCA`: peers without a hub, in one process.
 
-`pca` is what people call. `rules` rounds parameters into a `request`, `parties` makes each peer from it,
-`simulation` runs them, and `guarantee` says what holds. `network` makes the same peers for real
-organisations.
+Users call `pca`. The parameters become a `GossipSpec` in `spec`. Then `parties` makes each peer from it, `simulation` runs them,
+and `guarantee` states what holds. For real organisations `network` makes the same peers.
 """

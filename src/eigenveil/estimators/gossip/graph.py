@@ -1,4 +1,4 @@
-"""What a caller gives as a graph of peers: a name, a file, edges, neighbours, a matrix of weights, or a graph object."""
+"""Reads a graph of peers: a name, a file, edges, neighbours, a matrix of weights, or a graph object."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
@@ -17,7 +17,7 @@ KINDS: Final = ("ring", "path", "grid", "star", "complete", "random-regular:DEGR
 
 
 def read_graph(what: str, graph: Any, names: tuple[str, ...]) -> tuple[Graph, Array | None]:
-    """The graph of these peers, and the weights where a matrix of them was given. `what` is the parameter, for errors.
+    """The graph of these peers, and the weights if a matrix of them was given. Errors name the parameter `what`.
 
     >>> read_graph("graph", "ring", ("a", "b", "c"))[0].edges
     (('a', 'b'), ('a', 'c'), ('b', 'c'))
@@ -48,6 +48,7 @@ def _graph(graph: Any, names: tuple[str, ...]) -> Graph:
         return Graph.read(path, names)
     if isinstance(graph, Mapping):
         return _of_neighbours(graph, names)
+    # networkx graphs are recognised by their attributes: networkx is not a dependency.
     edges = graph.edges if hasattr(graph, "nodes") and hasattr(graph, "edges") else graph
     edges = edges() if callable(edges) and not isinstance(edges, Iterable) else edges
     require(
@@ -61,6 +62,7 @@ def _graph(graph: Any, names: tuple[str, ...]) -> Graph:
 def _of_neighbours(graph: Mapping[Any, Any], names: tuple[str, ...]) -> Graph:
     pairs = {(_peer(one, names), _peer(two, names)) for one, others in graph.items() for two in others}
     for one, two in sorted(pairs):
+        # One-sided neighbours are a typing error, not a directed graph.
         require((two, one) in pairs, f"{one} has {two} as a neighbour, and {two} does not have {one}")
     return Graph.of(names, sorted(pairs))
 

@@ -1,4 +1,4 @@
-"""What a fit between peers guarantees, as facts."""
+"""The guarantee of a fit between peers, from facts."""
 
 import math
 
@@ -12,17 +12,19 @@ __all__ = ["gossip_guarantee"]
 _UNPROVEN = (
     "its leakage is computed for the data at hand and one neighbour of it, not for all",
     "a row that alone spans a direction is revealed with certainty",
-    "sums are sent without noise. eigenveil.papers.leakage has its estimate, which depends on the rows and must stay private",
+    "sums are sent without noise",
+    "eigenveil.papers.leakage has its estimate, which depends on the rows and must stay private",
 )
 
 
 def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[str, ...], since: int = 0) -> Guarantee:
-    """The guarantee of a finished fit, from what its ledgers say. It is of the peers `counted`, from round `since` on."""
+    """The guarantee of a finished fit, from its ledgers. The result is that of the peers `counted`, from round `since` on."""
     request = parties.request
     if request.published:
         return Guarantee.none(unproven("D-DP-PM Alg. 1", (), _UNPROVEN))
     if request.budget is None:
         return Guarantee.none(NO_PRIVACY["fit"])
+    # Peers that restarted were charged more. The guarantee must cover the largest charge.
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
         budget=request.budget,
@@ -39,6 +41,7 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
 def _seen_by(parties: PeerParties, counted: tuple[str, ...], since: int) -> PeersAlone:
     request, names = parties.request, parties.request.graph.names
     if request.noise == "independent":
+        # Every peer adds a curator's noise, and variances add up.
         loud = math.sqrt(len(counted))
         return PeersAlone(names, counted, None, loud, parties.apart, since, request.restarts)
     pairing = parties.terms.among(set(names) - set(counted)).pairing

@@ -1,6 +1,7 @@
-"""`PeerParties`: what a fit between peers is made of, from its public terms alone, and each peer where it stands.
+"""`PeerParties` makes the peers of a fit from its public terms alone.
 
-In one process all peers are made in one place; across a network each makes itself, from the same terms, and they fit.
+In one process `GossipSimulation` makes all of them. Over a network each peer makes itself from the same terms, so that they fit
+together.
 """
 
 import math
@@ -13,7 +14,7 @@ import numpy as np
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import require
-from eigenveil.estimators.gossip.request import GossipSpec, directions_of
+from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
 from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
 from eigenveil.linalg import Array, orthonormal
@@ -26,16 +27,16 @@ from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["PeerParties", "peers_settings"]
 
-# What is spent stays this far below what may be, relatively, so that rounding never refuses the last release.
+# Spending stays this far below the budget, relatively. Otherwise rounding could refuse the last release.
 _MARGIN: Final = 1e-10
 
 
 @final
 class PeerParties:
-    """Of the peers `names`. Changes in place: it keeps the ledgers and tasks of the peers it has made.
+    """The peers `names`. Changes in place: it keeps the ledgers and tasks of the peers it has made.
 
-    Where peers are `apart`, `roster` has the public identities of all, `title` is what their terms are bound to, and `start` the
-    public seed of the first basis, which all of them have.
+    Over a network peers are `apart`. Then `roster` has the public identities of all, and their terms are bound to `title`. All
+    of them know `start`, the public seed of the first basis.
     """
 
     def __init__(
@@ -56,14 +57,15 @@ class PeerParties:
         self._split = self._split_budget()
         self._begin = self._first_basis()
         self.terms = self._terms(roster, title)
-        # Refused here, before anybody has said a word, if it cannot be.
+        # An impossible pairing is refused here, before any message is sent.
         self._among = self.terms.among(())
 
     def noise_floor(self, found: FitResult, *, counted: tuple[str, ...]) -> float:
-        """Gram eigenvalues below this cannot be told from noise, when these were `counted`."""
+        """Gram eigenvalues below this cannot be told from noise, with the peers `counted`."""
         if found.scale == 0:
             return 0.0
         plan = self.request.plan
+        # Fewer peers share the noise among themselves in another way.
         pairing = self.terms.among(set(self.names) - set(counted)).pairing
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)
@@ -73,7 +75,7 @@ class PeerParties:
 
     @property
     def _planned_noise(self) -> float:
-        """The noise on a sum over its sensitivity, at a share of one, while all peers count."""
+        """Noise over sensitivity of a sum over all peers, at a share of one."""
         pairing = self._among.pairing
         return self._total_noise(len(self.names), None if pairing is None else pairing.excess)
 
@@ -87,7 +89,7 @@ class PeerParties:
         )
 
     def _first_basis(self) -> Array | None:
-        """Public, and the same at all peers."""
+        """The first basis, public and the same at all peers."""
         plan = self.request.plan
         if isinstance(plan, SegmentsPlan) or not iterates(plan.method):
             return None
@@ -98,6 +100,7 @@ class PeerParties:
         request = self.request
         noise: PeerNoise = "none" if request.noise == "published" else request.noise
         bounds, public = request.bounds, request.sizes if request.people is not None else None
+        # Everything that a peer's messages depend on goes into the digest, so that peers with other terms refuse each other.
         words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
         numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search))
         center = request.center if isinstance(request.center, str) else ""
@@ -115,28 +118,29 @@ class PeerParties:
             deadline=request.deadline,
             retries=request.retries,
             study=digest("study", title, words, numbers, center, *map(_as_bytes, given)),
+            # Only pair noise needs identities: other peers sign nothing.
             roster=roster if noise == "pairwise" else {},
         )
 
     @property
     def _reserve(self) -> float:
-        """Which part of mu^2 a fit may spend when no round is begun again: the rest pays for the dearest round so many times."""
+        """The share of mu^2 for a fit without restarts. The rest pays for the most expensive round, once for each restart."""
         if self.request.restarts == 0:
             return 1.0
         split = self._split
-        # The number of people is found beside the first step of the mean.
+        # The number of people is released with the first step of the mean.
         means = [share + (split.count if step == 0 else 0.0) for step, share in enumerate(split.mean)]
         dearest = max(*means, split.extra, split.main(0) * self.request.largest, 0.0)
         return 1.0 / (1.0 + self.request.restarts * dearest)
 
     @property
     def multiplier(self) -> float:
-        """The noise of a release over its sensitivity, at a share of one, as one trusted curator would need it."""
+        """Noise over sensitivity that one trusted curator would need, at a share of one."""
         assert self.request.budget is not None
         return (1 + _MARGIN) / (self.request.budget.mu * math.sqrt(self._reserve))
 
     def _total_noise(self, peers: int, excess: float | None) -> float:
-        """The noise on a sum over its sensitivity, at a share of one."""
+        """Noise over sensitivity of a sum over so many `peers`, at a share of one."""
         if not self.request.private:
             return 0.0
         return self.multiplier * (math.sqrt(peers) if excess is None else excess)
@@ -161,6 +165,7 @@ class PeerParties:
         seed = self.request.seed
         if seed is None:
             return Noise.fresh()
+        # A seed for each peer and each purpose: equal noise would cancel in a difference.
         return Noise.seeded((seed << 34) + (self._places[name] << 2) + ("own", "hidden").index(purpose))
 
     def peer(
@@ -172,7 +177,7 @@ class PeerParties:
         identity: Identity | None = None,
         secret: bytes | None = None,
     ) -> Peer:
-        """The peer of this name. With pairwise noise it has an `identity`, and a `secret` that its key for the study is."""
+        """The peer of this name. With pairwise noise it needs an `identity`, and a `secret` as its key for the study."""
         self.studies[name] = self._study(name)
         outgoing = self._outgoing(name, identity, os.urandom(32) if secret is None else secret)
         return Peer(name, terms=self.terms, task=self.studies[name], rows=rows, outgoing=outgoing, watch=watch)
@@ -193,7 +198,7 @@ class PeerParties:
 
 
 def _as_bytes(array: object) -> bytes:
-    """Every digit of an array, which its text would not show."""
+    """Every bit of an array. Its text would lose digits, and two different terms could have one digest."""
     if array is None:
         return b"none"
     numbers = np.ascontiguousarray(array, dtype="<f8")
@@ -201,7 +206,7 @@ def _as_bytes(array: object) -> bytes:
 
 
 def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int | None) -> dict[str, Any]:
-    """Of a fit of so many `peers` without a hub, as the peer knows it that writes the model: `sent` are bytes."""
+    """The settings of a fit between `peers`, as far as the peer that writes the model knows them. `sent` is in bytes."""
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,

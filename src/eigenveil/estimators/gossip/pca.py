@@ -1,12 +1,13 @@
-"""`GossipPCA`: principal components of rows at peers that talk to their neighbours only, with no hub at all."""
+"""`GossipPCA`: principal components of rows at peers that talk to their neighbours only, without a hub."""
 
 import math
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import in_silence
@@ -17,11 +18,9 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.gossip.graph import read_graph
 from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import peers_settings
-from eigenveil.estimators.gossip.request import GossipSpec
-from eigenveil.estimators.gossip.rules import NoiseKind, noise_of, peers_plan, quorum_of, require_people
 from eigenveil.estimators.gossip.scores import PublishedScores, ReadyScores
 from eigenveil.estimators.gossip.simulation import GossipSimulation
-from eigenveil.estimators.gossip.warn import warnings_of
+from eigenveil.estimators.gossip.spec import GossipSpec, NoiseKind, noise_of, peers_plan, quorum_of, require_people
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.sites import SiteInfo, read_sites
@@ -31,6 +30,7 @@ from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
+from eigenveil.plan import guessed_eigenvalues
 from eigenveil.privacy import (
     Budget,
     Neighbours,
@@ -42,13 +42,21 @@ from eigenveil.tasks.fit.task import FitResult
 __all__ = ["GossipPCA"]
 
 
-# Who has to wait for more steps than this in every sum is told so.
+# Warn if the answers of peers are further apart than this sine.
+_APART: Final = 0.01
+# A published fit whose largest variance is below this share of what it was scaled for has found noise.
+_FAR_BELOW: Final = 0.1
+_KEPT: Final = (
+    " What was released before still contains their rows: the mean, earlier components of 'segments', and the number of people "
+    "that variances are divided by, if it is protected."
+)
+# Warn if every sum takes more steps than this.
 _MANY_STEPS = 1000
 
 
 @parameters(panel="Waiting")
 class GossipPCA(GossipParams, FittedPCA):
-    """Principal components of rows at peers on a graph, none of which trusts a center. Changes in place: `fit` spends.
+    """Principal components of rows at peers on a graph, without a trusted hub. Changes in place: `fit` spends.
 
     Parameters
     ----------
@@ -58,12 +66,12 @@ class GossipPCA(GossipParams, FittedPCA):
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", list, array or None, default 'private'
         private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
         they are. Or public numbers, one per column. It is never a place's own mean.
@@ -74,55 +82,55 @@ class GossipPCA(GossipParams, FittedPCA):
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
     person : str or None, default None
-        The column, at every place, that says whose row it is. A person's rows there are averaged and count as one
-        row, and all of them are protected together. Without it each row is taken for a person of its own.
+        The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
+        row, and all of them are protected together. Without it each row counts as a person of its own.
     graph : str, path, edges, dict, array or Graph
         Who talks to whom: ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with
-        an edge on each line: two names or numbers with a comma between. Or pairs of names or numbers; neighbours by
-        name; a symmetric, doubly stochastic matrix of weights, (m, m); a networkx graph.
+        an edge on each line: two names or numbers with a comma between. Or pairs of names or numbers, neighbours by
+        name, a networkx graph, or a symmetric, doubly stochastic matrix of weights, (m, m).
     consensus : "metropolis", "chebyshev" or "tree", default 'metropolis'
-        How peers add up. metropolis: averages with neighbours, over and over. chebyshev: the same in about the root
-        of as many steps. tree: up and down a spanning tree, which is exact.
-    steps : int or None, default None: as many as leave nothing to speak of
+        How peers add up. With metropolis, by repeated averages with neighbours. With chebyshev, the same in about the
+        root of as many steps. With tree, up and down a spanning tree, which is exact.
+    steps : int or None, default None: until the error is negligible
         How many exchanges with neighbours a sum takes.
     noise : "pairwise", "independent", "published" or None, default 'pairwise'
-        What is added where there is a budget. pairwise: noise that cancels between pairs of peers, for little more
-        than that of a curator in the sum, against colluders of them. independent: all the noise at every peer,
-        against all others, for sqrt(M) times as much. published: D-DP-PM's own, with epsilon=None, because nothing is
-        guaranteed. None is none, for epsilon=None.
-    noise_graph : as graph, or None, default None: those that talk
-        For noise='pairwise': which pairs share noise, said as for graph. It must hold together without any colluders
+        The noise, if there is a budget. With pairwise, it cancels between pairs of peers, which protects against
+        colluders of them. The sum then has little more noise than with one curator. With independent, every peer adds
+        all of it, which protects against all others, at sqrt(M) times the noise. With published, it is D-DP-PM's own,
+        for epsilon=None, because it has no guarantee. None: no noise, for epsilon=None.
+    noise_graph : as graph, or None, default None: all pairs of neighbours
+        For noise='pairwise': which pairs share noise, given as graph is. It must stay connected without any colluders
         peers.
     colluders : int, default 1
         For noise='pairwise': how many peers may tell each other all they know.
     restarts : int, default 0
-        For how many rounds that are begun again, each at its full price, when peers vanish, to keep some of the
-        budget.
+        How many restarted rounds to keep some of the budget for. When peers vanish, a round restarts at its full
+        cost.
     rounds : int or None, default None: planned
-        For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all
-        of them.
+        For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is
+        reserved for all of them.
     tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
         For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
     oversample : int or None, default None: planned
         Directions carried beyond the components.
     quorum : int, float or None, default None: more than half
-        How many peers must be left, such as 4, or which share of them, such as 0.8; always more than half. Others are
-        left out from there on.
+        How many peers must be left, such as 4, or which share of them, such as 0.8. Always more than half. Missing
+        peers are left out from then on.
     deadline : float, default 30.0
-        Seconds to wait for an answer before asking again; simulated time in a simulation.
+        Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
     method : "power", "krylov", "covariance" or "segments", default 'power'
         power: products with a block of directions. krylov: the same with all products kept. covariance: one
         covariance. segments: one direction at a time (D-DP-PM).
     people : int or None, default None
-        A public guess at how many people there are, for the starts of segments alone.
+        A public guess at the number of people, for the starts of segments alone.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -133,12 +141,12 @@ class GossipPCA(GossipParams, FittedPCA):
     disagreement_ : float
         The largest sine between its directions and any other peer's.
     scores_, segments_ : dict of array, (n, k)
-        The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: each
-        stays with its peer, and a copy or a pickle has none. `publish_scores` gives them away with noise, for a price.
+        The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: they
+        stay with their peer, and copies and pickles have none. `publish_scores` releases them with noise, at a cost.
     guarantee_, model_, subspace_, noise_floor_, plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.
     peers_, traffic_, terms_ : tuple of str, dict of int, GossipTerms
-        The peers that count, how many bytes each peer sent, and what they had agreed on.
+        The peers in the result, how many bytes each peer sent, and the terms they agreed on.
 
     Examples
     --------
@@ -150,7 +158,7 @@ class GossipPCA(GossipParams, FittedPCA):
     (150, 2)
     """
 
-    # A copy could publish the same scores again, with other noise, and the original would not know of the charge.
+    # A copy could publish the same scores again with other noise, and the original would not know of the charge.
     _own = ("scores_", "segments_", "_ready")
 
     faults: Faults | None = param(
@@ -164,7 +172,7 @@ class GossipPCA(GossipParams, FittedPCA):
     def fit(self, peers: Any, y: Any = None, *, watch: Watch | None = None) -> "GossipPCA":
         """Fit on the rows of `peers`: a list, or a mapping of names, of arrays, sparse matrices, tables or `Rows`.
 
-        `watch` is called after each round with what happened in it.
+        `watch` is called after each round with its record.
         """
         gossip = self.prepare(peers, watch=watch)
         try:
@@ -173,14 +181,15 @@ class GossipPCA(GossipParams, FittedPCA):
             gossip.require_sound_peers()
             raise
         finally:
-            # What was spent and said is there to be seen, however it ended.
+            # Users see what was spent and sent, however the fit ended.
             self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
         gossip.require_sound_peers()
         return self._finish(gossip, found)
 
     def prepare(self, peers: Any, *, watch: Watch | None = None) -> GossipSimulation:
-        """The peers of a fit, checked and ready, for who runs them other than `fit` does. Nothing is spent yet."""
+        """Build and check the peers of a fit without running them. Nothing is spent yet."""
         asked = checked(GossipPCA, self)
+        # Before rows are read: a wrong budget is refused at once.
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
@@ -188,8 +197,8 @@ class GossipPCA(GossipParams, FittedPCA):
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
-                f"every sum takes {steps} exchanges with neighbours on this graph; consensus='chebyshev' takes about the root of "
-                "that many, and 'tree' twice the way across",
+                f"Every sum takes {steps} exchanges with neighbours on this graph. consensus='chebyshev' takes about the root of "
+                "that many, and 'tree' twice the diameter.",
                 UserWarning,
                 stacklevel=3,
             )
@@ -198,15 +207,15 @@ class GossipPCA(GossipParams, FittedPCA):
     def request_for(
         self, *, dim: int, peers: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
     ) -> GossipSpec:
-        """What a fit between these `peers` is asked for, before anybody has rows: for who runs them apart from each other.
+        """The spec of a fit between these `peers`, without their rows. A network makes its peers from it.
 
-        `sizes` is how many people each peer has, where that is public; `grouped` says that a column names them.
+        `sizes` is how many people each peer has, if public. `grouped`: a column of the rows names people.
         """
         asked = checked(GossipPCA, self)
         return asked._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped))
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
-        """What may be spent and what is added."""
+        """The budget, and the kind of noise."""
         budget = None if self.noise == "published" else budget_of(self.epsilon, self.delta)
         noise = noise_of(self, budget)
         require_few_rounds(self.rounds, private=budget is not None)
@@ -214,30 +223,30 @@ class GossipPCA(GossipParams, FittedPCA):
 
     @in_silence
     def publish_scores(self, *, epsilon: float, delta: float) -> PublishedScores:
-        """Scores of everybody, with noise, for all to see: an explicit choice with a budget of its own.
+        """Release everybody's scores with noise: an explicit choice with a budget of its own.
 
-        Each person's scores, k numbers of a row cut to length row_bound, get noise against whoever sees them: local privacy of a
-        score, which costs far more accuracy than the components did. What was guaranteed before is no longer all there is: the
-        guarantee of both together is returned, and becomes `guarantee_`. A second call is a second charge. Only the estimator
-        that was fitted can publish: its copies hold no scores.
+        Each person's scores, k numbers of a row clipped to norm row_bound, get noise against anyone who sees them. This is local
+        privacy of a score, which costs far more accuracy than the components did. The guarantee of both together is returned
+        and becomes `guarantee_`. A second call is a second charge. Only the fitted estimator can publish: copies have no scores.
         """
         check_is_fitted(self)
         budget = budget_of(epsilon, delta)
         if budget is None:
-            raise ParameterError("{epsilon} is required: publishing scores without noise would be publishing rows")
+            raise ParameterError("{epsilon} is required: scores without noise reveal rows")
         ready: ReadyScores | None = getattr(self, "_ready", None)
         if ready is None:
             raise EigenveilError(
-                "this is a copy of a fit: it holds what was released and no scores, and only the original can publish them"
+                "this is a copy of a fit, which has released numbers and no scores. Only the original can publish scores"
             )
         with ready.alone():
             given = ready.publish(budget, self.guarantee_)
             self.guarantee_ = given.guarantee
+            # A model saved from now on must not understate what was released.
             self.model_ = replace(self.model_, guarantee=given.guarantee)
         return given
 
     def __sklearn_is_fitted__(self) -> bool:
-        """What is known of a fit that did not end is no fit."""
+        """A fit that did not end does not count."""
         return hasattr(self, "model_")
 
     def _finish(self, gossip: GossipSimulation, found: FitResult) -> "GossipPCA":
@@ -274,12 +283,12 @@ class GossipPCA(GossipParams, FittedPCA):
             ),
         )
         self._keep_scores(gossip, found)
-        for message, kind in warnings_of(self, gossip, found):
+        for message, kind in _warnings(self, gossip, found):
             warnings.warn(message, kind, stacklevel=3)
         return self
 
     def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
-        """Each peer's scores of its own people, which are that peer's alone."""
+        """Each peer's scores of its own people, for that peer alone."""
         self.scores_: dict[str, Array] = {}
         for name in self.peers_:
             blocks = gossip.peers[name].rows.blocks(1 << 14)
@@ -295,17 +304,19 @@ class GossipPCA(GossipParams, FittedPCA):
             if isinstance(task, PublishedSegments):
                 self.segments_[name] = task.segments
             else:
+                # A direction without variance has segments of zero, not of NaN.
                 lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
                 self.segments_[name] = self.scores_[name] / lengths
 
-    def _request(self, held: SiteInfo) -> GossipSpec:
-        (budget, noise), names, dim = self._budget(), held.names, held.dim
-        require(len(names) >= 2, "there must be at least 2 peers, got 1: for one table there is PrivatePCA")
+    def _request(self, info: SiteInfo) -> GossipSpec:
+        (budget, noise), names, dim = self._budget(), info.names, info.dim
+        require(len(names) >= 2, "there must be at least 2 peers, got 1. For one table use PrivatePCA")
         graph, weights = read_graph("graph", self.graph, names)
         self._require_connected(graph)
         noise_graph = None
         if noise == "pairwise":
             noise_graph = graph if self.noise_graph is None else read_graph("noise_graph", self.noise_graph, names)[0]
+            # Two honest peers must be left to share noise that colluders do not know.
             most = max(1, len(names) - 2)
             require_param(
                 self.colluders <= most,
@@ -317,12 +328,12 @@ class GossipPCA(GossipParams, FittedPCA):
         near = Neighbours(self.neighbours) if private else Neighbours.ADD_REMOVE
         rank = rank_of(self.n_components, dim)
         public = not private or near.count_is_public
-        sizes = held.sizes() if public else None
+        sizes = info.sizes() if public else None
         require_enough(sizes, dim, rank, private=private or noise == "published", published=False)
         known = sum(sizes.values()) if sizes is not None else None
         return GossipSpec(
             rank=rank,
-            bounds=self._bounds(dim, private=private, sparse=held.sparse),
+            bounds=self._bounds(dim, private=private, sparse=info.sparse),
             center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
@@ -338,7 +349,7 @@ class GossipPCA(GossipParams, FittedPCA):
             deadline=self.deadline,
             retries=self.retries,
             restarts=self.restarts,
-            grouped=held.grouped,
+            grouped=info.grouped,
             people=known if private or noise == "published" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),
@@ -350,10 +361,65 @@ class GossipPCA(GossipParams, FittedPCA):
         if len(groups) > 1:
             lost = ", ".join(groups[1][:5])
             ends = f"from {groups[0][0]} to {lost}"
-            raise ParameterError(f"{{graph}} must be connected: there is no way {verbatim(ends)}")
+            raise ParameterError(f"{{graph}} must be connected: there is no path {verbatim(ends)}")
 
     def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
         bounds = RowBounds.of(self, dim, private=private, sparse=sparse)
         if private:
             bounds.require_addable()
         return bounds
+
+
+def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:
+    """What a user should know of a finished fit, each with its category. `pca` has its attributes already."""
+    request = gossip.request
+    everybody, counted = request.graph.names, pca.peers_
+    if len(counted) < len(everybody):
+        lost = [name for name in everybody if name not in counted]
+        # Without a budget the fit restarted. With one, earlier releases cannot be taken back.
+        kept = request.private and len(gossip.rounds[0].answered) > len(counted)
+        text = f"The result counts {len(counted)} of {len(everybody)} peers, without {', '.join(lost[:5])}."
+        yield text + (_KEPT if kept else ""), UserWarning
+    if gossip.apart:
+        text = (
+            f"{', '.join(gossip.apart[:5])} ended with another result, of other peers. Messages were lost in the last round, and "
+            "they did not hear that the others restarted it."
+        )
+        yield text, UserWarning
+    ended = [name for name in counted if name in gossip.stopped]
+    if ended:
+        yield (
+            f"{', '.join(ended[:5])} were counted and ended without a result: messages were lost in the last round.",
+            UserWarning,
+        )
+    if request.published:
+        guess = guessed_eigenvalues(dim=request.bounds.dim, people=max(2, int(found.people)))[0]
+        if found.subspace.values[0] ** 2 < _FAR_BELOW * guess * found.domain.radius**2:
+            text = (
+                "The largest variance is far below what noise='published' was scaled for, so this is likely noise. Give a "
+                "row_bound that rows come near to."
+            )
+            yield text, UserWarning
+        if pca.epsilon is not None:
+            yield (
+                f"epsilon={pca.epsilon!r} has no effect with noise='published', which has no guarantee.",
+                UserWarning,
+            )
+    if found.tied:
+        text = (
+            f"The variances of components {request.rank} and {request.rank + 1} cannot be told apart, so other directions are as "
+            "good as these."
+        )
+        yield text, UserWarning
+    if pca.disagreement_ > _APART and request.steps is not None:
+        text = (
+            f"The results of peers are up to a sine of {pca.disagreement_:.2g} apart: {request.consensus} with "
+            f"steps={request.steps} does not bring their sums together on this graph. Use more steps, or steps=None."
+        )
+        yield text, ConvergenceWarning
+    if pca.converged_ is False and pca.rounds is None:
+        text = (
+            f"{request.method} did not converge within the tolerance. Use more rounds, a larger tolerance, or method='krylov' or "
+            "'covariance'."
+        )
+        yield text, ConvergenceWarning

@@ -1,4 +1,4 @@
-"""Scores of everybody's people, given away with noise: a choice of its own, with a budget of its own, after a fit."""
+"""Publishing everybody's scores with noise after a fit: a separate choice, with a budget of its own."""
 
 import os
 import threading
@@ -9,7 +9,7 @@ from typing import final
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import EigenveilError, require_param
-from eigenveil.estimators.gossip.request import GossipSpec
+from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
@@ -31,7 +31,7 @@ __all__ = ["PublishedScores", "ReadyScores"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PublishedScores:
-    """Scores of each peer's people with noise, (n, k) by name, and the guarantee of the fit and the scores together."""
+    """Noisy scores of each peer's people, (n, k) by name, and the guarantee of fit and scores together."""
 
     scores: dict[str, Array]
     guarantee: Guarantee
@@ -40,10 +40,10 @@ class PublishedScores:
 @final
 @dataclass(slots=True, eq=False)
 class ReadyScores:
-    """What `publish` gives away, with its bound, as it was when the fit ended: parameters may be set to others later.
+    """Scores with their bound, as they were when the fit ended, for `publish`. Parameters may change later.
 
-    Changes in place: it counts how often it was asked, so that a seed makes other noise each time. `why_not` says what stands
-    against publishing at all. It belongs to one place: another would release the same scores without knowing of the charge.
+    Changes in place: it counts calls, so that a seed makes other noise each time. `why_not` says why nothing may be published.
+    It must not be copied: a copy would release the same scores without knowing of the charge.
     """
 
     own: Mapping[str, Bounded]
@@ -55,51 +55,53 @@ class ReadyScores:
 
     @classmethod
     def of(cls, request: GossipSpec, rows: Mapping[str, Rows], found: FitResult) -> "ReadyScores":
-        """The scores of these rows on the directions that were found, or why there are none to be published."""
+        """The scores of these rows on the directions found, or why none may be published."""
         why_not = ""
         if request.budget is None:
-            why_not = "the fit guaranteed nothing, so there is no guarantee to add to"
+            why_not = "the fit has no guarantee to add to. Fit with epsilon and delta"
         elif not request.neighbours.count_is_public:
             why_not = (
-                "a score for each person says how many there are, which {neighbours=add-remove} protects: fit with "
+                "one score for each person reveals the number of people, which {neighbours=add-remove} protects. Fit with "
                 "{neighbours=zero-out} or {neighbours=replace-one}"
             )
         elif request.grouped:
-            why_not = "people with several rows have several scores: publish_scores is for one row each"
+            why_not = "people with several rows have several scores. publish_scores is for one row each"
         own: dict[str, Bounded] = {}
         if not why_not:
             own = {
                 name: bounded_scores(
-                    held, basis=found.subspace.basis, domain=found.domain, neighbours=request.neighbours
+                    own_rows, basis=found.subspace.basis, domain=found.domain, neighbours=request.neighbours
                 )
-                for name, held in rows.items()
+                for name, own_rows in rows.items()
             }
         return cls(own, request.seed, why_not)
 
     @contextmanager
     def alone(self) -> Iterator[None]:
-        """One after the other, so that each guarantee has the charges before it; and not in a forked process."""
+        """One call at a time, so that each guarantee includes the charges before it. Refused in a forked process."""
+        # A fork has the same scores and another ledger: both could publish, and neither would know of the other's charge.
         if os.getpid() != self._process:
             raise EigenveilError("this is a forked copy of a fit: only the process that fitted can publish scores")
         with self._busy:
             yield
 
     def publish(self, budget: Budget, fitted: Guarantee) -> PublishedScores:
-        """Each peer's scores through a mechanism of its own, for all of `budget`, and what is guaranteed after that."""
+        """Release each peer's scores through its own mechanism, for all of `budget`. The guarantee covers fit and scores."""
         require_param(not self.why_not, self.why_not)
         assert fitted.epsilon is not None and fitted.delta is not None
         self._times += 1
         scores: dict[str, Array] = {}
         for place, (name, private) in enumerate(self.own.items()):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+            # A hair more noise than needed, so that rounding never refuses the release.
             release = Gaussian((1 + 1e-10) / budget.mu, ledger, self._noise(place))
             scores[name] = release.release(private, label="scores of the people of a peer")
         mu = compose_mu([Budget(fitted.epsilon, fitted.delta).mu, budget.mu])
         guarantee = replace(
             fitted,
             epsilon=epsilon_of(mu, fitted.delta),
-            released=(*fitted.released, "every person's scores with noise of their own"),
-            # One line, because each person is at one peer.
+            released=(*fitted.released, "every person's scores with noise"),
+            # One charge for all peers, because each person is at one peer.
             charges=(*fitted.charges, Charge("scores of the people of a peer", budget.mu)),
         )
         return PublishedScores(scores, guarantee)

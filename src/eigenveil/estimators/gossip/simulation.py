@@ -1,4 +1,4 @@
-"""One fit between peers in one process, carried by a runtime, with a transcript. `GossipPCA` is its face."""
+"""`GossipSimulation`: one fit between peers in one process, for `GossipPCA`. A runtime carries the messages."""
 
 import hashlib
 import os
@@ -9,7 +9,7 @@ from typing import final
 from eigenveil.data.rows import Rows
 from eigenveil.errors import ProtocolError, at_place, require
 from eigenveil.estimators.gossip.parties import PeerParties
-from eigenveil.estimators.gossip.request import GossipSpec
+from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
 from eigenveil.linalg import sines
@@ -35,9 +35,10 @@ class GossipSimulation:
         self.stopped: dict[str, Exception] = {}
         self.sent: dict[str, int] = {}
         self.done: list[Peer] = []
-        # Peers that ended with the answer of another count.
+        # Peers that ended with the result of another set of peers.
         self.apart: tuple[str, ...] = ()
         self._names = tuple(peers)
+        # Only pair noise needs keys.
         identities = {name: self._identity(name) for name in self._names} if request.noise == "pairwise" else {}
         roster = {name: identity.public for name, identity in identities.items()}
         self.parties = PeerParties(request, self._names, roster=roster)
@@ -50,17 +51,17 @@ class GossipSimulation:
         self._runtime: LocalPeers | None = None
         self._speaker: str | None = None
         self._bytes = 0
-        self._lines: dict[str, int] = {}
+        self._seen_charges: dict[str, int] = {}
         self._counted = self._names
 
     @property
     def terms(self) -> GossipTerms:
-        """What the peers have agreed on."""
+        """The terms that the peers agreed on."""
         return self.parties.terms
 
     @property
     def ledgers(self) -> dict[str, Ledger]:
-        """What each peer was charged."""
+        """The ledger of each peer."""
         return self.parties.ledgers
 
     @property
@@ -72,18 +73,18 @@ class GossipSimulation:
         return Identity(self._secret("identity", name))
 
     def _secret(self, what: str, name: str) -> bytes:
-        """32 bytes that nobody can guess, or who knows the seed can."""
+        """32 bytes that nobody can guess, or that a known seed determines."""
         seed = self.request.seed
         return os.urandom(32) if seed is None else hashlib.sha256(f"{what} {seed} {name}".encode()).digest()
 
     def run(self, *, faults: Faults | None = None) -> FitResult:
-        """The result of the first peer that has one, once. What the first peer that stopped says is raised if none has."""
+        """The result of the first peer that has one. If none has, the error of the first peer that stopped. Runs once."""
         require(self._runtime is None, "these peers have met: what they spent is spent, and another fit needs others")
         self._runtime = LocalPeers(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
             self._take(self._runtime.run())
         except ValueError as error:
-            # It is somebody's rows, and `require_sound_peers` says whose.
+            # Something is wrong with a peer's rows. `require_sound_peers` names the peer.
             raise ProtocolError("a peer could not give its part") from error
         finally:
             self.refused = tuple(self._runtime.refused)
@@ -94,28 +95,29 @@ class GossipSimulation:
         return found
 
     def _take(self, done: list[Peer]) -> None:
-        """Keep the answer that most peers hold: where a link fails in the last round, one of two groups may begin it again."""
+        """Keep the result that most peers have: if a link fails in the last round, one of two groups may restart it."""
         groups: dict[tuple[str, ...], list[Peer]] = {}
         for peer in done:
+            # Peers that counted the same others have the same result, up to rounding.
             groups.setdefault(peer.counted, []).append(peer)
         self.done = max(groups.values(), key=len)
         self.apart = tuple(peer.name for peer in done if peer.counted != self.done[0].counted)
 
     def require_sound_peers(self) -> None:
-        """Raise what is wrong with a peer's rows, naming it, if anything is: others would go on without it."""
+        """Raise the error of a peer with bad rows, naming it. Otherwise the others would continue without it."""
         for name, error in self.stopped.items():
             if isinstance(error, ValueError):
                 raise at_place(name, error) from None
 
     @property
     def since(self) -> int:
-        """From which round on those were counted whose answer it is."""
+        """The round from which on exactly the peers of the result were counted."""
         counted = set(self.done[0].counted)
         return next((done.number for done in self.rounds if set(done.answered) <= counted), 0)
 
     @property
     def disagreement(self) -> float:
-        """The largest sine between the directions of the first peer and those that any other has come to."""
+        """The largest sine between the directions of the first peer and those of any other."""
         first: FitResult = self.done[0].result
         return max(float(sines(first.subspace.basis, peer.result.subspace.basis)[0]) for peer in self.done)
 
@@ -124,12 +126,14 @@ class GossipSimulation:
         return self.parties.noise_floor(found, counted=self.done[0].counted)
 
     def _note(self, peer: Peer, round_: PeerRound) -> None:
-        """Write down a round, as the first peer that got to its end saw it."""
+        """Record a round, as the first peer that finished it saw it."""
         charges = self._new_charges(peer.name)
+        # The record is one peer's view. If that peer is gone, the next one takes over.
         if self._speaker is None or self._speaker not in round_.counted:
             self._speaker = peer.name
         if peer.name != self._speaker:
             return
+        # Missing are peers that the round before still counted.
         missing = tuple(name for name in self._counted if name not in round_.counted)
         self._counted = round_.counted
         stage = round_.stage if round_.stage != "components" else f"{self.request.method} {round_.step + 1}"
@@ -156,12 +160,12 @@ class GossipSimulation:
         return total - before
 
     def _add_bytes(self) -> None:
-        """What was sent after the first peer had ended its last round belongs to that round."""
+        """Add to the last round what was sent after the first peer had finished it."""
         self.rounds[-1] = replace(self.rounds[-1], bytes_up=self.rounds[-1].bytes_up + self._new_bytes())
 
     def _new_charges(self, name: str) -> tuple[Charge, ...]:
         if name not in self.ledgers:
             return ()
-        lines = self.ledgers[name].charges
-        new, self._lines[name] = lines[self._lines.get(name, 0) :], len(lines)
+        charges = self.ledgers[name].charges
+        new, self._seen_charges[name] = charges[self._seen_charges.get(name, 0) :], len(charges)
         return new

@@ -1,1 +1,1 @@
-"""`PrivatePCA`: one holder of all rows. `pca` is what people call, `curator` the steps of a fit."""
+"""`PrivatePCA`: one curator has all rows. Users call `pca`, and `curator` has the steps of a fit."""

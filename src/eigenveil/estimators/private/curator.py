@@ -1,4 +1,4 @@
-"""One curator's fit, step by step: mean, plan, components, small totals, guarantee. `PrivatePCA` is its public face."""
+"""One curator's fit for `PrivatePCA`, step by step: plan, mean, components, small totals, guarantee."""
 
 import math
 from collections.abc import Callable
@@ -42,9 +42,9 @@ Calibration = Literal["exact", "paper"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateSpec:
-    """What is to be fitted, in checked and public terms. `rank` None means: read `fraction` off the released spectrum.
+    """What to fit, checked and public. With `rank` None, it is read off the released spectrum to explain `fraction`.
 
-    `settings` are what a model records of it.
+    A model records `settings`.
     """
 
     rank: int | None
@@ -64,7 +64,7 @@ class PrivateSpec:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people it divided by, the plan and the guarantee."""
+    """What a fit released: directions, spectrum, center, the number of people, the plan and the guarantee."""
 
     subspace: Subspace
     trace: float
@@ -78,10 +78,10 @@ class PrivateFit:
 @final
 @dataclass(slots=True, eq=False)
 class Curator:
-    """Holds the budget, the ledger and the noise of one fit. Changes in place: it spends.
+    """The budget, the ledger and the noise of one fit. Changes in place: it spends.
 
-    Everything that leaves goes through one mechanism, which is exact where no budget was given. The budget is reserved on the
-    ledger for as long as the fit takes: others may be paid from the same ledger at the same time.
+    Everything that leaves goes through one mechanism, which is exact without a budget. The budget is reserved on the ledger
+    while the fit runs, because other fits may spend from the same ledger at the same time.
     """
 
     request: PrivateSpec
@@ -95,7 +95,7 @@ class Curator:
     def fit(self, rows: Rows) -> PrivateFit:
         """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
 
-        What is not spent, because the fit breaks off or ends early, is given back.
+        What a fit does not spend, because it fails or ends early, is given back.
         """
         request = self.request
         public = self._public_count(rows)
@@ -113,7 +113,7 @@ class Curator:
             people=public,
             multiplier=0.0 if self.budget is None else 1.0 / self.budget.mu,
             rank=request.rank,
-            # Before the ledger is touched: a published calibration may refuse the budget.
+            # Before the ledger is touched, because a published calibration may refuse the budget.
             at_most=self._at_most(chosen),
             needs_trace=power,
         )
@@ -122,6 +122,7 @@ class Curator:
         else:
             with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
+        # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
         floor = noise_floor(found, chosen.method, width=chosen.width, last=self._shares(chosen)[-1])
         subspace = found.subspace
@@ -132,18 +133,19 @@ class Curator:
         )
 
     def _public_count(self, rows: Rows) -> float | None:
-        """The number of people where it may be used as it is, None where it is private."""
+        """The number of people if it is public, None if it is private."""
         if self.budget is not None and not self.request.neighbours.count_is_public:
             return None
         if not self.request.grouped:
             return float(rows.shape[0])
-        # Rounded to the whole number that it is: a sum of weights 1/m would tell about m in its last digits.
+        # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
         return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
 
     def _plan(self, people: float | None) -> Plan:
         request, dim = self.request, self.request.bounds.dim
         return predict(
             dim=dim,
+            # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
             rank=request.rank or min(dim, 32),
             budget=self.budget,
             method=request.method,
@@ -154,7 +156,7 @@ class Curator:
         )
 
     def _components(self, choice: Choice) -> Callable[[Domain], Task[Any, Any, Any]]:
-        """What makes the task for rows in a domain: one release of the Gram matrix, or noisy products with a block of vectors."""
+        """Makes the task from a domain: one release of the Gram matrix, or noisy products with a block of vectors."""
         request = self.request
         if choice.method == "covariance":
             return partial(CovarianceSum, neighbours=request.neighbours)
@@ -169,7 +171,7 @@ class Curator:
         return (1.0 / len(choice.shares),) * len(choice.shares)
 
     def _published(self, choice: Choice) -> float | None:
-        """The noise multiplier that the paper behind the chosen method prints, where that one was asked for."""
+        """The noise multiplier as the paper of the chosen method prints it, None with exact calibration."""
         if self.budget is None or self.request.calibration != "paper":
             return None
         if choice.method == "covariance":
@@ -178,7 +180,7 @@ class Curator:
         return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
 
     def _at_most(self, choice: Choice) -> float:
-        """The share of the budget that the components spend, where a published calibration adds more noise than it asks for."""
+        """The share of the budget that the components spend. A published calibration adds more noise and spends less."""
         published = self._published(choice)
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
@@ -205,30 +207,33 @@ class Curator:
 
 
 def noise_floor(found: FitResult, method: str, *, width: int, last: float) -> float:
-    """Gram eigenvalues below this cannot be told from noise: its spectral norm, on a symmetric matrix or on products.
+    """Gram eigenvalues below this cannot be told from noise. It is the spectral norm of the noise on the matrix or products.
 
-    `width` and `last` are the columns and the share of the last product.
+    `width` is the number of columns of the last product, and `last` its share.
     """
     dim = found.domain.dim
     if method == "covariance":
+        # The norm of a symmetric Gaussian matrix is about 2 s sqrt(d), and off the diagonal s = scale / sqrt(2).
         return 2 * found.scale / math.sqrt(2) * math.sqrt(dim)
+    # The norm of a Gaussian (d, w) matrix is about s (sqrt(d) + sqrt(w)).
     return found.scale / math.sqrt(last) * (math.sqrt(dim) + math.sqrt(width))
 
 
 def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
-    """The smallest rank whose released eigenvalues make up `fraction` of the trace, among those above the noise floor."""
+    """The smallest rank whose released eigenvalues add up to `fraction` of the trace, among those above the noise floor."""
     eigenvalues = np.square(subspace.values)
     above = int((eigenvalues > floor).sum())
     if trace <= 0:
-        # Nothing stands out, and what it cost to learn that is spent: one direction, whose variance says so.
+        # Nothing stands out, and the cost of learning that is spent. One direction, with a variance that says so.
         return 1
+    # A hair below the fraction counts: rounding must not cost a component.
     enough = np.flatnonzero(np.cumsum(eigenvalues) >= fraction * trace * (1 - 1e-12))
     wanted = int(enough[0]) + 1 if len(enough) else subspace.rank
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
 
 
 def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict[str, Any]:
-    """Of a fit of one table."""
+    """The settings of a fit of one table."""
     return settings_of(
         request.settings,
         method=plan.chosen.method,

@@ -24,18 +24,18 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     Parameters
     ----------
     n_components : int, float or None
-        How many components; or a fraction such as 0.9, for as many as explain that share of the variance. The share
-        is read off the released spectrum. None is all.
+        How many components. Or a fraction such as 0.9, for as many as explain that share of the variance. The share
+        is read off the released spectrum. None means all.
     epsilon : float or None
         How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     column_bounds : (low, high) or None, default None
-        Entries are clipped to this range. One of the two bounds suffices; with both, both hold. Low and high are each
-        a number, or one per column.
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private", list, array or None, default 'private'
         private: find the mean, for a tenth to a quarter of the budget. center=None: leave rows where they are. Or
         public numbers, one per column.
@@ -46,8 +46,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     neighbours : "add-remove", "zero-out" or "replace-one", default 'add-remove'
         Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or
         replace-one. The last two declare the number of people public.
@@ -74,14 +74,14 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
     subspace_, guarantee_, ledger_, plan_, model_
-        The components as a `Subspace`, the guarantee, what was charged, why this method, and what `save` writes.
+        The components as a `Subspace`, the guarantee, what was charged, the method and its reason, and what `save` writes.
     noise_floor_ : float
         Explained variances below this cannot be told from noise.
 
     Notes
     -----
-    `transform` of the rows that were fitted is raw data of those people: the guarantee does not cover it. Choosing
-    parameters by looking at scores on private rows (a grid search, say) is a release that nothing here charges for.
+    `transform` of the fitted rows is raw data of those people, and the guarantee does not cover it. Choosing parameters by
+    their scores on private rows, as a grid search does, is a release that nothing here charges for.
 
     Examples
     --------
@@ -108,6 +108,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         ledger = None if budget is None else asked.ledger
         if budget is not None and ledger is None:
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+        # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
         found = Curator(request, budget, ledger, noise, rng).fit(rows)
         self.ledger_ = ledger
@@ -128,6 +129,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         dim = rows.shape[1]
         rank, fraction = rank_and_fraction(asked.n_components, dim)
         if asked.n_components is None and not private:
+            # Exact PCA has no more directions than rows. With privacy that number must not show.
             rank = max(1, min(rows.shape))
         return PrivateSpec(
             rank=rank,
@@ -140,6 +142,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             oversample=asked.oversample,
             rounds=asked.rounds,
             grouped=counts_people(rows),
+            # Refusing fewer rows reveals that there are fewer, so the guarantee states this minimum as public.
             least_rows=max(2, rank or 2),
             settings=asked_settings(asked),
         )
@@ -157,8 +160,8 @@ def _require_rows(rows: Rows, request: PrivateSpec, *, private: bool) -> None:
     require_param(dim >= 2, "{X} has 1 feature(s), and principal components need at least 2 columns")
     require_param(count >= 2, f"{{X}} has {count} sample(s), and principal components need at least 2 rows")
     rank = request.rank or 1
-    # The number itself stays out of the message: beyond the public minimum it may be private.
+    # No number in the message: how many rows there are may be private.
     least = request.least_rows if private else rank
     require_param(
-        count >= least, "{X} has fewer rows than {n_components=}; ask for fewer components", n_components=rank
+        count >= least, "{X} has fewer rows than {n_components=}. Ask for fewer components", n_components=rank
     )

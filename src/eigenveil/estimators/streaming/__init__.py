@@ -1,4 +1,5 @@
-"""`StreamingPCA`: rows that come in time.
+"""`StreamingPCA`: rows that arrive over time.
 
-`pca` is what people call, `stream` holds blocks and releases, `state_file` the state on disk.
+Users call `pca`. The checked parameters are in `spec`. Rows are checked and gathered into blocks in `buffer`, and `stream` takes
+the blocks and releases. What came from other streams is in `merged`, and the state on disk in `state_file`.
 """

@@ -1,4 +1,4 @@
-"""`Merged`: what a stream has taken over from others: their sketch, the noise in it, and what was guaranteed to their people."""
+"""`Merged`: what a stream took over from others, with its noise and the guarantee to the people in it."""
 
 import math
 from dataclasses import dataclass, replace
@@ -17,9 +17,8 @@ __all__ = ["Merged"]
 class Merged:
     """The `sketch` of other streams, as it was when the last was added, with the noise floor of its scatter.
 
-    It is of `rows` rows.
-    `fade` is what has been forgotten of it since, `shown` what had been when something was last released. `streams` names
-    all that are in it, and the largest `epsilon` and `delta` among them, and whether any was `seeded`, go into the guarantee.
+    It covers `rows` rows. `fade` is the weight left after forgetting, and `shown` that weight at the last release. `streams`
+    names all streams in it. The largest `epsilon` and `delta` among them go into the guarantee, and so does `seeded`.
     """
 
     sketch: Sketch
@@ -33,12 +32,12 @@ class Merged:
     streams: tuple[str, ...]
 
     def __post_init__(self) -> None:
-        require(0 < self.fade <= self.shown <= 1, "what was merged cannot have faded so")
+        require(0 < self.fade <= self.shown <= 1, "the weights of what was merged are not possible")
         require(len(set(self.streams)) == len(self.streams) > 0, "a stream was merged twice")
 
     @classmethod
     def none(cls, dim: int) -> "Merged":
-        """To add the first stream to."""
+        """Nothing yet, to add the first stream to."""
         return cls(Sketch.empty(dim), 0.0, 1.0, 1.0, 0.0, 0.0, False, 0, ("",))
 
     def and_stream(
@@ -52,12 +51,14 @@ class Merged:
         rank: int,
         center: bool,
     ) -> "Merged":
-        """With one more stream, and whatever that had taken over, cut to `rank` directions."""
+        """With one more stream, and all that it had taken over, truncated to `rank` directions."""
         return Merged(
             merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
+            # Independent noises: their floors add up in squares.
             math.hypot(self.fade * self.floor, floor),
             1.0,
             1.0,
+            # The maximum and not the sum, because nobody is in two of the streams.
             max(self.epsilon, guarantee.epsilon or 0.0),
             max(self.delta, guarantee.delta or 0.0),
             self.seeded or (guarantee.epsilon is not None and not guarantee.private),
@@ -66,14 +67,14 @@ class Merged:
         )
 
     def later(self, fade: float) -> "Merged":
-        """After a block, at which old rows fade."""
+        """After a block, when old rows lose weight."""
         return self if fade == 1.0 else replace(self, fade=self.fade * fade)
 
     def released(self) -> "Merged":
-        """Where something was just released, so that the fading may be seen."""
+        """After a release, when the loss of weight becomes public."""
         return replace(self, shown=self.fade)
 
     def seen(self, fade: float) -> Sketch:
-        """The sketch, faded."""
+        """The sketch with this weight."""
         space = Subspace(self.sketch.subspace.basis, self.sketch.subspace.values * math.sqrt(fade))
         return Sketch(space, self.sketch.mean, self.sketch.weight * fade, self.sketch.energy * fade)

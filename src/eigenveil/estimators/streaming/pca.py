@@ -1,4 +1,4 @@
-"""`StreamingPCA`: principal components of rows that are seen once, on a small device, privately when asked."""
+"""`StreamingPCA`: principal components of rows that are seen once, on a small device, with or without privacy."""
 
 import copy
 import threading
@@ -16,7 +16,7 @@ from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
 from eigenveil.errors import EigenveilError, StateFileError, require, require_param
 from eigenveil.estimators.settings import settings_of
-from eigenveil.estimators.streaming.batches import as_kind, checked_batch
+from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
 from eigenveil.estimators.streaming.spec import require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
@@ -32,9 +32,9 @@ from eigenveil.tracking.missing import filled, has_gaps
 __all__ = ["StreamingPCA"]
 
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
-# One thread at a time begins a stream; after that the stream has a lock of its own.
+# One thread at a time begins a stream. After that the stream has its own lock.
 _FIRST = threading.Lock()
-# What publish comes to, which may be another than was asked for where memory is short.
+# What `publish` became. It may differ from the parameter if memory is short.
 _PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
 
@@ -46,16 +46,16 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     Parameters
     ----------
     n_components : int
-        How many components; with adapt, how many to begin with.
+        How many components. With adapt, how many at the start.
     epsilon : float or None
-        How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is
-        strict, 1 usual, 10 lax. The budget is that of the whole stream, however long. epsilon=None must be written
-        out and gives exact PCA with no privacy.
+        How much everything released may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10
+        lax. The budget is for the whole stream, however long. epsilon=None must be written out and gives exact PCA
+        with no privacy.
     delta : float or None, default None
-        The chance that the guarantee of epsilon fails; well below one over the number of people.
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     random_state : int or None, default None
-        A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only. None draws
-        noise from the operating system.
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     center : "private" or None, default 'private'
@@ -65,55 +65,54 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     origin : float, list, array or None, default None: zero
         Where a private stream looks for the mean: one number, or one per column.
     publish : "sync", "block" or "continual", default 'sync'
-        When a private stream releases. sync: at the end and at each synchronisation, what came since the last one,
-        for the least noise. block: every block on its own, for the least memory. continual: every block along a
-        binary tree over a horizon, when the estimate must be public all along. sync turns to block where the d x d
-        sum does not fit in `memory_limit`. Without privacy it means nothing.
+        When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With
+        block, every block on its own, for the least memory. With continual, every block along a binary tree over a
+        horizon, if the estimate must be public all along. If the d x d sum does not fit in `memory_limit`, sync
+        becomes block. Without privacy it has no effect.
     horizon : int or None, default None
-        For publish='continual': at most how many rows will come, a public number.
+        For publish='continual': a public upper limit on the number of rows.
     person_blocks : int, default 1
-        In at most how many blocks one person has a row; one row in each.
+        The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'
         Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. Other
         commands begin with add-remove, which hides how many rows there are; a stream cannot, as it releases after so
         many.
     adapt : (low, high) or None, default None
         Let the number of components follow the spectrum: the last singular value stays between these fractions of the
-        sum of all that are kept. 0.01,0.1 is usual. In a private stream it follows released values.
+        sum of all kept ones. 0.01,0.1 is usual. In a private stream it follows released values.
     forget : float, default 1.0
-        Old singular values are multiplied by this at every block; 1 forgets nothing. A row j blocks old counts
+        Old singular values are multiplied by this at every block. 1 forgets nothing. A row j blocks old counts
         forget^(2 j).
     block_size : int or None, default None: planned
         Rows taken at once. In a private stream a block is a public slot, and a person has at most one row in it.
     oversample : int or None, default None: max(10, components)
-        Directions kept beyond the components, for what later rows bring up.
+        Directions kept beyond the components, because later rows may raise them.
     memory_limit : int or None, default None: 1GiB
         Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is
-        refused. As planned: filling gaps and a rank that grows come on top. Without a limit, sync turns to block
-        beyond 1 GiB.
+        refused. Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1
+        GiB.
     noise_target : float or None, default None
         For publish='block': make the first block long enough that the noise on its average product has at most this
         standard deviation, in units of the squared row bound. FPCA Lemma 2, corrected.
     ledger : Ledger or None, default None
-        Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole
-        budget aside on it before its first release, for as long as it goes on; `fit` gives back in the end what it
-        did not need.
+        Shared by several fits or streams of the same people, so that their costs add up. A stream reserves its whole
+        budget on it before its first release. `fit` returns at the end what it did not need.
 
     Attributes
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
-        As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of what was released last.
+        As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
     subspace_, guarantee_, ledger_, plan_, model_, noise_floor_
         As in `PrivatePCA`.
     unfinished_ : UnfinishedStream
-        After a private `fit` that broke off, as when its iterator raised: `rows` taken, the `model` of the last release, its
-        `guarantee` and the `ledger`. The stream can go on with `partial_fit` from there, and ends with `sync`. What was charged
-        stays charged, so another `fit` is refused unless the ledger is a shared one: it would begin with nothing spent.
+        After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
+        `guarantee` and the `ledger`. The stream can continue with `partial_fit`, and ends with `sync`. What was charged stays
+        charged. Another `fit` would begin with nothing spent, so it is refused unless the ledger is shared.
 
     Notes
     -----
-    Rows that have not been released, and what `save_state` writes, are raw data. So is `transform` of anybody's rows. When to
-    call `sync` must not depend on the rows. Without privacy NaN marks a gap: such a row is projected on its observed coordinates.
+    Rows that have not been released, and what `save_state` writes, are raw data. So is `transform` of anybody's rows. When you
+    call `sync` must not depend on the rows. Without privacy NaN marks a gap, and a row is projected on its observed coordinates.
 
     Examples
     --------
@@ -126,8 +125,8 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     """
 
     ledger: Ledger | None = param(
-        "Shared by several fits or streams of the same people, so that their costs add up. A stream sets its whole budget aside "
-        "on it before its first release, for as long as it goes on; `fit` gives back in the end what it did not need.",
+        "Shared by several fits or streams of the same people, so that their costs add up. A stream reserves its whole budget on "
+        "it before its first release. `fit` returns at the end what it did not need.",
         default=None,
         check=instance_of(Ledger, "an eigenveil.Ledger"),
         surfaces=HERE,
@@ -135,11 +134,11 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @in_silence
     def fit(self, X: Any, y: Any = None) -> "StreamingPCA":
-        """Follow `X` from its start to its end, then release what is held back.
+        """Follow `X` from its start to its end, then release what is pending.
 
-        `X` is an array, a sparse matrix, a table, `Rows`, an iterator of any of these, the path of a csv, Arrow, Parquet, npy,
-        npz or svmlight file, which may be larger than memory, or an open binary file of csv, such as a pipe. A private fit
-        that breaks off on the way leaves `unfinished_`.
+        `X` is an array, a sparse matrix, a table, `Rows`, or an iterator of any of these. Or the path of a csv, Arrow, Parquet,
+        npy, npz or svmlight file, which may be larger than memory. Or an open binary file of csv, such as a pipe. A private fit
+        that fails on the way leaves `unfinished_`.
         """
         self._require_finished()
         named = isinstance(X, str | Path) or hasattr(X, "read")
@@ -156,16 +155,16 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         return self
 
     def _end(self, columns: Any) -> None:
-        """End a fit whose rows have all come: release what is held back."""
+        """End a fit whose rows have all come: release what is pending."""
         stream = self._begun("there were no rows")
         if columns is not None:
-            # Only now, because the batches themselves carry no names.
+            # Only now, because batches of a file have no names.
             vars(self)["feature_names_in_"] = np.asarray(columns, dtype=object)
-        require_param(stream.private or stream.view().sketch.subspace.rank > 0, "{X} holds nothing but gaps")
-        # Before anything more is spent.
+        require_param(stream.private or stream.view().sketch.subspace.rank > 0, "{X} has nothing but gaps")
+        # Before the last release is charged.
         require_param(
             stream.rows >= stream.terms.rank,
-            "{X} has fewer rows than {n_components=}; ask for fewer components",
+            "{X} has fewer rows than {n_components=}. Ask for fewer components",
             n_components=stream.terms.rank,
         )
         if stream.private:
@@ -174,29 +173,30 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @in_silence
     def partial_fit(self, X: Any, y: Any = None) -> "StreamingPCA":
-        """Follow the stream through more rows `X`, (n, d), of any number: arrays, sparse matrices, tables, `Rows`.
+        """Take any number of further rows `X`, (n, d): an array, a sparse matrix, a table or `Rows`.
 
-        Rows that cannot be used are refused before any of them is taken. With publish="sync" nothing is released.
+        Unusable rows are refused before any of them is taken. With publish="sync" nothing is released.
         """
         self._take(X, least=1)
         return self
 
     @in_silence
     def sync(self) -> "StreamingPCA":
-        """End the open block and release what is held back; without privacy there is nothing to do.
+        """End the open block and release what is pending. Without privacy there is nothing to do.
 
         Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
         """
         self._begun("there were no rows").sync()
-        # All that came has been released: a fit that broke off has ended after all.
+        # All rows have been released, so a fit that failed has ended after all.
         self.__dict__.pop("unfinished_", None)
         return self
 
     @in_silence
     def merge(self, other: "StreamingPCA") -> "StreamingPCA":
-        """Add what `other`, which stays as it is, has found in rows of its own. In any order, up to the directions cut off.
+        """Add what `other` has found in its own rows. `other` stays as it is.
 
-        Private streams merge what they have released: nobody may have rows in both, and the guarantee says so.
+        The order of merges does not matter, up to the directions truncated. Private streams merge what they have released. The
+        guarantee then assumes that nobody has rows in both.
         """
         require(isinstance(other, StreamingPCA), f"other must be a StreamingPCA, got {type(other).__name__}")
         require(other is not self, "a stream cannot be merged with itself")
@@ -204,7 +204,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         return self
 
     def require_parameters(self) -> "StreamingPCA":
-        """Refuse at once what no rows could make right. Otherwise parameters are checked when the first rows come."""
+        """Check the parameters now. Otherwise they are checked when the first rows come."""
         require_sense(checked(StreamingPCA, self))
         return self
 
@@ -234,18 +234,19 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         return np.asarray([f"streamingpca{i}" for i in range(self.n_components_)], dtype=object)
 
     def save(self, path: str | Path) -> None:
-        """Write `model_`, which holds what may be seen, to a safetensors file; `eigenveil.Model.load` reads it back."""
+        """Write `model_`, which has public numbers only, to a safetensors file for `eigenveil.Model.load`."""
         self.model_.save(path)
 
     def save_state(self, path: str | Path) -> None:
-        """Write everything that is needed to go on from here. The file is raw data, readable by its owner only.
+        """Write everything that is needed to continue later. The file is raw data, readable by its owner only.
 
-        A private stream with real noise moves to the file and cannot go on in memory: two of it would release the same
-        rows twice for one price.
+        A private stream with real noise moves to the file and cannot continue in memory. Otherwise the same rows could be
+        released twice and charged once.
         """
         stream = self._begun("there were no rows")
         given: Any = self
         params = {name: _plain(value) for name, value in given.get_params(deep=False).items() if name != "ledger"}
+        # The resolved seed: a generator cannot be written to a file.
         params["random_state"] = stream.terms.seed
         names = getattr(self, "feature_names_in_", None)
         facts = {
@@ -259,15 +260,15 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @classmethod
     def resume(cls, path: str | Path, *, ledger: Ledger | None = None) -> "StreamingPCA":
-        """Go on from a state that `save_state` wrote. `ledger` is the shared one, if the stream was paid from one.
+        """Continue from a state that `save_state` wrote. `ledger` is the shared one, if the stream had one.
 
-        A private stream with real noise is taken out of the file, which is renamed and cannot be resumed again.
+        A private stream with real noise claims the file, which is renamed and cannot be resumed again.
         """
         path = Path(path)
         arrays, header, claimed = taken_from(path)
         try:
             facts = header["facts"]
-            # In their plain form: JSON has lists where these have pairs.
+            # JSON has lists in place of pairs, and `checked` makes pairs of them again.
             params = facts["params"]
             if isinstance(params["center"], bool):  # As version 0.1 wrote it.
                 params = {**params, "center": "private" if params["center"] else None}
@@ -280,7 +281,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             pca._stream = resumed(terms, arrays, header, ledger)
         except BaseException as error:
             if claimed is not None:
-                # Nothing was taken out of it.
+                # Nothing was resumed, so the file gets its name back.
                 claimed.replace(claimed.with_name(claimed.name.removesuffix(".resumed")))
             if isinstance(error, StateFileError) or not isinstance(error, _DAMAGE):
                 raise
@@ -326,12 +327,12 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @property
     def n_components_(self) -> int:
-        """How many components there are now."""
+        """The current number of components."""
         return self.subspace_.rank
 
     @property
     def mean_(self) -> Array:
-        """The mean that is taken off, (d,); zero without centring."""
+        """The mean that is subtracted, (d,). Zero without centring."""
         return self._view().sketch.mean
 
     @property
@@ -351,13 +352,13 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @property
     def n_samples_seen_(self) -> int:
-        """How many rows have been taken, with those of streams that were merged."""
+        """How many rows have been taken, including those of merged streams."""
         stream = self._begun("")
         return stream.rows + (0 if stream.merged is None else stream.merged.rows)
 
     @property
     def guarantee_(self) -> Guarantee:
-        """What is guaranteed."""
+        """The guarantee of everything released so far."""
         return self._begun("").guarantee()
 
     @property
@@ -367,11 +368,11 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @property
     def plan_(self) -> StreamPlan:
-        """How the stream is followed, and why."""
+        """The plan of the stream and its reason."""
         return self._begun("").terms.plan
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of a private stream's estimator has a copy of the stream, which holds no row and cannot go on."""
+        """A copy of a private stream's estimator has a copy of the stream, without rows, that cannot continue."""
         state = dict(self.__dict__)
         stream: Stream | None = state.get("_stream")
         if stream is not None and stream.private:
@@ -392,60 +393,61 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     def _forget_stream(self) -> None:
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is not None:
-            # At once, even where an exception holds on to the stream.
+            # At once, even if an exception still refers to the stream.
             stream.give_back()
         for name in _LEARNT:
             self.__dict__.pop(name, None)
 
     def _keep_unfinished(self) -> None:
-        """Show what a private fit that broke off has released and spent, and give back the rest."""
+        """Set `unfinished_` after a private fit that failed, and give back the rest of its budget."""
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None or stream.ledger is None:
             return
         stream.give_back()
+        # Before the first release there is no model to show.
         shown = stream.view().sketch.subspace.rank > 0
         self.unfinished_ = UnfinishedStream(
             stream.rows, stream.releases, self.model_ if shown else None, stream.guarantee(), stream.ledger
         )
 
     def _require_finished(self) -> None:
-        """Refuse to begin with an empty ledger where a fit that broke off has charged the people in it."""
+        """Refuse to begin with an empty ledger after a fit that failed and charged people."""
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None or not hasattr(self, "unfinished_") or stream.shared or not stream.charges:
             return
-        onward = "" if stream.closed is not None else "Go on with partial_fit, and end with sync(). "
+        onward = "" if stream.closed is not None else "Continue with partial_fit, and end with sync(). "
         raise EigenveilError(
-            f"the last fit broke off after {stream.rows} rows, and what it has released is charged (see unfinished_): a new fit "
-            f"would forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this one. For "
-            "the same people, give that one ledger=ledger_ of this one, so that both are paid from what is left"
+            f"the last fit failed after {stream.rows} rows, and its releases are charged (see unfinished_). A new fit "
+            f"would forget that. {onward}For other people, fit another StreamingPCA, such as sklearn.base.clone of this "
+            "one. For the same people, give the new one ledger=ledger_ of this one, so that costs add up"
         )
 
     def _begun(self, otherwise: str) -> Stream:
         stream: Stream | None = getattr(self, "_stream", None)
         if stream is None:
             why = f": {otherwise}" if otherwise else ""
-            raise NotFittedError(f"This StreamingPCA instance is not fitted yet{why}; call fit or partial_fit first")
+            raise NotFittedError(f"This StreamingPCA instance is not fitted yet{why}. Call fit or partial_fit first")
         return stream
 
     def _view(self) -> View:
         view = self._begun("").view()
         if view.sketch.subspace.rank == 0 and self.epsilon is None:
-            raise NotFittedError("This StreamingPCA instance is not fitted yet: nothing but gaps has come")
+            raise NotFittedError("This StreamingPCA instance is not fitted yet: all rows so far were gaps")
         if view.sketch.subspace.rank == 0:
             raise NotFittedError(
-                "This StreamingPCA instance is not fitted yet: nothing has been released. With publish='sync' call sync(); with "
+                "This StreamingPCA instance is not fitted yet: nothing has been released. With publish='sync' call sync(). With "
                 "'block' or 'continual' the first block must be full, or call sync() to end it early"
             )
         return view
 
     def _shown(self, view: View) -> Subspace:
         space = view.sketch.subspace
-        # Fewer rows than components show fewer, unless others brought more.
+        # Fewer rows than components have fewer directions, unless merged streams add more.
         rows = view.rows if self._begun("").merged is None else space.rank
         return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
     def _take(self, X: Any, *, least: int) -> None:
-        """Feed checked rows to the stream, which the first of them begin. Without privacy, rows that fail leave no trace."""
+        """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace."""
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
         kept = self._stream.kept() if "_stream" in before else None
         try:
@@ -493,7 +495,7 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
 
 
 def _plain(value: Any) -> Any:
-    """A parameter as JSON has it."""
+    """A parameter as plain JSON."""
     if isinstance(value, tuple | list):
         return [_plain(item) for item in value]
     return np.asarray(value).tolist() if hasattr(value, "__array__") else value

@@ -1,4 +1,4 @@
-"""What a stream was asked for: the parameters of `StreamingPCA`, checked, and what is guaranteed under them, in words."""
+"""`StreamSpec`: the checked parameters of a stream, and the guarantee under them."""
 
 from dataclasses import dataclass
 from typing import Any, Final, Literal, final
@@ -27,7 +27,7 @@ _ANEW: Final[dict[str, Literal["", "at every synchronisation", "after every bloc
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class StreamSpec:
-    """What was asked for, in checked and public terms. `settings` are what a model records of it."""
+    """What a stream was asked for, checked and public. A model records `settings`."""
 
     rank: int
     oversample: int
@@ -45,21 +45,22 @@ class StreamSpec:
 
 
 def require_sense(asked: StreamingParams) -> None:
-    """Refuse checked parameters that no rows could make right together."""
+    """Refuse parameters that contradict each other, whatever the rows."""
     budget = budget_of(asked.epsilon, asked.delta)
     require_param(
         asked.publish != "continual" or budget is None or asked.horizon is not None,
-        "{horizon} is required for {publish=continual}: at most how many rows will come, a public number",
+        "{horizon} is required for {publish=continual}. Give a public upper limit on the number of rows",
     )
     for name in ("horizon", "noise_target"):
         given = getattr(asked, name) is not None
-        require_param(not given or budget is not None, f"{{{name}}} is for a private stream; leave it out")
+        require_param(not given or budget is not None, f"{{{name}}} is for a private stream. Leave it out")
 
 
 def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamSpec:
-    """The terms of a stream of `dim` columns, from checked parameters; `plan` is that of a resumed one."""
+    """The spec of a stream of `dim` columns, from checked parameters. A resumed stream keeps its `plan`."""
     require_sense(asked)
     rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
+    # Only now, because the first rows say how many columns there are.
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     oversample = max(10, rank) if asked.oversample is None else asked.oversample
     if plan is None:
@@ -98,12 +99,12 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
 
 
 def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
-    """What is guaranteed of all that a stream on these terms has released, and of what it took over from others."""
+    """The guarantee of everything that a stream has released, and of what it took over from others."""
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
     if merged is not None:
-        # Whoever is in another stream is guaranteed what that one guaranteed.
+        # People in another stream have that stream's guarantee, so the weaker one holds for all.
         epsilon, delta = max(epsilon, merged.epsilon), max(delta, merged.delta)
     plan = terms.plan
     return GuaranteeFacts(
@@ -115,12 +116,11 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
             around="the mean" if terms.center else "zero",
             block=plan.block,
             first=plan.first_block,
-            reason=plan.reason,
             horizon=terms.horizon,
             origin=terms.bounds.origin is not None,
             merged=1 if merged is None else len(merged.streams) + 1,
         ),
-        seen_by=OneDevice(_ANEW[plan.tracker]),
+        seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),
         released=COMPONENTS,
         charges=charges,
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),

@@ -1,7 +1,7 @@
-"""The state of a stream as a file, to go on from later. It is raw data, readable by its owner only, and says so.
+"""The state of a stream as a file, to continue later. It is raw data, readable by its owner only, and says so.
 
-A private stream moves, it is never copied: saving closes the one in memory, resuming claims the file. Otherwise the rows that
-are held back could be released twice for one price.
+A private stream moves and is never copied. Saving closes the one in memory, and resuming claims the file. Otherwise unreleased
+rows could be released twice and charged once. A claimed file is renamed to NAME.resumed, and the next save removes it.
 """
 
 import hashlib
@@ -17,8 +17,8 @@ import scipy.sparse as sp
 
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.errors import StateFileError, require
+from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
-from eigenveil.estimators.streaming.open_block import OpenBlock
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
@@ -34,7 +34,7 @@ _COUNTS: Final = ("rows", "covered", "draws")
 
 
 def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
-    """Write `stream` with the public `facts` that `resumed` will need; a private one is closed once the file is there."""
+    """Write `stream` with the public `facts` that `resumed` needs. A private stream is closed in memory."""
     stream.require_open()
     path = path.resolve()
     _require_own(path, stream)
@@ -65,23 +65,23 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
     }
     arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     if header["moves"]:
-        # Before the file is there: whatever interrupts us must not leave two streams that can go on.
-        stream.closed = f"this stream was saved to {path} and goes on from there: resume it"
+        # Before the file exists: an interruption must not leave two streams that can continue.
+        stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
     try:
         _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
     except Exception:
         stream.closed = None
         raise
-    # Whoever goes on, from the file or from here, reserves what is left.
+    # The stream that continues, from the file or in memory, reserves the rest again.
     stream.give_back()
     if stream.claimed is not None:
-        # What the stream was resumed from is out of date, and raw data.
+        # The file it was resumed from is out of date, and raw data.
         stream.claimed.unlink(missing_ok=True)
         stream.claimed = None
 
 
 def _require_own(path: Path, stream: Stream) -> None:
-    """Refuse to write over the state of another private stream, which may be all that is left of it."""
+    """Refuse to overwrite the state of another private stream, which may be its only copy."""
     if not path.exists():
         return
     try:
@@ -89,28 +89,27 @@ def _require_own(path: Path, stream: Stream) -> None:
     except StateFileError:
         return
     if header.get("moves") and header.get("series") != stream.series:
-        raise StateFileError(f"{path} holds another private stream, which would be lost; take another name")
+        raise StateFileError(f"{path} contains another private stream, which would be lost. Use another file name")
 
 
 def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
-    """Arrays and header of a state file, found whole; and where the file is now, if its stream has been taken out of it."""
+    """Arrays and header of an undamaged state file, and its new path if a private stream was claimed."""
     if path.name.endswith(_CLAIMED):
         raise StateFileError(
-            f"{path} was resumed before, and what has been released since is not in it; going on from it could release the "
-            "same rows twice"
+            f"{path} was resumed before, and later releases are not in it. Continuing from it could release the same rows twice"
         )
-    # A link could be renamed any number of times, and leave what it leads to as it was.
+    # Renaming a symbolic link would not claim the file behind it.
     path = path.resolve()
     claimed = path.with_name(path.name + _CLAIMED)
     if not path.exists() and claimed.exists():
-        raise StateFileError(f"{path} was resumed before and not saved since; its remains are in {claimed.name}")
+        raise StateFileError(f"{path} was resumed before and not saved since. Its old state is in {claimed.name}")
     arrays, header = _read(path)
     if header.get("ledger") is None or not header.get("moves", True):
         return arrays, header, None
     try:
         if path.stat().st_nlink > 1:
             raise StateFileError(f"{path} has more than one name (a hard link), so it could be resumed more than once")
-        # Whoever renames the file has the stream. It is read again, since somebody may have been faster and saved it anew.
+        # Renaming claims the stream. Read it again afterwards: another process may have resumed and saved it in between.
         path.replace(claimed)
     except FileNotFoundError:
         raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
@@ -151,7 +150,7 @@ def _require_exact(path: Path, header: Mapping[str, Any]) -> None:
 
 
 def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
-    """The stream that was saved, on its own ledger or, if it had shared one, on `ledger`. Whatever is amiss raises."""
+    """The saved stream, on its own ledger or, if it shared one, on `ledger`. Any inconsistency raises."""
     stream = Stream(terms, _ledger(header, ledger), shared=bool(header["shared"]))
     counts = {name: int(header["counts"][name]) for name in _COUNTS}
     require(all(count >= 0 for count in counts.values()), "its counts are negative")
@@ -178,14 +177,13 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
         return None
     if header["shared"]:
         if given is None:
-            raise StateFileError("this stream was paid from a shared ledger: hand that ledger in to resume it")
+            raise StateFileError("this stream was charged to a shared ledger. Pass it as ledger= to resume")
         if Counter(_charges(header["charges"])) - Counter(given.charges):
-            raise StateFileError(
-                "this stream was paid from another ledger than the one handed in, which knows nothing of it"
-            )
+            raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
         return given
     if given is not None:
-        raise StateFileError("this stream has a ledger of its own, which goes on with it: leave out ledger")
+        raise StateFileError("this stream has a ledger of its own, which continues with it. Leave out ledger")
+    # Slots continue too, or one slot could be charged as if it were new.
     series = {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }
@@ -203,14 +201,15 @@ def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:
     }
 
 
-def _charges(lines: Any) -> tuple[Charge, ...]:
-    return tuple(Charge(str(line["label"]), float(line["mu"])) for line in lines)
+def _charges(entries: Any) -> tuple[Charge, ...]:
+    return tuple(Charge(str(entry["label"]), float(entry["mu"])) for entry in entries)
 
 
 def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
     if "pending.indptr" in arrays:
         parts = (arrays["pending.data"], arrays["pending.indices"], arrays["pending.indptr"])
         matrix = sp.csr_array(parts, shape=(held, dim))
+        # Indices out of range would read memory that is not ours.
         matrix.check_format(full_check=True)
         return OpenBlock.of(matrix)
     if "pending" not in arrays:
@@ -222,7 +221,7 @@ def _pending(arrays: Mapping[str, Any], held: int, dim: int) -> OpenBlock:
 
 
 def _digest(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> str:
-    """Of everything in the file: a state with a flipped bit would go on as if nothing had happened."""
+    """Digest of everything in the file. A state with a flipped bit would otherwise continue unnoticed."""
     found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]

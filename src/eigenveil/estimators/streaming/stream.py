@@ -1,6 +1,10 @@
-"""`Stream`: one stream being followed. Rows go in, blocks go to a tracker, and only what may be seen comes out.
+"""`Stream`: one stream, for `StreamingPCA`. Rows go in, blocks go to a tracker, and only released numbers come out.
 
-`StreamingPCA` is its public face. Here it is decided when a block is full, what a release may cost and what is said of it.
+It decides when a block is full, what a release may cost, and what the guarantee says. States of a private stream:
+
+- Waiting: no block is full yet. The first full block reserves the budget and finds the center.
+- Following: every full block, and every `sync`, goes to the tracker and may be released.
+- Closed: it was saved, copied, forked, or interrupted in a release. It refuses to continue.
 """
 
 import math
@@ -17,9 +21,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.streaming.late_columns import placed, still_unseen
+from eigenveil.estimators.streaming.buffer import OpenBlock, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
-from eigenveil.estimators.streaming.open_block import OpenBlock
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model
@@ -50,7 +53,7 @@ RAW_STATE: Final = "This is raw data of the people in the stream. Only what was 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What may be shown: a sketch with the rank aimed at, the noise floor of its scatter, and how many rows it covers."""
+    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers."""
 
     sketch: Sketch
     rank: int
@@ -61,10 +64,10 @@ class View:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class UnfinishedStream:
-    """A private fit that broke off after it had taken so many `rows`: what it had released by then, and what that has cost.
+    """A private fit that failed after so many `rows`: what it had released, and what that cost.
 
-    `model` is of the last release, None where there was none. `ledger` is the one that the stream is paid from, and
-    `guarantee` lists what was charged for this stream.
+    `model` is of the last release, None if there was none. `ledger` is the one that the stream spends from, and `guarantee`
+    lists what was charged for this stream.
     """
 
     rows: int
@@ -76,13 +79,13 @@ class UnfinishedStream:
 
 @final
 class Stream:
-    """Follows one stream. Changes in place: it holds rows, and in a private stream it spends.
+    """Follows one stream. Changes in place: it keeps rows, and a private stream spends.
 
-    A private stream belongs to one place: two of it would release the same rows twice and pay once. So a copy of it holds no
-    row and cannot go on, and saving it closes it.
+    A private stream exists once: two of it would release the same rows twice and be charged once. So a copy has no rows and
+    cannot continue, and saving closes the stream.
 
-    From its first block on it has what is left of its budget reserved on the ledger, until that is given back (`give_back`) or
-    the stream is gone. If it goes on after that, it reserves the rest anew.
+    From its first block on, the rest of its budget is reserved on the ledger, until `give_back` or until the stream is gone. A
+    stream that continues after that reserves the rest again.
     """
 
     def __init__(self, terms: StreamSpec, ledger: Ledger | None, *, shared: bool) -> None:
@@ -90,11 +93,11 @@ class Stream:
         self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
         self._reserve: Reserve | None = None
-        # No other stream on the same ledger may have slots of this name.
+        # Random, because slots of two streams on one ledger must not have the same name.
         self.series = f"stream {secrets.token_hex(8)}"
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
-        # Columns in which nothing has been observed yet, (d,), None where there are none.
+        # Columns in which nothing has been observed yet, (d,), None if there are none.
         self.unseen: Any = None
         self.pending = OpenBlock()
         self.merged: Merged | None = None
@@ -103,9 +106,10 @@ class Stream:
         self.busy = threading.RLock()
         self.claimed: Path | None = None
         self.draws = 0
+        # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
         self._seen: tuple[tuple[Any, ...], View] | None = None
-        # In a copy: all there is to see, and the number of releases behind it.
+        # Only in a copy: what may be seen, and the number of releases so far.
         self._shown: tuple[View, int] | None = None
 
     @property
@@ -128,43 +132,46 @@ class Stream:
         return self.pending.count
 
     def require_open(self) -> None:
-        """Refuse to go on where the stream has moved elsewhere, is a copy, or was interrupted."""
+        """Refuse to continue a stream that was saved, copied, forked or interrupted."""
         if self.closed is not None:
             raise EigenveilError(self.closed)
         if self.private and os.getpid() != self._process:
-            raise EigenveilError("this is a forked copy of a private stream: only the process that began it can go on")
+            raise EigenveilError(
+                "this is a forked copy of a private stream. Only the process that began it can continue"
+            )
 
     def require_room(self, more: int) -> None:
-        """Refuse rows that the horizon has no room for, before any of them is taken."""
+        """Refuse rows beyond the horizon, before any of them is taken."""
         self.require_open()
         horizon, blocks = self.terms.horizon, self.terms.plan.horizon_blocks
         if horizon is None:
             return
         require_param(
             self.rows + more <= horizon,
-            f"these rows would take the stream past its {{horizon}} of {horizon} rows; none of them was taken",
+            f"these rows would exceed the {{horizon}} of {horizon} rows. None of them was taken",
         )
-        # A synchronisation that ends a block early makes two of it.
+        # A synchronisation that ends a block early makes two blocks of it.
         block = self.terms.plan.block
+        # Rounded up: a block that is begun will be released.
         needed = -(-(self.rows + more) // block) - (self.rows - self.held) // block
         require_param(
             self.releases + needed <= blocks,
-            f"these rows would take the stream past its {{horizon}} of {blocks} blocks, some of which sync() has ended early; "
-            "none of the rows was taken",
+            f"these rows would exceed the {{horizon}} of {blocks} blocks, some of which sync() ended early. None of the rows was "
+            "taken",
         )
 
     def kept(self) -> dict[str, Any]:
-        """All that changes when rows are taken, to go back to where nothing is private. Everything in it is a value."""
+        """Everything that changes when rows are taken, for `put_back`. All of it is immutable."""
         return {name: getattr(self, name) for name in ("rows", "tracker", "state", "pending", "merged", "unseen")}
 
     def put_back(self, kept: Mapping[str, Any]) -> None:
-        """Go back to what was kept. What is private stays: its releases cannot be taken back."""
+        """Return to what was kept. A private stream stays as it is, because releases cannot be taken back."""
         if not self.private:
             for name, value in kept.items():
                 setattr(self, name, value)
 
     def feed(self, rows: Any) -> None:
-        """Take checked rows, (n, d), float64 or CSR; with NaN for gaps only where nothing is private."""
+        """Take checked rows, (n, d), float64 or CSR. NaN marks gaps, only without privacy."""
         with self.busy, self._whole():
             self._feed(rows)
 
@@ -175,7 +182,7 @@ class Stream:
             length = self._length()
             want = length - self.held
             if want <= 0:
-                # Full; also where an earlier attempt to take it failed and changed nothing.
+                # Full. Also after an earlier attempt to take it failed and changed nothing.
                 self._take(self.pending.rows)
                 self.pending = OpenBlock()
                 self._cover()
@@ -189,31 +196,31 @@ class Stream:
                 self.rows += count
                 self._cover()
             else:
-                # A copy, because the caller may go on to change what was handed in.
+                # A copy, because the caller may change the array later.
                 self.pending = self.pending.and_rows(piece, length=length)
                 self.rows += count
             start += count
 
     def begin(self, center: Array | None) -> None:
-        """Make the tracker, around a center, (d,), that is public in a private stream."""
+        """Make the tracker around a center, (d,). In a private stream the center is public."""
         self.tracker = self._tracker(center)
         self.state = self.tracker.start(self.terms.bounds.dim)
 
     def sync(self) -> None:
-        """End the block that is open, and release what has been held back. Without privacy there is nothing to do."""
+        """End the open block and release what is pending. Without privacy there is nothing to do."""
         with self.busy, self._whole():
             self._sync()
 
     @contextmanager
     def _whole(self) -> Iterator[None]:
-        """A private stream that is interrupted inside, by Ctrl-C say, may have half taken a block: it cannot go on."""
+        """Close a private stream that is interrupted inside, as by Ctrl-C: it may have taken half a block."""
         try:
             yield
         except Exception:
             raise
         except BaseException:
             if self.private and self.closed is None:
-                self.closed = "this private stream was interrupted while it took rows; what was released before stands"
+                self.closed = "this private stream was interrupted while it took rows. Earlier releases stand"
                 self.give_back()
             raise
 
@@ -229,9 +236,9 @@ class Stream:
         self._cover(released=True)
 
     def view(self, *, whole: bool = False) -> View:
-        """What may be seen now: everything where nothing is private, and otherwise what was released.
+        """What may be seen now: everything without privacy, and otherwise what was released.
 
-        With the directions that the terms keep, or with the `whole` of them, which is more where all products are kept.
+        It has the directions that the spec asks for, or with `whole` all that are kept.
         """
         if self._shown is not None:
             return self._shown[0]
@@ -244,7 +251,7 @@ class Stream:
         return self._seen[1]
 
     def merge(self, other: "Stream") -> None:
-        """Add what another stream has found. Rows that it holds back must have been released."""
+        """Add what another stream has found. All of its rows must have been released."""
         with self.busy:
             self._merge(other)
 
@@ -255,7 +262,7 @@ class Stream:
         dim, mine = self.terms.bounds.dim, self.merged
         names = (other.series, *(() if other.merged is None else other.merged.streams))
         before = (self.series, *(() if mine is None else mine.streams))
-        require(not set(names) & set(before), "these streams have been merged before, and rows would count twice")
+        require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
         self.merged = (mine or Merged.none(dim)).and_stream(
             found.sketch,
             floor=found.noise_floor,
@@ -267,66 +274,66 @@ class Stream:
         )
 
     def _require_like(self, other: "Stream") -> None:
-        """Refuse a stream that this one cannot take over. A copy will do: what it holds was released."""
+        """Refuse a stream that cannot be merged into this one. A copy can be: it has released numbers only."""
         if other._shown is None:
             other.require_open()
         mine, theirs = self.terms, other.terms
         require(
             self.private == other.private,
-            "a private stream and one without privacy cannot be merged: the result would be neither",
+            "a private stream and one without privacy cannot be merged",
         )
         require(
             mine.bounds.dim == theirs.bounds.dim,
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
         )
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
-        # One guarantee is made to everybody in the result, so it must be the one that both streams kept.
+        # One guarantee covers everybody in the result, so both streams must have kept it.
         for name in ("neighbours", "person_blocks") if self.private else ():
             require_param(
                 getattr(mine, name) == getattr(theirs, name),
-                f"private streams that guarantee different things cannot be merged: {{{name}}} differ",
+                f"private streams with different guarantees cannot be merged: {{{name}}} differ",
             )
         require(
             not other.private or other._shown is not None or other.covered == other.rows,
-            "the other stream holds rows that have not been released; call its sync() first",
+            "the other stream has rows that are not released yet. Call its sync() first",
         )
 
     def guarantee(self) -> Guarantee:
-        """What is guaranteed of all that was released so far."""
+        """The guarantee of everything released so far."""
         return stream_guarantee(self.terms, self.charges, self.merged)
 
     def _cover(self, *, released: bool = False) -> None:
-        """All rows up to here are in what was released: after a release, and after every block that is one on its own."""
+        """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
         if released or self.terms.plan.tracker != "products":
             self.covered = self.rows
             self.merged = None if self.merged is None else self.merged.released()
 
     def _length(self) -> int:
-        """How many rows the block that is open will have: up to the next boundary.
+        """How many rows the open block will have, up to the next boundary.
 
-        Boundaries stay where they are when a synchronisation ends a block early. Otherwise two rows that one person has in
-        different blocks could come to lie in one.
+        Boundaries do not move when a synchronisation ends a block early. Otherwise two rows that one person has in different
+        blocks could fall into one.
         """
         first, block = self.terms.plan.first_block, self.terms.plan.block
         start = self.rows - self.held
         return first - start if start < first else block - (start - first) % block
 
     def _take(self, rows: Any) -> None:
-        """Hand a block to the tracker; the first one makes the tracker."""
+        """Give a block to the tracker. The first block makes the tracker."""
         if not self.private:
             first = self.tracker is None
             self.tracker, self.state = self._after(rows)
             self.unseen = still_unseen(self.unseen, rows) if first or self.unseen is not None else None
         else:
             if self.tracker is None:
-                # Also where there is no center to look for: a ledger that cannot pay for all of it refuses here.
+                # Also without a center to find: a ledger that cannot pay for the whole stream refuses here.
                 self._reserved()
                 self.begin(self._center_of(rows))
             self._released(lambda tracker, through: tracker.step(self.state, rows, through))
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
 
     def _released(self, act: Callable[[SketchTracker[Any], Mechanism], Any]) -> None:
-        """Let the tracker act with a mechanism that is paid from the ledger, and keep the lines that it wrote."""
+        """Let the tracker act with a mechanism that charges the ledger, and keep its charges."""
         assert self.tracker is not None
         tracker = self.tracker
         with self._paid():
@@ -334,48 +341,49 @@ class Stream:
 
     @contextmanager
     def _paid(self) -> Iterator[None]:
-        """Keep what is charged inside. What breaks off after a charge has spent it: the stream cannot go on from there."""
+        """Keep what is charged inside. An error after a charge closes the stream: the charge is spent."""
         reserve = self._reserved()
         before = self._account(reserve)
         try:
             yield
         except BaseException:
             if self._account(reserve) != before:
-                self.closed = (
-                    "a release of this stream was interrupted after it was paid for; what was released before stands"
-                )
+                self.closed = "a release of this stream was interrupted after it was charged. Earlier releases stand"
                 self.give_back()
             raise
         finally:
             self.charges = reserve.charges
 
     def _account(self, reserve: Reserve) -> tuple[Any, ...]:
-        """What changes when this stream is charged, by however little, and not when others on its ledger are."""
+        """Changes with every charge of this stream, and not with charges of others on the same ledger."""
         assert self.ledger is not None
+        # A slot may be charged without a new entry: releases of disjoint slots share one charge.
         own = {name: held for name, held in self.ledger.series().items() if name.startswith(f"{self.series}: ")}
         return len(reserve.charges), own
 
     def _reserved(self) -> Reserve:
-        """The whole budget, less what was paid before, set aside for this stream alone."""
+        """The whole budget less earlier charges, reserved for this stream alone."""
         if self._reserve is None:
             assert self.ledger is not None
+            # Reserved, because other fits may spend from the same ledger while the stream goes on.
             self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges)
         return self._reserve
 
     def give_back(self) -> None:
-        """Let others have what is reserved and not spent."""
+        """Return what is reserved and not spent, for others."""
         if self._reserve is not None:
             self._reserve.close()
             self._reserve = None
 
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
-        """Tracker and state after one more block, nothing of it being private."""
+        """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
+            # A row without entries says nothing, and would count in the mean.
             rows = rows[~np.isnan(rows).all(axis=1)]
         if rows.shape[0] == 0:
-            # Nothing was observed in any of them.
+            # No row has an entry.
             return tracker, state
         if tracker is not None and self.unseen is not None and self.terms.center:
             state = placed(tracker, state, self.unseen, rows)
@@ -383,21 +391,21 @@ class Stream:
             whole = filled(rows, Sketch.empty(self.terms.bounds.dim)) if gaps else rows
             tracker = self._tracker(self._exact_center(whole))
             state = tracker.start(self.terms.bounds.dim)
-            # The first block has nothing to go by but itself: fill, look, fill better.
+            # The first block has only itself to fill gaps from, so fill and fit alternate.
             for _ in range(_ROUNDS_OF_FILLING if gaps else 0):
                 found = tracker.sync(tracker.step(state, whole, NOTHING_ASKED), NOTHING_ASKED)
-                whole = filled(rows, self._cut(tracker.sketch(found)))
+                whole = filled(rows, self._truncated(tracker.sketch(found)))
         else:
             known = (
                 tracker.sketch(tracker.sync(state, NOTHING_ASKED), most=self.terms.rank + self.terms.oversample)
                 if gaps
                 else None
             )
-            whole = rows if known is None else filled(rows, self._cut(known))
+            whole = rows if known is None else filled(rows, self._truncated(known))
         return tracker, tracker.step(state, whole, NOTHING_ASKED)
 
-    def _cut(self, sketch: Sketch) -> Sketch:
-        """A sketch of no more directions than the terms keep: gaps are filled from those that stand out."""
+    def _truncated(self, sketch: Sketch) -> Sketch:
+        """A sketch truncated to what the spec keeps: gaps are filled from directions that stand out."""
         width = min(self.terms.rank + self.terms.oversample, sketch.subspace.rank)
         return Sketch(sketch.subspace.truncate(max(width, 1)), sketch.mean, sketch.weight, sketch.energy)
 
@@ -414,7 +422,7 @@ class Stream:
             sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
-            # All directions only where others will be added, which may bring up any of them.
+            # All directions only if other streams are added: those may raise any of them.
             sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
             others = self.merged
@@ -426,7 +434,7 @@ class Stream:
         return View(sketch, rank, floor, rows)
 
     def _width(self, *sketches: Sketch) -> int:
-        """How many directions a merged sketch keeps: all of them where all products are kept, otherwise what the terms say."""
+        """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""
         dim = self.terms.bounds.dim
         if self.terms.plan.tracker in ("products", "tree"):
             return dim
@@ -436,6 +444,7 @@ class Stream:
         terms, plan = self.terms, self.terms.plan
         if plan.tracker == "sketch":
             return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
+        # Without privacy nothing is clipped.
         radius = terms.bounds.row_bound if self.private else math.inf
         private = SumTerms(
             Domain(terms.bounds.dim, radius, center),
@@ -455,16 +464,17 @@ class Stream:
                 return SlicedTracker(terms.rank, private, terms.oversample)
 
     def _exact_center(self, rows: Any) -> Array | None:
-        """A point near the rows, so that squares around it lose nothing to rounding."""
+        """A point near the rows. Squares around it lose fewer digits to rounding."""
         if not self.terms.center or sp.issparse(rows):
             return None
+        # A warning of numpy would reveal that some entry is huge. The check below speaks of all rows.
         with np.errstate(over="ignore", invalid="ignore"):
             mean: Array = np.asarray(rows, dtype=np.float64).mean(axis=0)
         require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")
         return mean
 
     def _center_of(self, rows: Any) -> Array | None:
-        """Where the ball stands: around the mean of the first block, found privately, or around zero."""
+        """The center of the clipping ball: the mean of the first block, found privately, or None for zero."""
         terms = self.terms
         if not terms.center:
             return None
@@ -487,20 +497,21 @@ class Stream:
         return self.terms.budget.mu
 
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
-        """Noise over sensitivity: what the mean left of the budget, over the releases that one person can be in."""
+        """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
+        # From the charges and not from a plan, because the search for the mean may end early.
         mean = math.fsum(c.mu**2 for c in self.charges if c.label.startswith("mean"))
         return math.sqrt(tracker.cost / (self._mu**2 - mean))
 
     def _mechanism(self, multiplier: float) -> Mechanism:
         noise = self._noise
         if noise is None:
-            # A seed gives every act its own noise, so that a resumed stream draws what an uninterrupted one would.
+            # One seed for each release, so that a resumed stream draws the same noise as an uninterrupted one.
             noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
         self.draws += 1
         return Gaussian(multiplier, self._reserved(), noise)
 
     def __getstate__(self) -> dict[str, Any]:
-        """A copy of a private stream, in a pickle or in memory, holds what was released and no row, and cannot go on."""
+        """A copy or pickle of a private stream has released numbers and no rows, and cannot continue."""
         state = {name: value for name, value in self.__dict__.items() if name != "busy"}
         if self.private:
             nothing = {
@@ -513,7 +524,7 @@ class Stream:
             }
             state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}
             state["closed"] = (
-                "this is a copy of a private stream: it holds what was released, and only the original can go on"
+                "this is a copy of a private stream with what was released. Only the original can continue"
             )
         return state
 

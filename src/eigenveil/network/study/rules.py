@@ -15,8 +15,8 @@ from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
 if TYPE_CHECKING:
-    from eigenveil.estimators.federated.request import FederatedSpec
-    from eigenveil.estimators.gossip.request import GossipSpec
+    from eigenveil.estimators.federated.spec import FederatedSpec
+    from eigenveil.estimators.gossip.spec import GossipSpec
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols import Layout
 
@@ -152,7 +152,7 @@ def layout_of(study: "StudyFile") -> "Layout":
 def fewest_of(study: "StudyFile") -> int:
     """The fewest organisations in a sum, from numbers or shares."""
     from eigenveil.estimators.federated.rules import share_of
-    from eigenveil.estimators.gossip.rules import quorum_of
+    from eigenveil.estimators.gossip.spec import quorum_of
 
     params = study.params
     if isinstance(params, PeerStudy):

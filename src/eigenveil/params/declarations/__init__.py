@@ -1,6 +1,5 @@
-"""The declarations themselves: `groups` that several estimators share, and one file for each estimator, command
-and file.
+"""The declarations: `groups` that several estimators share, and one module for each estimator, command and file.
 
-To add a parameter, add a `param(...)` here and use it. Everything else is derived. May import the machinery
-of `params` and nothing else.
+To add a parameter, add a `param(...)` here and use it. Everything else is derived. These modules may import the machinery of
+`params` and nothing else.
 """

@@ -34,11 +34,11 @@ def range_of(value: Any) -> tuple[float, float]:
 
 @parameters(panel="Privacy")
 class SmallReleaseParams(PersonParams, Protection, BudgetParams):
-    """What any release that prepares a fit has: a budget, and who is protected."""
+    """What every release that prepares a fit has: a budget, and who is protected."""
 
     epsilon: float | None = param(
         f"{EPSILON_HELP} A tenth of what the fit gets is usually enough.",
-        more="A fit on the same people is a further cost. {epsilon=None} must be written out: exact numbers, with no privacy.",
+        more="A fit on the same people adds to the cost. {epsilon=None} must be written out, for exact numbers with no privacy.",
         check=EPSILON,
         aloud=Aloud("--no-privacy", "none", "Exact numbers, for public tables. Nobody is protected.", usual="0.1"),
     )
@@ -49,8 +49,8 @@ class ColumnBoundsParams(Units, SmallReleaseParams):
     """The parameters of `find_column_bounds`."""
 
     quantile: float = param(
-        "Which share of people is to stay uncut: from 0.5 to below 1. More, and the noise grows.",
-        more="Where so few people lie beyond it that noise hides them, a lower one is taken, and the answer says so.",
+        "The share of people whose rows are not to be clipped, from 0.5 to below 1. A larger share means more noise.",
+        more="If noise hides the few people beyond it, a lower quantile is used, and the result says so.",
         default=0.95,
         check=real("a number from 0.5 to below 1", lambda number: 0.5 <= number < 1),
         metavar="SHARE",
@@ -58,14 +58,14 @@ class ColumnBoundsParams(Units, SmallReleaseParams):
     )
     origin: Numbers | None = param(
         "Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per column.",
-        more="One in the middle of a column that lies far from zero, such as years, makes its range finer.",
+        more="For a column far from zero, such as years, a number in its middle makes the range finer.",
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
         unset="zero",
     )
     within: tuple[float, float] | None = param(
-        "Between which lengths to look, in units of the scale; a wider range costs a little more noise.",
+        "The range of norms to search, in units of the scale. A wider range costs a little more noise.",
         default=None,
         said="(low, high) or None",
         check=range_of,

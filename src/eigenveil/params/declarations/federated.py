@@ -16,6 +16,8 @@ from eigenveil.params.declarations.groups import (
     OFFLINE,
     SHARE_IN_FILE,
     TRUST_LIMIT,
+    Colluding,
+    Components,
     Places,
     PooledBounds,
     Protection,
@@ -43,7 +45,7 @@ def local_steps_of(value: Any) -> Any:
 
 
 def local_steps_from(text: str) -> Any:
-    """The same from a command line.
+    """Local steps from a command line.
 
     >>> local_steps_from("4"), local_steps_from("4,3,2"), local_steps_from("decay:4")
     (4, [4, 3, 2], ('decay', 4))
@@ -59,7 +61,7 @@ def local_steps_from(text: str) -> Any:
 
 
 def participation_of(value: Any) -> Any:
-    """Everybody, or a scheme and how many it draws."""
+    """All sites, or a scheme and how many sites it draws."""
     if isinstance(value, str) and value == "full":
         return value
     if isinstance(value, list | tuple) and len(value) == 2 and value[0] in ("with-replacement", "without-replacement"):
@@ -71,7 +73,7 @@ def participation_of(value: Any) -> Any:
 
 
 def participation_from(text: str) -> Any:
-    """The same from a command line.
+    """Participation from a command line.
 
     >>> participation_from("full"), participation_from("with-replacement:5")
     ('full', ('with-replacement', 5))
@@ -86,11 +88,11 @@ def participation_from(text: str) -> Any:
 
 @parameters(panel="Privacy", section="privacy")
 class PairBudget:
-    """What one fit may cost: one budget, or a pair of them."""
+    """What one fit may cost: one budget, or a pair."""
 
     epsilon: float | tuple[float, float] | None = param(
         "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. "
-        "With {trust=both} a pair, such as 3,1: against the hub, and against everybody else.",
+        "With {trust=both} a pair such as 3,1: against the hub, and against everyone else.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=pair_of(EPSILON),
         strict=pair_of(EPSILON_IN_FILE),
@@ -102,8 +104,8 @@ class PairBudget:
         recorded=False,
     )
     delta: float | tuple[float, float] | None = param(
-        "The chance that the guarantee of epsilon fails; well below one over the number of people. With {trust=both} it may "
-        "be a pair, too.",
+        "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With {trust=both} "
+        "it may be a pair, too.",
         default=None,
         check=pair_of(fraction),
         strict=pair_of(DELTA_IN_FILE),
@@ -121,14 +123,14 @@ class HubParams:
     """Who talks to whom, and who adds the noise."""
 
     topology: Literal["star", "tree"] = param(
-        "star: every site talks to the hub. tree: at most {fanout} to each node.",
+        "star: every site talks to the hub. tree: at most {fanout} sites or nodes talk to each node.",
         default="star",
         metavar="WHICH",
         section="study",
         key="carrier",
     )
     fanout: int = param(
-        "At most how many below one node.",
+        "The largest number of sites or nodes below one node.",
         default=8,
         check=whole(2),
         strict=whole(2, 10_000),
@@ -137,9 +139,10 @@ class HubParams:
         metavar="NUMBER",
     )
     trust: Literal["hub", "site", "both", "masked"] = param(
-        "Who adds the noise. hub: the hub, WHICH SEES RAW PARTS. site: every site, against the hub too, for sqrt(M) times "
-        "the noise. both: sites and hub, for two budgets. masked: the sites together, a share each, under masks that come "
-        "off the sum alone: against the hub too, for the noise of a curator. With {epsilon=None}, masks without noise.",
+        "Who adds the noise. With hub it is the hub, WHICH SEES RAW PARTS. With site it is every site, which also "
+        "protects against the hub, at sqrt(M) times the noise. With both it is sites and hub, for two budgets. With "
+        "masked it is the sites together, a share each. Masks cancel in the sum only, so this also protects against "
+        "the hub, at the noise of one curator. With {epsilon=None}, masks without noise.",
         more="Masks are for krylov, power, covariance and dr-svd in a star.",
         default="hub",
         metavar="WHO",
@@ -148,7 +151,7 @@ class HubParams:
         limit=TRUST_LIMIT,
     )
     survivors: int | float | None = param(
-        "How many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer nothing is unmasked.",
+        "How many sites must be in each sum, such as 8, or which share of them, such as 0.8. With fewer, nothing is unmasked.",
         default=None,
         check=number_or_share,
         strict=SHARE_IN_FILE,
@@ -156,24 +159,13 @@ class HubParams:
         metavar="NUMBER",
         unset="all",
         only="trust=masked",
-        instead="for other trust there is {quorum}",
+        instead="With other trust use {quorum}",
         panel="Privacy",
         section="privacy",
     )
-    colluders: int = param(
-        "How many sites may tell the hub all they know.",
-        more="Noise is for the others.",
-        default=1,
-        check=whole(1),
-        strict=whole(1, LARGEST_COUNT),
-        quiet=True,
-        only="trust=masked",
-        metavar="NUMBER",
-        panel="Privacy",
-        section="privacy",
-    )
+    colluders: int = again(Colluding, "colluders")
     person_sites: int = param(
-        "At how many sites at most one person has rows.",
+        "The largest number of sites at which one person has rows.",
         default=1,
         check=whole(1),
         strict=whole(1, LARGEST_COUNT),
@@ -189,12 +181,12 @@ class HubMethod:
     """How the components are found."""
 
     method: Literal["auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd"] = param(
-        "How the components are found. auto is krylov without privacy, and with it one noisy covariance while that fits in "
-        "memory, else noisy products.",
+        "How the components are found. Without privacy auto is krylov. With privacy it is one noisy covariance if that fits in "
+        "memory, and noisy products otherwise.",
         default="auto",
         metavar="WHICH",
         limit=METHOD_LIMIT,
-        recorded=False,  # The settings have it as `auto` was resolved.
+        recorded=False,  # The settings have the method that `auto` became.
     )
 
 
@@ -202,10 +194,11 @@ class HubMethod:
 class Rounds(Stopping):
     """What happens in a round."""
 
-    # Not only="method=fedpower": auto is fedpower with calibration="paper", and the plan sees to it.
+    # Not only="method=fedpower": with calibration="paper" auto becomes fedpower, so the plan checks this.
     local_steps: Any = param(
-        "For fedpower: power steps at a site in each round. 4, or one number for each round (the last one is repeated), or a "
-        "decay from a number (FedPower (3.15)). With {epsilon} each is charged, and sites must add the noise.",
+        "For fedpower: power steps at a site in each round. One number, such as 4. Or one for each round, of which the "
+        "last is repeated. Or a decay from a number (FedPower (3.15)). With {epsilon} each step is charged, and sites "
+        "must add the noise.",
         written="4, 4,3,2,1 or decay:4",
         default=1,
         check=local_steps_of,
@@ -216,13 +209,13 @@ class Rounds(Stopping):
         metavar="STEPS",
     )
     align: Literal["procrustes", "sign", "none"] = param(
-        "For fedpower: how sites round their products towards the last basis: procrustes, sign or none.",
+        "For fedpower: how sites align their products with the last basis: procrustes, sign or none.",
         default="procrustes",
         quiet=True,
         metavar="WHICH",
     )
     participation: Any = param(
-        "For power and fedpower: everybody in each round (full), or K sites drawn by size (with-replacement) or evenly "
+        "For power and fedpower: all sites in each round (full), or K sites drawn by size (with-replacement) or evenly "
         "(without-replacement).",
         written="full, with-replacement:K or without-replacement:K",
         default="full",
@@ -237,27 +230,17 @@ class Rounds(Stopping):
 
 
 @parameters(panel="Method", section="task")
-class FederatedParams(Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget):
+class FederatedParams(Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget, Components):
     """The parameters of `FederatedPCA`."""
 
-    n_components: int = param(
-        "How many components.",
-        kw_only=False,
-        check=whole(1),
-        strict=whole(1, LARGEST_COUNT),
-        called="components",
-        short="-k",
-        metavar="K",
-        panel="",
-    )
     row_bound: float | None = again(
         PooledBounds,
         "row_bound",
-        more="You must know it without looking at the data. A site that gives a `Symmetric` vouches for it: nobody can clip a "
-        "person in a matrix.",
+        more="You must know it without looking at the data. A site that gives a `Symmetric` vouches for it, because a person in "
+        "a matrix cannot be clipped.",
     )
     calibration: Literal["exact", "paper"] = param(
-        "exact: noise by exact accounting. paper: as FedPower prints it, with nothing guaranteed, for comparison.",
+        "exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.",
         default="exact",
         metavar="WHICH",
         surfaces=OFFLINE,

@@ -1,4 +1,4 @@
-"""Parameters that several estimators have, in groups. An estimator inherits those that it has."""
+"""Groups of parameters that several estimators share. An estimator inherits the groups it needs."""
 
 from __future__ import annotations
 
@@ -41,6 +41,8 @@ __all__ = [
     "TRUST_LIMIT",
     "Bounds",
     "BudgetParams",
+    "Colluding",
+    "Components",
     "PersonParams",
     "Places",
     "PooledBounds",
@@ -52,7 +54,7 @@ __all__ = [
     "Waiting",
 ]
 
-# Where a parameter does not appear is said by naming where it does. A study runs on a real network, without seeds.
+# Surfaces of parameters that no study has, such as seeds: a study runs on a real network.
 OFFLINE: Final = frozenset({"python", "cli"})
 HERE: Final = frozenset({"python"})
 
@@ -62,12 +64,12 @@ EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {ep
 EPSILON_HELP: Final = (
     "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax."
 )
-# What a study file may say, which comes from somebody else: nothing that arithmetic runs over with.
+# Limits for study files, which come from others: no number may overflow.
 LARGEST_COUNT: Final = 1_000_000
 EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)
 DELTA_IN_FILE: Final = real("a number between 0 and 1, at least 1e-300", lambda number: 1e-300 <= number < 1)
 SHARE_IN_FILE: Final = share_of_at_most(LARGEST_COUNT)
-NAME: Final = line(200)  # As long as names in messages may be.
+NAME: Final = line(200)  # The longest name that a message may carry.
 
 EPSILON_LIMIT: Final = Limit(
     "budget",
@@ -84,7 +86,7 @@ TRUST_LIMIT: Final = Limit(
     "limits",
     "trust",
     "among",
-    "Who may add the noise; hub and both leave some of it to the hub, and none is no noise at all.",
+    "Who may add the noise. With hub and both, the hub adds some of it. none: no noise at all.",
     default=("masked", "site", "pairwise", "independent"),
     also=("none",),
     but=("published",),
@@ -99,6 +101,37 @@ METHOD_LIMIT: Final = Limit(
 )
 
 
+@parameters(panel="", section="task")
+class Components:
+    """How many components a fit over sites or peers finds."""
+
+    n_components: int = param(
+        "How many components.",
+        kw_only=False,
+        check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        called="components",
+        short="-k",
+        metavar="K",
+    )
+
+
+@parameters(panel="Privacy", section="privacy")
+class Colluding:
+    """How many parties may pool what they know. Declared for a hub; `again` changes it for peers."""
+
+    colluders: int = param(
+        "How many sites may tell the hub all they know.",
+        more="The noise is calibrated for the others.",
+        default=1,
+        check=whole(1),
+        strict=whole(1, LARGEST_COUNT),
+        quiet=True,
+        only="trust=masked",
+        metavar="NUMBER",
+    )
+
+
 @parameters(panel="Privacy", section="privacy")
 class BudgetParams:
     """What one fit may cost."""
@@ -110,10 +143,10 @@ class BudgetParams:
         strict=EPSILON_IN_FILE,
         aloud=NO_PRIVACY,
         limit=EPSILON_LIMIT,
-        recorded=False,  # The guarantee says what is guaranteed: it may be more than this, or nothing.
+        recorded=False,  # The guarantee records it. It may differ from this, or be none.
     )
     delta: float | None = param(
-        "The chance that the guarantee of epsilon fails; well below one over the number of people.",
+        "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.",
         default=None,
         check=fraction,
         strict=DELTA_IN_FILE,
@@ -128,21 +161,21 @@ class Seed:
     """Where noise comes from."""
 
     random_state: Any = param(
-        "A seed. Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only.",
+        "A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.",
         more="None draws noise from the operating system.",
         default=None,
         said="int or None",
         parse=int,
         metavar="INTEGER",
         called="seed",
-        recorded=False,  # Whoever has the model could subtract the noise.
+        recorded=False,  # Anyone who has the model could subtract the noise.
         surfaces=OFFLINE,
     )
 
 
 @parameters(panel="Privacy", section="task")
 class Relation:
-    """Between which tables people are protected."""
+    """The neighbouring relation."""
 
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or replace-one. "
@@ -154,12 +187,12 @@ class Relation:
 
 @parameters()
 class Protection(Relation, Seed):
-    """Between which tables people are protected, and by which noise."""
+    """The neighbouring relation, and where noise comes from."""
 
 
 @parameters(panel="Privacy", section="task")
 class PersonParams:
-    """Who a person is, where all rows are at one place."""
+    """Who a person is, if all rows are in one table."""
 
     person: Any = param(
         "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
@@ -176,7 +209,7 @@ class PersonParams:
 
 @parameters(panel=BOUNDS, section="task")
 class Units:
-    """In which units rows are measured."""
+    """The units of the columns."""
 
     scale: Numbers | None = param(
         "Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.",
@@ -185,13 +218,13 @@ class Units:
         parse=numbers_from,
         metavar="NUMBERS",
         written="2 or 1,2.5,3",
-        recorded=False,  # A model has it beside its mean, for every column.
+        recorded=False,  # A model stores it for every column, beside its mean.
     )
 
 
 @parameters(panel=BOUNDS, section="task")
 class Clipping:
-    """Where rows lie, which the caller must know without looking."""
+    """Where rows lie. The caller must know it without looking at them."""
 
     row_bound: float | None = param(
         "Rows are clipped to this norm around the mean.",
@@ -200,7 +233,7 @@ class Clipping:
         check=length,
     )
     column_bounds: Any = param(
-        "Entries are clipped to this range. One of the two bounds suffices; with both, both hold.",
+        "Entries are clipped to this range. One of the two bounds is enough, and with both, both hold.",
         more="Low and high are each a number, or one per column.",
         default=None,
         said="(low, high) or None",
@@ -243,7 +276,7 @@ class Bounds(Units, Clipping):
 
 @parameters(panel=BOUNDS, section="task")
 class PooledBounds(Bounds):
-    """Where rows lie that are at many places."""
+    """Where rows lie, if they are at several sites."""
 
     center: Literal["private"] | Vector | None = again(
         Clipping,
@@ -256,11 +289,11 @@ class PooledBounds(Bounds):
 
 @parameters(panel="Privacy", section="task")
 class Places:
-    """Who a person is, where rows are at many places."""
+    """Who a person is, if rows are at several sites."""
 
     person: str | None = param(
-        "The column, at every place, that says whose row it is. A person's rows there are averaged and count as one row, and "
-        "all of them are protected together. Without it each row is taken for a person of its own.",
+        "The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one row, and "
+        "all of them are protected together. Without it each row counts as a person of its own.",
         default=None,
         check=name_of_column,
         strict=NAME,
@@ -270,11 +303,11 @@ class Places:
 
 @parameters(panel="Method", section="task")
 class Stopping:
-    """How long a method goes on."""
+    """When a method stops."""
 
     rounds: int | None = param(
-        "For krylov, power, fedpower, and for each component of segments: the most rounds. A budget is reserved for all of "
-        "them.",
+        "For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is reserved for "
+        "all of them.",
         default=None,
         check=whole(1, 10_000),
         unset="planned",
@@ -291,7 +324,7 @@ class Stopping:
         check=whole(0),
         strict=whole(0, LARGEST_COUNT),
         unset="planned",
-        recorded=False,  # The width is, with the components in it.
+        recorded=False,  # The settings have the width, which includes it.
     )
 
 
@@ -310,7 +343,7 @@ class Waiting:
         recorded=False,
     )
     deadline: float = param(
-        "Seconds to wait for an answer before asking again; simulated time in a simulation.",
+        "Seconds to wait for an answer before asking again. In a simulation, simulated time.",
         default=30.0,
         check=real("positive and finite", lambda number: 0 < number < float("inf")),
         strict=real("a number of seconds above 0 and at most 1e6", lambda number: 0 < number <= 1e6),

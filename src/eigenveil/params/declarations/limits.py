@@ -1,4 +1,4 @@
-"""The keys of a site's policy that limit parameters, derived from the declarations of those parameters."""
+"""The keys of a site's policy that limit parameters, derived from the declarations of these parameters."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def limited(cls: type, section: str) -> list[tuple[Declared, Limit]]:
 def limiting(
     section: str, kinds: Iterable[type] = (FederatedParams, GossipParams)
 ) -> Callable[[type[Kind]], type[Kind]]:
-    """Give a class that becomes one of `parameters` a key for each limit on a parameter in this section."""
+    """Give a class, before `parameters`, a key for each limit on a parameter in this section."""
     every = tuple(kinds)
 
     def made(cls: type[Kind]) -> type[Kind]:
@@ -40,7 +40,7 @@ def limiting(
 
 
 def words_allowed(limit: Limit, kinds: Iterable[type] = (FederatedParams, GossipParams)) -> tuple[str, ...]:
-    """What a policy may list under an `among`: the words of every parameter with this limit.
+    """The words that a policy may list for this limit: those of every parameter with it.
 
     >>> from eigenveil.params.declarations.groups import TRUST_LIMIT
     >>> words_allowed(TRUST_LIMIT)

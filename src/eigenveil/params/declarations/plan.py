@@ -1,4 +1,4 @@
-"""The parameters of a plan, which is `eigenveil plan`: what is publicly known before a fit, and what may be spent on it."""
+"""The parameters of `eigenveil plan`: what is publicly known before a fit, and what it may cost."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["PlanParams"]
 
 SPECTRUM: Final = "What is known of the spectrum (one of these, or nothing)"
 SHOWN: Final = "What is shown"
-_SITES: Final = "Who holds the rows, and what they can afford"
+_SITES: Final = "Who has the rows, and what they can afford"
 _FEWEST, _MOST = 2, 10**15
 
 
@@ -58,7 +58,7 @@ class _Sizes:
 
 @parameters(panel="Privacy")
 class _Cost:
-    """What the fit may cost, and what it finds privately. A plan without a budget has nothing to say."""
+    """What the fit may cost, and what it finds privately. A plan without a budget would say nothing."""
 
     epsilon: float = param(
         declared(BudgetParams)["epsilon"].param.help,
@@ -85,7 +85,7 @@ class _Cost:
 
 @parameters(panel=SPECTRUM)
 class _Guess:
-    """What is guessed of the spectrum, or how a file that says it is read."""
+    """A guess at the spectrum, or how to read a file that has it."""
 
     explained: float | None = param(
         "A guess: which share of the variance the first K components have, such as 0.6.",
@@ -99,20 +99,20 @@ class _Guess:
         unset="1, if nothing else is known",
     )
     fill: float | None = param(
-        "How long rows are beside the row bound: the mean squared length around the mean, over the bound squared.",
+        "The mean squared norm of rows around the mean, over the squared row bound.",
         default=None,
         metavar="SHARE",
-        check=real("more than 0 and at most 1, as no row is longer than the bound", lambda number: 0 < number <= 1),
+        check=real("more than 0 and at most 1, as no row exceeds the bound", lambda number: 0 < number <= 1),
         unset="0.5",
     )
     row_bound: float | None = param(
-        "The bound that the fit will have, in the units of the spectrum or public table. A guess needs none: {fill} says all "
-        "that matters.",
+        "The bound that the fit will use, in the units of the spectrum or public table. A guess needs none, because {fill} says "
+        "enough.",
         default=None,
         check=length,
     )
     scale: Numbers | None = param(
-        "Columns of the public table are divided by this, as the fit will: one number, or one per column.",
+        "Columns of the public table are divided by this, as in the fit: one number, or one per column.",
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
@@ -121,9 +121,9 @@ class _Guess:
 
 @parameters(panel=_SITES)
 class _Limits:
-    """Who holds the rows, who is trusted with what, and what they can afford."""
+    """Who has the rows, who is trusted with what, and what they can afford."""
 
-    sites: int = param("At how many sites the rows are, evenly.", default=1, check=whole(1), metavar="M")
+    sites: int = param("The number of sites, with equal numbers of rows.", default=1, check=whole(1), metavar="M")
     trust: list[str] | None = param(
         "Who may add the noise; repeat it for several. curator: one holder of all rows adds it. stream: the "
         "same, row after row. hub: sites send raw sums to a hub that adds it. site: every site adds all of it. masked: the "
@@ -134,7 +134,7 @@ class _Limits:
         unset="all that --sites allows",
     )
     survivors: int | float | None = param(
-        "Under masks: how many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
+        "With masks: how many sites must be in each sum, such as 8, or which share of them, such as 0.8.",
         default=None,
         check=number_or_share,
         parse=share_from,
@@ -147,12 +147,10 @@ class _Limits:
         check=whole(1),
         metavar="NUMBER",
     )
-    blocks: int | None = param(
-        "Streams: in how many blocks the rows come.", default=None, check=whole(1), unset="planned"
-    )
-    rounds: int | None = param("At most how many rounds are affordable.", default=None, check=whole(1), unset="any")
+    blocks: int | None = param("For streams: the number of blocks.", default=None, check=whole(1), unset="planned")
+    rounds: int | None = param("The largest number of rounds.", default=None, check=whole(1), unset="any")
     traffic: int | None = param(
-        "At most how much one site may send in all, such as 10MB.",
+        "The most that one site may send in all, such as 10MB.",
         default=None,
         parse=bytes_from,
         metavar="BYTES",

@@ -28,8 +28,8 @@ class PrivateParams(PersonParams, Protection, Bounds, BudgetParams):
     """The parameters of `PrivatePCA`."""
 
     n_components: int | float | None = param(
-        "How many components; or a fraction such as 0.9, for as many as explain that share of the variance.",
-        more="The share is read off the released spectrum. None is all.",
+        "How many components. Or a fraction such as 0.9, for as many as explain that share of the variance.",
+        more="The share is read off the released spectrum. None means all.",
         kw_only=False,
         check=components_of,
         parse=components_from,
@@ -49,7 +49,7 @@ class PrivateParams(PersonParams, Protection, Bounds, BudgetParams):
         default=None,
         check=whole(0),
         unset="planned",
-        recorded=False,  # The width is, with the components in it.
+        recorded=False,  # The settings have the width, which includes it.
     )
     rounds: int | None = param(
         "For power: how many rounds of noisy products.", default=None, check=whole(1, 200), unset="planned"

@@ -19,7 +19,7 @@ _ITEMS: Final = "Which lines and items count"
 
 @parameters(panel=_ITEMS)
 class ReadingParams:
-    """Which lines of a table say who has what."""
+    """Which rows of a table are interactions."""
 
     user: str = param("The column that says who.", default="user", metavar="COLUMN")
     item: str = param("The column that says what.", default="item", metavar="COLUMN")
@@ -44,10 +44,10 @@ class InteractionsParams(ReadingParams):
 
     items: Sequence[str | int] | str | Path | None = param(
         "The public list of items: names, or a file with one on each line (a csv may start with the name of the column). They "
-        "are the columns, in this order, and lines with other items are left out without a word, because how many there are is "
-        "private. For npz it names the columns.",
-        more="Without it the columns are the items in the file, and **which items occur at all is thereby taken as public**, "
-        "even one that a single user has: a guarantee must then say so. A public list is better.",
+        "are the columns, in this order. Lines with other items are left out silently, because their number is private. For npz "
+        "it names the columns.",
+        more="Without it the columns are the items in the file, and **which items occur at all then counts as public**. That "
+        "includes an item that a single user has, and a guarantee must say so. A public list is better.",
         default=None,
         said="list, str, Path or None",
         surfaces=HERE,
@@ -62,8 +62,8 @@ class RecommenderBudget:
         EPSILON_HELP,
         more="{epsilon=None} must be written out and gives the exact filter with no privacy.",
         check=EPSILON,
-        aloud=Aloud("--no-privacy", "none", "The exact filter. Nobody is protected, and whatever is written says so."),
-        recorded=False,  # The guarantee says what is guaranteed.
+        aloud=Aloud("--no-privacy", "none", "The exact filter. Nobody is protected, and the files written say so."),
+        recorded=False,  # The guarantee records it.
     )
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails.",
@@ -80,7 +80,7 @@ class RecommenderParams(Seed, RecommenderBudget):
     """The parameters of `PrivateRecommender`."""
 
     n_components: int = param(
-        "How many directions the filter lets through. 8 to 64 are usual; more need more users.",
+        "How many directions the filter keeps. 8 to 64 are usual, and more need more users.",
         more="p in PPM, the pass band of the filter.",
         kw_only=False,
         check=whole(1),
@@ -105,9 +105,9 @@ class RecommenderParams(Seed, RecommenderBudget):
         metavar="WHICH",
     )
     trust: Literal["hub", "site", "masked"] = param(
-        "Who adds the noise. hub: whoever runs this, and sees the sums. site: every site, for sqrt(sites) times the "
-        "noise. masked: the sites together, under masks that come off the sum alone, for little more noise than a "
-        "curator's where sites are many.",
+        "Who adds the noise. With hub it is the analyst who runs this, who sees the sums. With site it is every site, at "
+        "sqrt(sites) times the noise. With masked it is the sites together, under masks that cancel in the sum only. With many "
+        "sites that takes little more noise than one curator.",
         default="hub",
         metavar="WHO",
     )
@@ -136,8 +136,9 @@ class RecommenderParams(Seed, RecommenderBudget):
         surfaces=HERE,
     )
     items: Sequence[Any] | int | None = param(
-        "Use so many of the most popular items, by counts that are released for a tenth of the budget. Fewer items drown less.",
-        more="Or a public list of the names or numbers of those to use.",
+        "Use only this many of the most popular items, by counts released for a tenth of the budget. Fewer items mean "
+        "less noise.",
+        more="Or a public list of names or numbers of the items to use.",
         default=None,
         said="int, list or None",
         parse=int,
@@ -147,8 +148,8 @@ class RecommenderParams(Seed, RecommenderBudget):
         panel=_ITEMS,
     )
     min_degree: int = param(
-        "Histories are divided by the root of how many items they have, but at least of this. Say it without looking at these "
-        "histories. With {unit=item} a larger one means less noise.",
+        "A history is divided by the root of its number of items, and at least by the root of this. Choose it without looking at "
+        "these histories. With {unit=item} a larger one means less noise.",
         default=1,
         check=whole(1, 10**9),
         metavar="M",
@@ -156,7 +157,7 @@ class RecommenderParams(Seed, RecommenderBudget):
     )
     item_degrees: Literal["private"] | Numbers | None = param(
         "How popular items are, for the filter. {item_degrees=None}: left out. private: released for a twentieth of the budget. "
-        "Or public numbers, one for each item; on a command line in a csv file whose first line is item,degree.",
+        "Or public numbers, one for each item. On a command line they are in a csv file whose first line is item,degree.",
         more="Zero counts as one.",
         default=None,
         parse=str,
@@ -167,14 +168,14 @@ class RecommenderParams(Seed, RecommenderBudget):
     )
     normalise: Literal["filter", "both"] = param(
         "Where item degrees are used. filter: in the filter. both: on the histories before the fit as well.",
-        more="The first is PPM (75). The second is GF-CF, which recommends better where much is found; it is for {unit=user}.",
+        more="The first is PPM (75). The second is GF-CF, for {unit=user}, which recommends better if the noise is small.",
         default="filter",
         metavar="WHERE",
         panel="Method",
     )
     method: Literal["auto", "covariance", "power"] = param(
-        "covariance: one noisy matrix of all pairs of items. power: noisy products with a few vectors, for very many items. "
-        "auto: covariance where it fits in memory, but for single items among very many.",
+        "With covariance, one noisy matrix of all pairs of items. With power, noisy products with a few vectors, for very many "
+        "items. With auto, covariance if it fits in memory, except with {unit=item} and very many items.",
         default="auto",
         metavar="WHICH",
         panel="Method",
@@ -189,8 +190,8 @@ class RecommenderParams(Seed, RecommenderBudget):
         panel="Method",
     )
     on_noise: Literal["raise", "warn"] = param(
-        "Go on where the budget is expected to give little but noise, which is refused otherwise.",
-        more="raise refuses, before anything is spent, and warn goes on.",
+        "Continue even if the budget is expected to give little but noise. Otherwise that is refused.",
+        more="raise refuses before anything is spent, and warn continues.",
         default="raise",
         switch=("--even-if-noise", "warn"),
         recorded=False,

@@ -13,7 +13,7 @@ __all__ = ["StreamingParams"]
 
 
 def energy_bounds(value: Any) -> tuple[float, float]:
-    """Two fractions of an energy, the lower one first."""
+    """Two fractions of the total, the lower one first."""
     try:
         low, high = (as_float(one) for one in value)
     except (TypeError, ValueError):
@@ -25,10 +25,10 @@ def energy_bounds(value: Any) -> tuple[float, float]:
 
 @parameters(panel="Method")
 class StreamingParams(Seed, BudgetParams):
-    """The parameters of `StreamingPCA`. The budget is that of the whole stream, however long."""
+    """The parameters of `StreamingPCA`. The budget is for the whole stream, however long."""
 
     n_components: int = param(
-        "How many components; with {adapt}, how many to begin with.",
+        "How many components. With {adapt}, how many at the start.",
         kw_only=False,
         check=whole(1),
         called="components",
@@ -37,8 +37,8 @@ class StreamingParams(Seed, BudgetParams):
         panel="",
     )
     epsilon: float | None = param(
-        "How much all that is released, at every time, may depend on one person: smaller is more private. 0.1 is strict, 1 "
-        "usual, 10 lax. The budget is that of the whole stream, however long.",
+        "How much everything released may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. The "
+        "budget is for the whole stream, however long.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
         aloud=NO_PRIVACY,
@@ -72,16 +72,16 @@ class StreamingParams(Seed, BudgetParams):
         panel=BOUNDS,
     )
     publish: Literal["sync", "block", "continual"] = param(
-        "When a private stream releases. sync: at the end and at each synchronisation, what came since the last one, for the "
-        "least noise. block: every block on its own, for the least memory. continual: every block along a binary tree over a "
-        "{horizon}, when the estimate must be public all along.",
-        more="sync turns to block where the d x d sum does not fit in `memory_limit`. Without privacy it means nothing.",
+        "When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With block, "
+        "every block on its own, for the least memory. With continual, every block along a binary tree over a {horizon}, if the "
+        "estimate must be public all along.",
+        more="If the d x d sum does not fit in `memory_limit`, sync becomes block. Without privacy it has no effect.",
         default="sync",
         metavar="WHICH",
         panel="Privacy",
     )
     horizon: int | None = param(
-        "At most how many rows will come, a public number.",
+        "A public upper limit on the number of rows.",
         default=None,
         check=whole(1),
         only="publish=continual",
@@ -89,7 +89,7 @@ class StreamingParams(Seed, BudgetParams):
         panel="Privacy",
     )
     person_blocks: int = param(
-        "In at most how many blocks one person has a row; one row in each.",
+        "The largest number of blocks in which one person has a row. One row in each.",
         default=1,
         check=whole(1),
         quiet=True,
@@ -104,8 +104,8 @@ class StreamingParams(Seed, BudgetParams):
         panel="Privacy",
     )
     adapt: tuple[float, float] | None = param(
-        "Let the number of components follow the spectrum: the last singular value stays between these fractions of the sum "
-        "of all that are kept. 0.01,0.1 is usual.",
+        "Let the number of components follow the spectrum: the last singular value stays between these fractions of the sum of "
+        "all kept ones. 0.01,0.1 is usual.",
         more="In a private stream it follows released values.",
         default=None,
         said="(low, high) or None",
@@ -114,7 +114,7 @@ class StreamingParams(Seed, BudgetParams):
         metavar="LOW,HIGH",
     )
     forget: float = param(
-        "Old singular values are multiplied by this at every block; 1 forgets nothing.",
+        "Old singular values are multiplied by this at every block. 1 forgets nothing.",
         more="A row j blocks old counts forget^(2 j).",
         default=1.0,
         check=real("in (0, 1]", lambda number: 0 < number <= 1),
@@ -126,23 +126,23 @@ class StreamingParams(Seed, BudgetParams):
         check=whole(1),
         metavar="ROWS",
         unset="planned",
-        recorded=False,  # The block is, as planned.
+        recorded=False,  # The settings have the planned block.
     )
     oversample: int | None = param(
-        "Directions kept beyond the components, for what later rows bring up.",
+        "Directions kept beyond the components, because later rows may raise them.",
         default=None,
         check=whole(0),
         unset="max(10, components)",
     )
     memory_limit: int | None = param(
         "Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is refused.",
-        more="As planned: filling gaps and a rank that grows come on top. Without a limit, sync turns to block beyond 1 GiB.",
+        more="Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1 GiB.",
         default=None,
         check=whole(1),
         parse=bytes_from,
         metavar="BYTES",
         unset="1GiB",
-        recorded=False,  # It is about the device.
+        recorded=False,  # It describes the device, not the fit.
     )
     noise_target: float | None = param(
         "For {publish=block}: make the first block long enough that the noise on its average product has at most this standard "

@@ -1,4 +1,4 @@
-"""The parameters of a study across organisations: those of its estimator, and what a study has of its own."""
+"""The parameters of a study across organisations: those of its estimator, and its own."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from eigenveil.params.words import in_options, in_study
 
 __all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms", "in_new", "said_in_file"]
 
-# As large as a message may be at all.
+# The largest message of the wire format.
 LARGEST_MESSAGE: Final = 1 << 30
 _FILE: Final = frozenset({"study"})
 _WRITTEN: Final = frozenset({"study", "cli"})
 _WITH_EPSILON: Final = "must be given with epsilon"
 _REHEARSAL: Final = (
-    "A test run with this seed: reproducible, NOT PRIVATE. Whoever has the study file can subtract the noise, and sites refuse "
-    "it unless their policy allows rehearsals. For test data only."
+    "A test run with this seed: reproducible, NOT PRIVATE. Anyone who has the study file can subtract the noise. Sites refuse it "
+    "unless their policy allows rehearsals. For test data only."
 )
 
 
 @parameters(section="study", panel="")
 class StudyTerms:
-    """What a study has that a simulation of it has not."""
+    """What a study has beyond a simulation of it."""
 
     columns: tuple[str, ...] = param(
         "The columns, by name and in this order, that every site has.",
@@ -40,15 +40,15 @@ class StudyTerms:
         section="task",
         surfaces=_FILE,
     )
-    name: str = param("What the study is called.", kw_only=False, check=NAME, metavar="TEXT", surfaces=_WRITTEN)
+    name: str = param("The name of the study.", kw_only=False, check=NAME, metavar="TEXT", surfaces=_WRITTEN)
     id: str = param(
-        "32 random hex digits, so that two studies on the same terms are two.",
+        "32 random hex digits, which keep two studies with the same settings apart.",
         kw_only=False,
         check=hex_digits(32),
         surfaces=_FILE,
     )
     purpose: str | None = param(
-        "What it is for, for those at the sites who decide. One line.",
+        "What the study is for, in one line, for the people at the sites who decide.",
         default=None,
         check=line(2000),
         metavar="TEXT",
@@ -64,7 +64,7 @@ class StudyTerms:
         surfaces=_WRITTEN,
     )
     largest: int = param(
-        "The largest message that is taken, in bytes.",
+        "The largest accepted message, in bytes.",
         default=LARGEST_MESSAGE,
         check=whole(1 << 16, LARGEST_MESSAGE),
         parse=bytes_from,
@@ -93,7 +93,7 @@ class HubStudy(StudyTerms, FederatedParams):
     """The parameters of a study around a hub, or in a tree."""
 
     topology: Literal["star", "tree"] = again(FederatedParams, "topology", default=MISSING)
-    # Whoever reads the file should see who adds the noise, and how large the tree is.
+    # Readers of the file should see who adds the noise, and how large the tree is.
     trust: Literal["hub", "site", "both", "masked"] = again(FederatedParams, "trust", unset=_WITH_EPSILON)
     fanout: int = again(FederatedParams, "fanout", unset="must be given in a tree")
 
@@ -103,7 +103,7 @@ class PeerStudy(StudyTerms, GossipParams):
     """The parameters of a study between peers."""
 
     topology: Literal["gossip"] = param(
-        "gossip: peers talk to their neighbours, with no hub.", key="carrier", metavar="WHICH"
+        "gossip: peers talk to their neighbours, without a hub.", key="carrier", metavar="WHICH"
     )
     graph: Any = again(
         GossipParams, "graph", default=None, help="Who talks to whom: pairs of names.", more=None, unset="that of kind"
@@ -112,12 +112,12 @@ class PeerStudy(StudyTerms, GossipParams):
     kind: str | None = param(
         "Or the name of a graph, such as ring.", default=None, check=line(40), section="graph", surfaces=_FILE
     )
-    # What is found may differ by version where a study does not say how, and auto is what it says then.
+    # A study that names no method says auto: which method that is may differ by version.
     method: Literal["auto", "power", "krylov", "covariance"] = again(  # type: ignore[assignment]
         GossipParams,
         "method",
         default="auto",
-        help="power, which auto is: products with a block of directions. krylov: the same with all products kept. "
+        help="power, which is auto: products with a block of directions. krylov: the same with all products kept. "
         "covariance: one covariance.",
     )
     noise: Literal["pairwise", "independent"] | None = again(
@@ -125,23 +125,24 @@ class PeerStudy(StudyTerms, GossipParams):
         "noise",
         default=None,
         unset=_WITH_EPSILON,
-        help="pairwise: noise that cancels between pairs of peers, for little more than that of a curator in the sum, against "
-        "{colluders} of them. independent: all the noise at every peer, against all others, for sqrt(M) times as much.",
+        help="With pairwise, noise cancels between pairs of peers, which protects against {colluders} of them. The sum then "
+        "has little more noise than with one curator. With independent, every peer adds all of it, which protects "
+        "against all others, at sqrt(M) times the noise.",
     )
 
 
-# What a simulation may have and a study not, such as participation: nothing may ask for it where no file would say so.
+# What only a simulation has, such as participation. A command must not ask for it, because no study file could say it.
 _FOREIGN: Final = tuple(
     name for kind in (HubStudy, PeerStudy) for name, one in declared(kind).items() if "study" not in one.param.surfaces
 )
 
 
 def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
-    """Changes by which no parameter has a default but --help tells it, so that what is given is known."""
+    """Changes that remove every default, and show it in --help instead, so that we know what was given."""
     found: dict[str, dict[str, Any]] = {}
     for kind in (PeerStudy, HubStudy):
         for name, one in declared(kind).items():
-            # None as a default would say what the word for None says, and a switch is given or not anyway.
+            # Not where None is a value of its own, nor for switches, which are given or not anyway.
             if one.default not in (None, MISSING) and one.param.none is None and one.type is not bool:
                 found[name] = {"default": None, "unset": one.param.unset or text_of(one.default)}
             if one.param.panel == PEERS:
@@ -149,7 +150,7 @@ def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
     return found | {name: found.get(name, {}) | dict(change) for name, change in changes.items()}
 
 
-# `eigenveil study new` finds out who carries the study from what is given, and what is given in vain is refused.
+# `eigenveil study new` infers the topology from the options given, and refuses options without effect.
 NewStudy: Final = composed(
     "NewStudy",
     (HubStudy, PeerStudy),
@@ -157,13 +158,13 @@ NewStudy: Final = composed(
     **_open(
         name={"default": None, "unset": "as the file is"},
         fanout={
-            "help": "A tree: at most so many below the hub and below each node between it and the sites.",
+            "help": "A tree: at most this many below the hub and below each node between it and the sites.",
             "unset": "a star, all below the hub",
             "only": None,
             "panel": "Who takes part",
         },
         trust={
-            "help": declared(FederatedParams)["trust"].param.help + " No other trust goes with {epsilon=None}.",
+            "help": declared(FederatedParams)["trust"].param.help + " No other trust works with {epsilon=None}.",
             "unset": "masked; site with --fanout",
         },
         colluders={
@@ -172,32 +173,32 @@ NewStudy: Final = composed(
             "only": None,
         },
         method={
-            "help": "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd; under masks krylov, power, covariance "
-            "or dr-svd. With {graph}: power, which auto is then, krylov or covariance."
+            "help": "auto, krylov, power, fedpower, covariance, merge, uda, wda or dr-svd. With masks: krylov, power, covariance "
+            "or dr-svd. With {graph}: power (which is then auto), krylov or covariance."
         },
         local_steps={
-            "help": "For fedpower: power steps at a site in each round: 4, or 4,3,2,1 round by round (the last one is repeated), "
-            "or decay:4 (FedPower (3.15))."
+            "help": "For fedpower: power steps at a site in each round. Such as 4, or 4,3,2,1 round by round (the last one is "
+            "repeated), or decay:4 (FedPower (3.15))."
         },
         epsilon={
             "help": declared(BudgetParams)["epsilon"].param.help
-            + " A pair such as 3,1 with {trust=both}: against the hub, and "
-            "against everybody else.",
+            + " With {trust=both} a pair such as 3,1: against the hub, and "
+            "against everyone else.",
         },
-        graph={"help": f"Peers talk to their neighbours on this graph, with no hub: {GRAPHS}.", "unset": "a hub"},
+        graph={"help": f"Peers talk to their neighbours on this graph, without a hub: {GRAPHS}.", "unset": "a hub"},
         noise={"unset": "pairwise with --epsilon"},
         quorum={
-            "help": "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from there on. "
-            "Under masks there is {survivors}.",
+            "help": "How many must answer, such as 4, or which share of them, such as 0.8. Others are left out from then on. "
+            "With masks use {survivors}.",
             "unset": "all; more than half with --graph",
         },
-        largest={"help": "The largest message that is taken, such as 64MB.", "unset": "1 GiB"},
+        largest={"help": "The largest accepted message, such as 64MB.", "unset": "1 GiB"},
     ),
 )
 
 
 def said_in_file(error: ParameterError) -> str:
-    """What a study file must not say, in its own words."""
+    """An error about a study file, in the file's own words."""
     return error.said(_in_file, show=shown_in_file)
 
 
@@ -207,7 +208,7 @@ def _in_file(name: str, value: Any) -> str:
 
 
 def in_new(**others: str) -> Words:
-    """How `eigenveil study new` says the parameters of a study; `others` are options that are no parameters."""
+    """How `eigenveil study new` writes the parameters of a study. Other options are in `others`."""
     words = in_options(NewStudy, **others)
     carriers = {"star": "a star, with no --fanout", "tree": "--fanout", "gossip": "--graph"}
 

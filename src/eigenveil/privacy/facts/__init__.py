@@ -1,8 +1,8 @@
-"""What is true of a release, as facts, and the only place that rounds them into the sentences of a `Guarantee`.
+"""Facts about a release, and the only place that puts them into the sentences of a `Guarantee`.
 
-Whoever releases something says who is protected and what is known of the rows (`protected`), who sees what (`seen_by`), and how
-noise was calibrated; `GuaranteeFacts` (`builder`) composes the guarantee. The sentences stand here and nowhere else. A privacy
-officer signs them, so they are reviewed as prose: one idea a sentence, in the words of the field, and no assumption left out.
+Estimators, recommenders and papers state who is protected and what is known of the rows (`protected`), who sees what
+(`seen_by`), and how noise was calibrated. From these facts `GuaranteeFacts` (`builder`) composes the guarantee. A privacy officer
+signs it, so review the sentences as prose: one idea a sentence, the field's terms, no assumption left out.
 """
 
 from eigenveil.privacy.facts.builder import (

@@ -1,4 +1,4 @@
-"""`GuaranteeFacts`: all that is true of a private release, and its guarantee in words. And why there is none, where so."""
+"""`GuaranteeFacts` composes the guarantee of a private release from facts. `unproven` says why there is none."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -27,8 +27,8 @@ __all__ = [
 # What was released, by name.
 COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
 EIGENVALUES: Final = ("eigenvalues", "their sum")
-ROW_TAILS: Final = ("how many people have rows longer than each of many public lengths",)
-COLUMN_TAILS: Final = ("how many people have entries beyond each of many public numbers, in each column",)
+ROW_TAILS: Final = ("how many people have a row of norm above each of many public values",)
+COLUMN_TAILS: Final = ("how many people have an entry beyond each of many public values, in each column",)
 EVERY_ROW: Final = ("every row, with noise", "components", "spectrum", "the number of rows of each peer")
 # Why there is no guarantee, where none was asked for.
 NO_PRIVACY: Final = {
@@ -51,15 +51,15 @@ class PublishedNoise:
 @final
 @dataclass(frozen=True, slots=True)
 class GuaranteeFacts:
-    """What is true of a private release, for `guarantee` to say in words. `reproducible` says that noise is from a known seed.
+    """What is true of a private release. `guarantee` puts it into words. `reproducible` noise came from a known seed.
 
     >>> from eigenveil.privacy.facts import OneHolder
     >>> facts = GuaranteeFacts(
     ...     Budget(1.0, 1e-6), Person(), Neighbours.ADD_REMOVE, TableRows(norm=12.0), OneHolder(), COMPONENTS,
     ...     charges=(), reproducible=False,
     ... )
-    >>> facts.guarantee().assumptions[1]
-    'rows are clipped to norm 12 around the mean. The bound was given without looking at these rows, or found privately at ...'
+    >>> facts.guarantee().clipping
+    'rows were clipped to norm 12 around the mean. The bound was given without looking at these rows, or found privately at ...'
     """
 
     budget: Budget
@@ -85,10 +85,12 @@ class GuaranteeFacts:
                 *self.protects.assumptions(),
                 *self.rows.assumptions(),
                 *self.seen_by.assumptions(),
+                # Last, because it is about everything above.
                 self.seen_by.alone(self.protects),
             ),
             calibration=self.seen_by.calibration() if self.published is None else self._as_published(self.published),
             caveats=(
+                # First among the notes: it takes the whole guarantee away.
                 *((SEEDED,) if self.reproducible else ()),
                 *self.seen_by.caveats(),
                 *(self.rows.caveats(self.budget) if isinstance(self.rows, UserHistories) else ()),
@@ -96,31 +98,32 @@ class GuaranteeFacts:
             charges=self.charges,
             relation=self.neighbours.value,
             reproducible=self.reproducible,
+            clipping=self.rows.clipping(),
         )
 
     def _as_published(self, noise: PublishedNoise) -> str:
         return (
-            f"noise as published in {noise.source}, {noise.overshoot:.3g} times what the guarantee needs. The guarantee rests on "
-            "exact accounting of the noise that was added, not on the paper's proof"
+            f"as published in {noise.source}, {noise.overshoot:.3g} times what the guarantee needs. The guarantee rests on exact "
+            "accounting of the noise that was added, not on the paper's proof"
         )
 
 
 def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str, ...]:
-    """What a recommender released: the item space, item `degrees`, which items were `kept` by them, and a lone site's `parts`."""
+    """What a recommender released: the item space, item `degrees`, which items they `kept`, and the `parts` of a lone site."""
     return (
-        "the item space: components and their values",
-        *(("item degrees, with every user's vote divided by the root of their degree",) if degrees else ()),
+        "the item space (components and their values)",
+        *(("item degrees (each vote over the root of its user's degree)",) if degrees else ()),
         *((f"which {kept} items were kept",) if kept is not None else ()),
         *(("every number that leaves a site",) if parts else ()),
     )
 
 
 def unproven(source: str, budgets: Sequence[tuple[str, Budget]], because: Sequence[str]) -> str:
-    """Why noise as `source` prints it comes with no guarantee. `budgets` are the paper's, with who adds the noise for each.
+    """Why noise as `source` prints it has no guarantee. `budgets` are the paper's, each with who adds the noise.
 
     >>> unproven("a paper", [("the hub", Budget(1.0, 1e-5))], ["it is for an entry"])
-    "noise as published in a paper, from the hub at the paper's (1, 1e-05). That guarantee is not established: it is for an entry"
+    "noise as published in a paper, from the hub at the paper's (1, 1e-05). That guarantee is not established. It is for an entry"
     """
     places = [f"from {who} at the paper's ({plain(budget.epsilon)}, {plain(budget.delta)})" for who, budget in budgets]
     what = f"{source}, {' and '.join(places)}. That guarantee is not" if places else f"{source}. No guarantee is"
-    return f"noise as published in {what} established: {'; '.join(because)}"
+    return ". ".join((f"noise as published in {what} established", *(why[0].upper() + why[1:] for why in because)))

@@ -1,4 +1,4 @@
-"""Who is protected, and what is known of the rows: `Person` and `User`, and the three kinds of rows that there are."""
+"""Who is protected (`Person`, `User`) and what is known of the rows (`TableRows`, `StreamRows`, `UserHistories`)."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -15,38 +15,39 @@ __all__ = [
     "UserHistories",
 ]
 
-_COLUMNS: Final = "it is public that all entries are finite, and how many columns there are, with their names and types"
+_COLUMNS: Final = "the number of columns, their names and their types are public, and so is that all entries are finite"
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove). The "
-    "number of people is itself protected",
-    Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out). The number of "
-    "people is the same in both, and public",
-    Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person (replace-one). The "
-    "number of people is the same in both, and public",
+    "number of people is protected too",
+    Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out). Both have the "
+    "same number of people, which is public",
+    Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person (replace-one). Both "
+    "have the same number of people, which is public",
 }
 _USERS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one user, whose whole history is in one table and not in the other (add/remove). The "
-    "number of users is itself protected",
-    Neighbours.ZERO_OUT: "in one of them the whole history of one user is blanked (zero-out). The number of users is the same in "
-    "both, and public",
-    Neighbours.REPLACE_ONE: "in one of them the history of one user is replaced by any other history (replace-one). The number "
-    "of users is the same in both, and public",
+    "number of users is protected too",
+    Neighbours.ZERO_OUT: "in one of them the whole history of one user is blanked (zero-out). Both have the same number of "
+    "users, which is public",
+    Neighbours.REPLACE_ONE: "in one of them the history of one user is replaced by any other history (replace-one). Both have "
+    "the same number of users, which is public",
     Neighbours.INTERACTION: "one user has one item more in one table than in the other (one interaction). All else is the same, "
     "and the number of users is public",
 }
+# Recommendations depend on the user's own history, which plain differential privacy would forbid.
 _JOINT: Final = (
-    "a user's recommendations are made from the released item space and that user's own history, and are for that user alone. "
-    "This is joint differential privacy: the guarantee covers what all other users see, even put together. A user's "
-    "recommendations, shown to somebody else, tell about that user's history"
+    "a user's recommendations come from the released item space and that user's own history, and are for that user alone. This "
+    "is joint differential privacy: the guarantee covers what all other users see, even put together. A user's recommendations "
+    "reveal something of that user's history to anyone else who sees them"
 )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Person:
-    """Each person is protected: with one row, or with all of their rows where rows are `grouped` by person.
+    """Each person is protected: with one row, or with all of their rows if rows are `grouped` by person.
 
-    `place` is where rows are. A person has rows at no more than `most` sites, or in no more than `most` blocks of a stream.
+    `place` is where the rows are. A person has rows at no more than `most` sites, or in no more than `most` blocks of a stream.
     """
 
     place: Literal["table", "site", "peer", "stream"] = "table"
@@ -57,14 +58,14 @@ class Person:
     def unit(self) -> str:
         """Who is protected."""
         if self.place == "stream":
-            several = f"who has at most one row in a block and rows in at most {self.most} blocks"
+            several = f"with at most one row in a block and rows in at most {self.most} blocks"
             return "each person, who has one row of the stream" if self.most == 1 else f"each person, {several}"
         if self.grouped:
             where = {"table": "", "site": " at each site", "peer": " at one peer"}[self.place]
             return f"each person, with all of their rows, which together count as one row{where}"
         if self.most > 1:
-            return f"each person, who holds at most one row at each of at most {self.most} sites"
-        return "each person, who holds one row" + ("" if self.place == "table" else f" at one {self.place}")
+            return f"each person, with at most one row at each of at most {self.most} sites"
+        return "each person, who has one row" + ("" if self.place == "table" else f" at one {self.place}")
 
     @property
     def plural(self) -> str:
@@ -81,22 +82,24 @@ class Person:
         return _PERSONS[neighbours]
 
     def assumptions(self) -> Iterator[str]:
-        """How much of the rows one person may have."""
+        """How many rows one person may have, and where."""
         if self.place == "stream":
             several = f"no person has two rows in one block, or rows in more than {self.most} blocks"
             yield "no person has more than one row" if self.most == 1 else several
             return
-        if self.place != "table":
-            places = f"one {self.place}" if self.most == 1 else f"{self.most} {self.place}s"
-            yield f"no person has rows at more than {places}"
-        if not self.grouped:
-            yield "no person has more than one row" + (" at a site" if self.place == "site" else "")
+        places = f"one {self.place}" if self.most == 1 else f"{self.most} {self.place}s"
+        elsewhere = "" if self.place == "table" else f"no person has rows at more than {places}"
+        one_row = (
+            "" if self.grouped else "no person has more than one row" + (" at a site" if self.place == "site" else "")
+        )
+        if elsewhere or one_row:
+            yield ", and ".join(text for text in (elsewhere, one_row) if text)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class User:
-    """Each user of a recommender is protected with their whole history, or only each single `interaction` with an item."""
+    """Each user of a recommender is protected with their whole history, or only each single `interaction` with an item is."""
 
     interaction: bool = False
 
@@ -122,17 +125,17 @@ class User:
         return _USERS[neighbours]
 
     def assumptions(self) -> Iterator[str]:
-        """How much of the rows one user may have."""
+        """How many rows one user may have, and where."""
         yield "each user is one row" + ("" if self.interaction else ", at one site")
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class TableRows:
-    """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None where nothing rests on clipping.
+    """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None if nothing rests on clipping.
 
-    `trace` bounds what a person adds to a matrix that a site gave in place of rows. `least` rows are publicly known to be there.
-    `given` names the numbers that the caller gave and that are public.
+    A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `least`
+    rows is public. So are the numbers that the caller gave, which `given` names.
     """
 
     norm: float | None = None
@@ -143,64 +146,66 @@ class TableRows:
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
-        if self.norm is not None:
-            yield _clipped(self.norm, self.around)
         if self.trace is not None:
             yield (
-                "where a site gave a matrix in place of rows, each person is in it as a positive semi-definite matrix of trace "
-                f"at most {self.trace:g}, and once in its number of people. The site vouches for that; nobody else can check it"
+                "to a matrix that a site gave in place of rows, each person adds a positive semi-definite matrix of trace at "
+                f"most {self.trace:g}. Each person counts once in its number of people. The site vouches for both; nobody else "
+                "can check them"
             )
         yield _COLUMNS
         if self.least is not None:
-            yield f"it is public that the table has at least {self.least} rows"
+            yield f"that the table has at least {self.least} rows is public"
         if self.given:
-            yield f"where they were given, {_listed(self.given)} are public"
+            yield f"if given, {_listed(self.given)} are public"
+
+    def clipping(self) -> str:
+        """How rows were clipped, and where the bound comes from."""
+        return "" if self.norm is None else _clipped(self.norm, self.around)
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StreamRows:
-    """Rows of a stream in blocks of `block`, the first of `first`, clipped to a `norm`; `reason` says why it is released so.
+    """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
 
-    `horizon` is the most rows that will come, where that was said; `merged` how many streams are in the result.
+    No more than `horizon` rows will come, if that is known. The result is of `merged` streams.
     """
 
     norm: float
     around: Literal["the mean", "zero"]
     block: int
     first: int
-    reason: str
     horizon: int | None = None
     origin: bool = False
     merged: int = 1
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
-        yield _clipped(self.norm, self.around)
         yield (
-            f"these are public and do not depend on anybody's row: the number of rows, that a block is {self.block} rows in the "
-            f"order they came (the first {self.first}), and when synchronisations happen"
+            f"the number of rows is public, and so are the blocks: {self.block} rows each (the first {self.first}), in the order "
+            "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
         yield _COLUMNS
-        yield f"how it is released: {self.reason}"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
         if self.origin:
             yield "the origin is public"
         if self.merged > 1:
-            yield (
-                f"nobody is in two of the {self.merged} streams that were merged. Each of them clipped rows to its own bound and "
-                "had its own blocks"
-            )
+            yield f"nobody is in two of the {self.merged} streams that were merged"
+
+    def clipping(self) -> str:
+        """How rows were clipped, and where the bound comes from."""
+        own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
+        return _clipped(self.norm, self.around) + own
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class UserHistories:
-    """Histories of users, each divided by the root of its length, or of `least` where it is shorter.
+    """Histories of users, each divided by the root of its number of items, or of `least` if it has fewer.
 
-    `listed` says that a public list names the items in use, `users` how many there are where that is `counted` as public, and
-    `degrees_given` that the caller gave item degrees. Where there are several sites, their numbers are public `at_each`.
+    With `listed`, a public list names the items in use. The number of `users` is public if `counted`, and with several sites it
+    is public `at_each`. With `degrees_given`, the caller gave item degrees.
     """
 
     least: int
@@ -212,35 +217,39 @@ class UserHistories:
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the histories, and public about them."""
-        yield (
-            f"a history is divided by the root of its number of items, or of {self.least} if it has fewer. That least number was "
-            "not read from these histories"
-        )
-        yield "it is public which items there are" + (", and which of them are used" if self.listed else "")
-        yield "it is public that all entries are zeros and ones"
+        used = ", which of them are used" if self.listed else ""
+        yield f"which items exist is public{used}, and that all entries are zeros and ones"
         if self.counted:
             each = " at each site" if self.at_each else ""
             yield (
-                f"it is public how many users there are{each}: the rows of a matrix, or, where histories were read from lines, "
-                "the users who have a line"
+                f"the number of users{each} is public: the rows of a matrix or, for a file of interactions, the users who have "
+                "any"
             )
         if self.degrees_given:
             yield "the item degrees that were given are public, and were not counted in these histories"
 
+    def clipping(self) -> str:
+        """How histories were scaled down."""
+        return (
+            f"each history was divided by the root of its number of items, or of {self.least} if it has fewer. That least number "
+            "was not read from these histories"
+        )
+
     def caveats(self, budget: Budget) -> Iterator[str]:
         """What the guarantee does not cover."""
         yield _JOINT
+        # At such a delta, publishing one user's whole history at random would be allowed.
         if self.users is not None and budget.delta * self.users > 1:
             yield (
-                f"delta is more than one over the {self.users:g} users: each of them may be unprotected with that probability, "
+                f"delta is more than one over the {self.users:g} users. Each of them may be unprotected with that probability, "
                 "so somebody may be"
             )
 
 
 def _clipped(norm: float, around: str) -> str:
     return (
-        f"rows are clipped to norm {norm:g} around {around}. The bound was given without looking at these rows, or found "
-        "privately at a cost of its own"
+        f"rows were clipped to norm {norm:g} around {around}. The bound was given without looking at these rows, or found "
+        "privately at its own cost"
     )
 
 

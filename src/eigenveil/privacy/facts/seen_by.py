@@ -1,4 +1,4 @@
-"""`SeenBy`: who carries a release and sees what of it: against whom the guarantee holds, and what that rests on."""
+"""`SeenBy`: who carries a release and sees what of it. Against whom the guarantee holds follows, and what that rests on."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Iterator
@@ -19,14 +19,16 @@ __all__ = [
     "SeenBy",
 ]
 
-_SITES: Final = "it is public which sites there are, and which of them answered in each round"
+_SITES: Final = "which sites take part is public, and which of them answered in each round"
 _EXACT: Final = "exact Gaussian composition (Balle and Wang 2018)"
-_SHARED: Final = "a shared ledger adds up what they cost"
-_IN_ROUNDS: Final = f"{_EXACT}. epsilon is the budget fixed before the fit, reserved for the largest number of rounds"
+# Only estimators that take `ledger=` say this.
+_SHARED: Final = "A shared ledger adds up the costs"
+_FIXED: Final = "Epsilon is the budget fixed before"
+_IN_ROUNDS: Final = f"{_EXACT}. {_FIXED} the fit, for the largest number of rounds"
 
 
 class SeenBy(ABC):
-    """Who carries the release, and who sees what of it: against whom the guarantee holds, and on what that rests."""
+    """Who carries the release and sees what of it. Against whom the guarantee holds, and what that rests on."""
 
     __slots__ = ()
 
@@ -36,11 +38,11 @@ class SeenBy(ABC):
 
     @abstractmethod
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered beside the result."""
+        """What is covered besides the result."""
         return ()
 
     def assumptions(self) -> Iterator[str]:
@@ -48,8 +50,8 @@ class SeenBy(ABC):
         return iter(())
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people cost more."""
-        return f"the guarantee is for this fit alone. Another fit on the same {protects.plural} costs more"
+        """That other releases about the same people add to the cost."""
+        return f"this guarantee is for this fit alone. Another fit on the same {protects.plural} adds to the cost"
 
     def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
@@ -59,7 +61,7 @@ class SeenBy(ABC):
 @final
 @dataclass(frozen=True, slots=True)
 class OneHolder(SeenBy):
-    """Whoever holds all rows runs the program; everyone else sees what is released, by a fit, in `rounds`, or by less."""
+    """One analyst has all rows and runs the program. Everyone else sees what a fit (in rounds, or less than one) releases."""
 
     releases: Literal["a fit", "a fit in rounds", "less"] = "a fit"
 
@@ -67,35 +69,34 @@ class OneHolder(SeenBy):
         """Who the guarantee holds against, and who sees more."""
         if isinstance(protects, User):
             others = ", including all other users together"
-            return f"{_anyone(protects, others)}. Whoever holds the histories and runs this program sees them"
-        return f"{_anyone(protects)}. The curator who runs this program sees the rows themselves"
+            return f"{_anyone(protects, others)}. The analyst who ran this program saw the histories themselves"
+        return f"{_anyone(protects)}. The analyst who ran this program saw the rows themselves"
 
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
         if self.releases == "a fit in rounds":
             return _IN_ROUNDS
-        return f"{_EXACT}. epsilon is the budget fixed {'before the fit' if self.releases == 'a fit' else 'beforehand'}"
+        return f"{_EXACT}. {_FIXED} the {'fit' if self.releases == 'a fit' else 'first release'}"
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered beside the result."""
+        """What is covered besides the result."""
         return ("the transcript",) if self.releases == "a fit in rounds" else ()
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people cost more."""
+        """That other releases about the same people add to the cost."""
         if self.releases == "a fit in rounds":
             return SeenBy.alone(self, protects)
         if self.releases == "less":
-            return (
-                f"the guarantee is for these releases alone. A fit on the same {protects.plural} costs more; {_SHARED}"
-            )
-        return f"{SeenBy.alone(self, protects)}; {_SHARED}"
+            alone = f"this guarantee is for these releases alone. A fit on the same {protects.plural} adds to the cost"
+            return f"{alone}. {_SHARED}"
+        return f"{SeenBy.alone(self, protects)}. {_SHARED}"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class HubAndSites(SeenBy):
-    """Sites around a hub, or below the inner nodes of a `tree`. Budgets are those of the noise in either place, None for none.
+    """Sites around a hub, or below the inner nodes of a `tree`. A budget is that of the noise at its place, None for no noise.
 
     With `drawn`, some of the sites are drawn for each round.
     """
@@ -107,22 +108,23 @@ class HubAndSites(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered beside the result."""
+        """What is covered besides the result."""
         return ("the transcript",) if self.at_sites is None else ("the transcript", "every number that leaves a site")
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""
+        # Inner nodes add up what sites send, so they see as much as the hub.
         middle, see = ("the hub and the inner nodes of the tree", "see") if self.tree else ("the hub", "sees")
         if self.at_sites is None:
-            raw = f"T{middle[1:]} {see} the raw parts of each site and must be trusted"
-            return f"{_anyone(protects)}. {raw}, as must each site with its own rows"
+            raw = f"T{middle[1:]} {see} the raw parts of each site (sums without noise) and must be trusted"
+            return f"{_anyone(protects)}. {raw}. So must each site, with its own rows"
         if self.at_hub is None:
             return f"{_anyone(protects, ', including the hub and the other sites')}. {_only_own('site', protects)}"
         sees = "the released numbers but not what sites send to the hub"
         outside = _anyone(protects, ", including the other sites", sees=sees)
         first = self.at_sites
         return (
-            f"{outside}. Against {middle}, which {see} what each site sends with the site's own noise alone, the guarantee is "
+            f"{outside}. Against {middle}, which {see} what each site sends with only that site's noise, the guarantee is "
             f"({plain(first.epsilon)}, {plain(first.delta)})"
         )
 
@@ -131,24 +133,24 @@ class HubAndSites(SeenBy):
         yield _SITES
         readers = "the hub and the inner nodes of the tree read" if self.tree else "the hub reads"
         if self.at_sites is None:
-            yield f"nobody but {readers} what sites send: the channels are secure"
+            yield f"the channels are secure: nobody but {readers} what sites send"
         elif self.at_hub is not None:
-            yield f"nobody but {readers} what sites send. Against anyone else who does, only the guarantee against the hub holds"
+            yield f"nobody but {readers} what sites send. Against other readers, only the guarantee against the hub holds"
         if self.drawn:
-            yield "which sites are drawn for a round is public, and the guarantee does not count on it"
+            yield "which sites are drawn for a round is public. The guarantee does not rely on the draw"
 
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
         return _IN_ROUNDS
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class MaskedSites(SeenBy):
-    """Sites that mask what they send: the hub sees sums over at least `survivors` of them, of whom `colluders` may tell it all.
+    """Sites that mask what they send. The hub sees sums over at least `survivors`. Up to `colluders` may tell it everything.
 
     The noise is that of `honest` sites. Of delta, `noise_delta` is for the noise and `failure` for masks between only some of
-    the sites. In one process, where parties are not `apart`, nothing is hidden from whoever runs it.
+    the sites. Parties in one process are not `apart`, and nothing is hidden from its user.
     """
 
     survivors: int
@@ -160,7 +162,7 @@ class MaskedSites(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered beside the result."""
+        """What is covered besides the result."""
         return ("the transcript", "the sum over the survivors of each round")
 
     def against(self, protects: Person | User) -> str:
@@ -168,9 +170,9 @@ class MaskedSites(SeenBy):
         some = "one other site that tells" if self.colluders == 1 else f"up to {self.colluders} other sites that tell"
         over = "one site that does" if self.honest == 1 else f"{self.honest} sites that do"
         return (
-            f"{_anyone(protects)}; the hub, even if it breaks the protocol, together with {some} it everything; and anyone who "
-            f"reads or changes messages on their way. The hub sees nothing but noisy sums, each over at least {over} not "
-            f"collude with it. {_only_own('site', protects)}"
+            f"{_anyone(protects)}. Also the hub, even if it breaks the protocol, together with {some} it everything. Also anyone "
+            f"who reads or changes messages on their way. The hub sees only noisy sums, each over at least {over} not collude "
+            f"with it. {_only_own('site', protects)}"
         )
 
     def assumptions(self) -> Iterator[str]:
@@ -178,39 +180,41 @@ class MaskedSites(SeenBy):
         yield _SITES
         one = "one of the sites tells the hub what it knows"
         few = one if self.colluders == 1 else f"{self.colluders} of the sites tell the hub what they know"
-        yield (f"at most {few}. That at least {self.survivors} sites are in every sum, the sites check themselves")
-        yield "every site knows the public identity of every other site, from a source other than the hub"
+        yield f"at most {few}. The sites themselves check that at least {self.survivors} sites are in every sum"
+        yield "every site knows the public identity of every other site from a source other than the hub"
         yield _unbroken("X25519, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305")
 
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
         text = (
-            f"{_IN_ROUNDS}. Sites add shares of whole-number noise, which together are Gaussian noise, rounded "
+            f"{_IN_ROUNDS}. Sites add shares of whole-number noise. Their sum is rounded Gaussian noise "
             "(docs/integer-noise.md)"
         )
+        # Masks between all sites cannot fail, and then all of delta is for the noise.
         if self.failure == 0:
             return text
         return (
-            f"{text}. Of delta, {self.noise_delta:.6g} is for the noise. {self.failure:.2g} is for masks between only some of "
-            "the sites, and for signatures of which only some are checked (docs/mask-graph.md)"
+            f"{text}. Of delta, {self.noise_delta:.6g} is for the noise. The other {self.failure:.2g} is for masks between only "
+            "some of the sites, and for checking only some signatures (docs/mask-graph.md)"
         )
 
     def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
         if not self.apart:
             yield (
-                "all parties ran in one process here, which holds every key. Sites that are apart from each other need a network"
+                "all parties ran in one process here, which has every key. To keep sites apart from each other, run them over a "
+                "network"
             )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class PeersAlone(SeenBy):
-    """Peers without a hub. Up to `colluders` of them may tell what they know; None where each adds all of the noise itself.
+    """Peers without a hub. Up to `colluders` of them may tell what they know. None: each adds all of the noise itself.
 
-    Of `names`, those `counted` are in the result, from the round `since` on. The sum has `excess` times a curator's noise. Noise
-    that cancels between pairs is `ratio` times a peer's own, and mu is the largest over all sets of colluders where `exact`, or
-    a bound on it. The budget has room to begin `restarts` rounds again.
+    Of `names`, those `counted` are in the result, from the round `since` on. The sum has `excess` times the noise of one curator.
+    Noise that cancels between pairs is `ratio` times a peer's own. mu is the largest over all sets of colluders if `exact`, and
+    otherwise a bound on it. The budget allows for `restarts` restarted rounds.
     """
 
     names: tuple[str, ...]
@@ -225,7 +229,7 @@ class PeersAlone(SeenBy):
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered beside the result."""
+        """What is covered besides the result."""
         return ("the transcript", "every number that leaves a peer")
 
     def against(self, protects: Person | User) -> str:
@@ -233,89 +237,91 @@ class PeersAlone(SeenBy):
         sees, own = "the released numbers and all messages between peers", _only_own("peer", protects)
         if self.colluders is None:
             return f"{_anyone(protects, ', including all other peers together', sees=sees)}. {own}"
-        some = "one peer that tells" if self.colluders == 1 else f"up to {self.colluders} peers that tell"
-        side = f", together with {some} them everything and may lie to the other peers"
+        some, lie = ("one peer tells", "lies") if self.colluders == 1 else (f"up to {self.colluders} peers tell", "lie")
+        side = f"This holds even if {some} them everything and {lie} to the other peers"
         fewer = "With more colluding peers there is less noise than the guarantee needs"
-        return f"{_anyone(protects, side, sees=sees)}. {fewer}. {own}"
+        return f"{_anyone(protects, sees=sees)}. {side}. {fewer}. {own}"
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of parties, channels and keys."""
-        yield "it is public which peers there are, who talks to whom, and which peers were counted in each round"
+        yield "which peers take part, who talks to whom, and which peers were counted in each round is public"
         yield self._who_counted()
+        # Without colluders to count, every peer protects itself and needs no keys.
         if self.colluders is not None:
-            one = "one peer tells others what it knows, whatever else it says"
-            several = f"{self.colluders} peers tell others what they know, whatever else they say"
-            yield f"no more than {one if self.colluders == 1 else several}"
+            one = "one peer tells others what it knows. It may also lie"
+            several = f"{self.colluders} peers tell others what they know. They may also lie"
+            yield f"at most {one if self.colluders == 1 else several}"
             yield (
-                "every peer knows the public identity of every other peer that it shares noise with, from a source other than "
-                "these messages"
+                "every peer knows the public identity of each peer that it shares noise with from a source other than these "
+                "messages"
             )
             yield _unbroken("X25519, Ed25519, SHA-256, HKDF and AES-256")
 
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
         text = _IN_ROUNDS
         if self.restarts:
-            text += f" and for {'one round' if self.restarts == 1 else f'{self.restarts} rounds'} begun again"
+            text += f" and for {'one restarted round' if self.restarts == 1 else f'{self.restarts} restarted rounds'}"
         if self.colluders is None:
-            return f"{text}. Every peer adds all the noise: the sum has {self.excess:.4g} times a curator's noise"
+            return f"{text}. Every peer adds all the noise, so the sum has {self.excess:.4g} times the noise of one curator"
         kind = "the largest" if self.exact else "a bound on the largest"
         return (
-            f"{text}. Every peer adds noise of its own, and noise {self.ratio:g} times as large that cancels between pairs. mu "
-            f"is {kind} over every set of {self.colluders} colluding and one other peer (docs/pairwise-noise.md); the sum has "
-            f"{self.excess:.4g} times a curator's noise"
+            f"{text}. Every peer adds noise of its own, and noise {self.ratio:g} times as large that cancels between pairs. Mu "
+            f"is {kind} over every set of {self.colluders} colluding and one other peer (docs/pairwise-noise.md). The sum has "
+            f"{self.excess:.4g} times the noise of one curator"
         )
 
     def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
         if not self.apart:
-            yield "all peers ran in one process here. Peers that are apart from each other need a network"
+            yield "all peers ran in one process here. To keep peers apart from each other, run them over a network"
 
     def _who_counted(self) -> str:
         if len(self.counted) == len(self.names):
-            return f"counted were all {len(self.names)} peers, in every round"
+            return f"all {len(self.names)} peers were counted in every round"
         gone = [name for name in self.names if name not in self.counted]
         shown = ", ".join(gone[:10]) + (f" and {len(gone) - 10} more" if len(gone) > 10 else "")
         return (
-            f"counted from round {self.since + 1} on were {len(self.counted)} of {len(self.names)} peers, without {shown}. What "
-            "they had sent before is covered by the same guarantee"
+            f"from round {self.since + 1} on, the result counts {len(self.counted)} of {len(self.names)} peers, without {shown}. "
+            "The same guarantee covers what those peers had sent before"
         )
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class OneDevice(SeenBy):
-    """A device follows a stream and sees its rows. Where it publishes more than once, `anew` says when."""
+    """A device follows a stream and sees its rows. `reason` says how it releases, and `anew` when, if more than once."""
 
+    reason: str
     anew: Literal["", "at every synchronisation", "after every block"] = ""
 
     @property
     def released(self) -> tuple[str, ...]:
-        """What is covered beside the result."""
+        """What is covered besides the result."""
         return ("the rank", f"all of them anew {self.anew}") if self.anew else ("the rank",)
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""
-        everything = _anyone(protects, sees="everything that was released, at every time")
+        everything = _anyone(protects, sees="everything that was ever released")
         return f"{everything}. The device that follows the stream sees the rows, and its unreleased state is raw data"
 
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
         return (
-            f"{_EXACT}. Of disjoint slots of the stream, only those that one person can be in add up. epsilon is the budget "
-            "fixed before the stream began"
+            f"{_EXACT}. {_FIXED} the stream began. Slots of the stream are disjoint, so only the costs of those that "
+            f"one person can be in add up. How it is released: {self.reason}"
         )
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people cost more."""
-        more = f"The same {protects.plural} in another stream or fit cost more; {_SHARED}"
-        return f"the guarantee is for this stream alone. {more}"
+        """That other releases about the same people add to the cost."""
+        more = f"Another stream or fit with the same {protects.plural} adds to the cost. {_SHARED}"
+        return f"this guarantee is for this stream alone. {more}"
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class NoisyRows(SeenBy):
-    """Every row is published by the peer that holds it, with noise of its own."""
+    """Each peer publishes every row of its own, with noise."""
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""
@@ -323,12 +329,12 @@ class NoisyRows(SeenBy):
         return f"{rows}. {_only_own('peer', protects)}"
 
     def calibration(self) -> str:
-        """What the budget was fixed for, and how noise is made up."""
+        """How noise is calibrated, and what the budget was fixed for."""
         return "exact Gaussian mechanism (Balle and Wang 2018)"
 
     def alone(self, protects: Person | User) -> str:
-        """That other releases about the same people cost more."""
-        return f"the guarantee is for this release alone. Another release about the same {protects.plural} costs more"
+        """That other releases about the same people add to the cost."""
+        return f"this guarantee is for this release alone. Another release about the same {protects.plural} adds to the cost"
 
 
 def _anyone(protects: Person | User, including: str = "", *, sees: str = "the released numbers") -> str:
@@ -336,9 +342,9 @@ def _anyone(protects: Person | User, including: str = "", *, sees: str = "the re
 
 
 def _only_own(place: str, protects: Person | User) -> str:
-    who, what = ("user", "history") if isinstance(protects, User) else ("person", "rows")
-    return f"What a {place} holds of a {who}'s {what} is seen there and nowhere else"
+    what = "histories" if isinstance(protects, User) else "rows"
+    return f"Only the {place} itself sees its {what}"
 
 
 def _unbroken(primitives: str) -> str:
-    return f"{primitives} are secure: the guarantee holds against adversaries who cannot break them"
+    return f"{primitives} are secure. The guarantee holds against adversaries who cannot break them"

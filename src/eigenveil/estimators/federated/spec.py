@@ -1,0 +1,280 @@
+"""`FederatedSpec`: what sites around a hub are asked for, checked and public, made from the parameters of `FederatedPCA`.
+
+Rows are needed only for what `SiteInfo` says of them, so a network can make the same spec from declared sizes.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, Final, Literal, cast, final
+
+import numpy as np
+
+from eigenveil.errors import ParameterError, require_param
+from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.federated.masks import DeclaredBounds
+from eigenveil.estimators.federated.rules import (
+    Participation,
+    drawn_of,
+    masks_of,
+    require_enough,
+    require_few_rounds,
+    require_legal,
+    require_maskable,
+    share_of,
+)
+from eigenveil.estimators.settings import asked_settings
+from eigenveil.estimators.sites import SiteInfo
+from eigenveil.linalg import Array, orthonormal
+from eigenveil.params import FederatedParams
+from eigenveil.plan import Method, SitesPlan, components_of, iterates, plan_sites
+from eigenveil.privacy import Budget, Neighbours
+from eigenveil.protocols import Terms
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.task import Fit, Setting, WholeFit
+
+__all__ = ["Design", "FederatedSpec", "Participation", "budgets_of", "pca_fit", "request_of"]
+
+# Makes the fit from the spec, from what it must know of its carrier, and from the public seed of the first basis.
+Design = Callable[["FederatedSpec", Setting, Any], WholeFit[Any, Any, Any]]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FederatedSpec:
+    """How sites fit together what `design` makes. `at_sites` and `at_hub` are budgets, None if no noise is added there.
+
+    `sizes` are the numbers of rows of the sites, if public. With masks, `masks` is how many sites must survive and how many may
+    collude. `declared` is what sites said of their rows when no bound was given. A model records `settings`.
+    """
+
+    design: Design
+    neighbours: Neighbours
+    plan: SitesPlan
+    at_sites: Budget | None
+    at_hub: Budget | None
+    terms: Terms
+    sizes: Mapping[str, float] | None
+    seed: int | None
+    settings: dict[str, Any]
+    masks: tuple[int, int] | None = None
+    published: bool = False
+    fanout: int | None = None
+    participation: Participation | None = None
+    person_sites: int = 1
+    grouped: bool = False
+    declared: DeclaredBounds | None = None
+
+    @property
+    def private(self) -> bool:
+        """Whether any noise is added."""
+        return self.at_sites is not None or self.at_hub is not None
+
+
+_AVERAGES: Final = ("merge", "uda", "wda")
+
+
+def budgets_of(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
+    """The budgets at the sites and at the hub, None if no noise is added there."""
+    epsilon, delta = asked.epsilon, asked.delta
+    if epsilon is None:
+        require_param(asked.calibration == "exact", "{calibration=paper} needs an {epsilon}")
+        return None, None
+    if asked.trust == "both":
+        return _two_budgets(asked)
+    for name, value in (("epsilon", epsilon), ("delta", delta)):
+        if isinstance(value, tuple):
+            raise ParameterError(
+                f"{{{name}}} must be a number with {{trust=}}, got {{@value}}", trust=asked.trust, value=value
+            )
+    budget = budget_of(epsilon, delta)
+    # No bound is known on how far one person moves a site's directions. Only its matrix can be covered, at the site.
+    at_site = asked.trust in ("site", "masked") or asked.method in _AVERAGES
+    return (budget, None) if at_site else (None, budget)
+
+
+def _two_budgets(asked: FederatedParams) -> tuple[Budget | None, Budget | None]:
+    epsilon, delta = asked.epsilon, asked.delta
+    if not isinstance(epsilon, tuple):
+        raise ParameterError(
+            "{epsilon} must be a pair with {trust=both}, against the hub and against everyone else. Got {@value}",
+            value=epsilon,
+        )
+    require_param(
+        asked.method not in _AVERAGES, "{method=} adds noise at the sites only. Use {trust=site}", method=asked.method
+    )
+    # One delta for both budgets is usual.
+    deltas = delta if isinstance(delta, tuple) else (delta, delta)
+    return budget_of(epsilon[0], deltas[0]), budget_of(epsilon[1], deltas[1])
+
+
+def request_of(asked: FederatedParams, info: SiteInfo) -> FederatedSpec:
+    """The spec of a federated fit, from its parameters and what is known of its sites. Refuses what cannot be kept."""
+    at_sites, at_hub = budgets_of(asked)
+    dim, count = info.dim, len(info.names)
+    private, published = at_sites is not None or at_hub is not None, asked.calibration == "paper"
+    require_few_rounds(asked.rounds, private=private)
+    _require_person_sites(asked.person_sites, count)
+    rank = rank_of(asked.n_components, dim)
+    # Without a budget nobody is protected, and the number of people is gathered like any other sum.
+    near = Neighbours(asked.neighbours) if private else Neighbours.ADD_REMOVE
+    participation = drawn_of(asked, count)
+    plan = _plan(asked, dim, rank, at_sites if at_sites is not None else at_hub, near)
+    if participation is not None:
+        # Rounds with other sites differ even if the answer is near.
+        plan = replace(plan, tolerance=0.0)
+    require_maskable(asked, plan, count)
+    masks = masks_of(asked, count)
+    require_legal(asked, plan, participation, at_sites, at_hub, private=private)
+    center = center_of(asked.center, dim)
+    sizes = info.sizes() if not private or near.count_is_public or published else None
+    require_enough(sizes, dim, rank, private=private, published=published)
+    declared = _declared(asked, info, center) if masks is not None and not private else None
+    return FederatedSpec(
+        design=partial(
+            pca_fit,
+            rank=rank,
+            bounds=_bounds(asked, dim, private=private and not published, sparse=info.sparse, declared=declared),
+            center=center,
+            align=asked.align,
+            # Without privacy the number is gathered like any other sum: the hub has no rows to count.
+            people=sum(sizes.values()) if sizes is not None and private else None,
+        ),
+        neighbours=near,
+        plan=plan,
+        at_sites=at_sites,
+        at_hub=at_hub,
+        published=published,
+        fanout=asked.fanout if asked.topology == "tree" else None,
+        participation=participation,
+        terms=_terms(asked, count),
+        person_sites=asked.person_sites,
+        grouped=info.grouped,
+        sizes=sizes,
+        seed=seed_of(asked.random_state),
+        settings=asked_settings(asked),
+        masks=masks,
+        declared=declared,
+    )
+
+
+def _require_person_sites(person_sites: int, sites: int) -> None:
+    most = max(1, sites)
+    require_param(
+        person_sites <= most,
+        f"{{person_sites}} must be an integer from 1 to {most}, got {{@value}}",
+        value=person_sites,
+    )
+
+
+def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> SitesPlan:
+    published = asked.calibration == "paper"
+    return plan_sites(
+        dim=dim,
+        rank=rank,
+        budget=budget,
+        # The only method whose noise is reproduced here as a paper prints it.
+        method=cast("Method", "fedpower" if published and asked.method == "auto" else asked.method),
+        neighbours=near,
+        rounds=asked.rounds,
+        tolerance=asked.tolerance,
+        oversample=asked.oversample,
+        local_steps=asked.local_steps,
+        equal_shares=published,
+    )
+
+
+def _declared(
+    asked: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None
+) -> DeclaredBounds | None:
+    """What sites declare of their rows, for masks without privacy and without a bound: masked integers need a step."""
+    if asked.row_bound is not None or asked.column_bounds is not None:
+        return None
+    # Wrong scales and origins are refused here, before any row is looked at.
+    _bounds(asked, info.dim, private=False, sparse=info.sparse)
+    if info.rows is None:
+        raise ParameterError(
+            "{row_bound} is required with {trust=masked} when nobody sees the rows of all sites. Find one privately at one of "
+            "them with eigenveil.find_bounds, or with `eigenveil bounds` on the command line"
+        )
+    return DeclaredBounds.of(
+        info.rows, scale=asked.scale, origin=asked.origin, center=center, mean_bound=asked.mean_bound
+    )
+
+
+def _bounds(
+    asked: FederatedParams, dim: int, *, private: bool, sparse: bool, declared: DeclaredBounds | None = None
+) -> RowBounds:
+    instead = {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
+    bounds = RowBounds.of(asked, dim, private=private, sparse=sparse, **instead)
+    if private:
+        bounds.require_addable()
+    return bounds
+
+
+def _terms(asked: FederatedParams, sites: int) -> Terms:
+    # With masks, a sum over fewer sites than survivors cannot be unmasked, so that number is the quorum.
+    name = "survivors" if asked.trust == "masked" else "quorum"
+    return Terms(share_of(name, getattr(asked, name), sites), asked.deadline, asked.retries)
+
+
+def pca_fit(
+    request: FederatedSpec,
+    setting: Setting,
+    start: Any,
+    *,
+    rank: int,
+    bounds: RowBounds,
+    center: Array | Literal["private"] | None,
+    align: Literal["procrustes", "sign", "none"],
+    people: float | None,
+) -> Fit:
+    """Principal components of rows within bounds, as one task. `start` is the public seed of the first basis, None for any.
+
+    `people` is their number, if public.
+    """
+    method = request.plan.method
+    products = method not in ("covariance",)
+    count = people is None
+    split = split_budget(
+        mean=isinstance(center, str),
+        search=bounds.search,
+        count=count,
+        trace=products and not request.published,
+    )
+    dim, width = bounds.dim, request.plan.width
+    # The first basis is public, and over a network all parties draw it from the same seed.
+    rng = np.random.default_rng(start)
+    begin = orthonormal(rng.standard_normal((dim, width))) if iterates(method) else None
+    return Fit(
+        bounds=bounds,
+        neighbours=request.neighbours,
+        center=center,
+        components=components_of(
+            request.plan,
+            begin,
+            neighbours=request.neighbours,
+            rank=rank,
+            private=request.private,
+            align=align,
+            published=request.published,
+        ),
+        split=split,
+        people=people,
+        multiplier=setting.multiplier,
+        rank=rank,
+        # A covariance contains its trace, and FedPower as printed releases none.
+        needs_trace=products and not request.published,
+        # With a budget a restart would be charged twice, so the fit continues without the lost sites.
+        begins_again=not request.private and request.participation is None,
+        sizes=request.sizes if people is not None else None,
+        grid=setting.grid,
+        rounding=setting.rounding,
+        products=(
+            request.plan.shares,
+            request.plan.rounds,
+            # How many numbers a round releases: a symmetric matrix has its upper half.
+            dim * (dim + 1) // 2 if method == "covariance" else dim * width,
+        ),
+    )

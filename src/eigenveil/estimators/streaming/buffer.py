@@ -1,0 +1,238 @@
+"""Rows on their way into a stream: checked batches, the block that is not full yet, and columns that show up late.
+
+All of a batch is checked before a private stream takes any of it, because a release cannot be taken back.
+"""
+
+from collections import deque
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+import scipy.sparse as sp
+
+from eigenveil.data.rows import Rows, require_real
+from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
+from eigenveil.errors import ParameterError, require_param
+from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.linalg import Array
+from eigenveil.tracking import GramTracker, SketchTracker
+from eigenveil.tracking.missing import has_gaps, sum_of_squares
+
+__all__ = ["OpenBlock", "as_kind", "checked_batch", "placed", "still_unseen"]
+
+_PIECE: Final = 1 << 14
+_PIECE_NUMBERS: Final = 1 << 20
+# Sums of products of larger numbers could overflow. A private stream clips rows long before that.
+_SQUARABLE: Final = 1e140
+
+
+def checked_batch(
+    estimator: Any, X: Any, *, reset: bool, least: int, nameless: bool = False
+) -> tuple[int, Iterator[Any]]:
+    """The number of rows, and pieces of them, with the columns that `estimator` knows, or learns if `reset`.
+
+    Pieces are float64 arrays in C order, or CSR matrices. At least `least` rows must come at once. `nameless` rows are taken to
+    have the columns that are known by name.
+    """
+    private = estimator.epsilon is not None
+    if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
+        return len(X), _pieces(X)
+    if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
+        _require_shape(X.shape, least=least)
+        if private:
+            # A first pass that only checks. The second one, below, feeds the stream.
+            deque(_of_rows(estimator, X, reset=reset), maxlen=0)
+        return X.shape[0], _of_rows(estimator, X, reset=reset)
+    if is_arrow_like(X):
+        table = as_arrow(with_names(estimator, X, reset=reset))
+        require_numbers(table.schema)
+        _require_shape((table.num_rows, table.num_columns), least=least)
+        array = as_numbers(table, gaps=True)
+        require_param(not np.isinf(array).any(), "{X} contains infinity")
+    else:
+        fewest = {"ensure_min_features": 2} if reset else {}
+        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
+        try:
+            array = checked_array(estimator, X, reset=reset, **checks)
+        except ValueError as error:
+            raise _about_rows(error) from error
+    _require_usable(array, private=private)
+    return array.shape[0], _pieces(array)
+
+
+def as_kind(rows: Any, *, sparse: bool) -> Any:
+    """Rows of the kind, sparse or dense, that the stream began with."""
+    if sparse == sp.issparse(rows):
+        return rows
+    if not sparse:
+        return rows.toarray()
+    require_param(
+        not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
+    )
+    return sp.csr_array(rows)
+
+
+def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
+    """Whether `X` is exactly as expected, so that scikit-learn's slower checks would find nothing."""
+    if X.ndim != 2 or X.dtype != np.float64 or X.shape[1] != estimator.n_features_in_ or len(X) < least:
+        return False
+    # Rows without names must go through the checks, which warn about it.
+    if not nameless and "feature_names_in_" in vars(estimator):
+        return False
+    return sum_of_squares(X) < _SQUARABLE**2
+
+
+def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
+    if reset:
+        estimator.n_features_in_ = X.shape[1]
+    require_param(
+        X.shape[1] == estimator.n_features_in_,
+        f"{{X}} has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",
+    )
+    for block in X.blocks(_PIECE):
+        values = block.values
+        require_param(block.weights is None, "a stream cannot group rows by person. Use {person_blocks} instead")
+        require_real(values.dtype, "X")
+        require_param(not np.isinf(values.data if sp.issparse(values) else values).any(), "{X} contains infinity")
+        _require_usable(values, private=estimator.epsilon is not None)
+        yield from _pieces(values)
+
+
+def _require_usable(array: Any, *, private: bool) -> None:
+    """Refuse gaps in sparse and private rows, and without privacy numbers that are too large to multiply."""
+    sparse = sp.issparse(array)
+    if array.dtype.kind != "f":
+        return
+    values = array.data if sparse else array
+    if not private:
+        require_param(
+            array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
+            f"{{X}} contains numbers beyond {_SQUARABLE:g}, too large to square. Scale the columns first",
+        )
+        if not sparse:
+            return
+    gaps = bool(np.isnan(values).any())
+    require_param(
+        not gaps or not sparse,
+        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps",
+    )
+    require_param(
+        not gaps,
+        "{X} contains NaN, and a private stream takes no gaps: filling them from other rows would break the bound on what one "
+        "row can change. Fill or drop such rows by a public rule first",
+    )
+
+
+def _about_rows(error: ValueError) -> ValueError:
+    """Scikit-learn's error as a template, so that a command can use its own word for X."""
+    text = str(error).removeprefix("Input ")
+    if isinstance(error, ParameterError) or not text.startswith("X "):
+        return error
+    # Braces in scikit-learn's text would be read as parameters of the template.
+    return ParameterError("{X}" + text[1:].replace("{", "{{").replace("}", "}}"))
+
+
+def _require_shape(shape: tuple[int, int], *, least: int) -> None:
+    require_param(shape[1] >= 2, f"{{X}} has {shape[1]} feature(s), and principal components need at least 2 columns")
+    require_param(shape[0] >= least, f"{{X}} has {shape[0]} sample(s), and at least {least} must come at once")
+
+
+def _pieces(array: Any) -> Iterator[Any]:
+    """Float64 pieces of an array. Converting piece by piece avoids a whole copy."""
+    if sp.issparse(array):
+        array = sp.csr_array(array)
+        if not array.has_canonical_format:
+            # A copy first, because duplicates are added up in place.
+            array = array.copy()
+            array.sum_duplicates()
+        step, order = _PIECE, {}
+    else:
+        # One memory order for all, because another order changes the last bits of sums.
+        order = {"order": "C"}
+        ready = array.dtype == np.float64 and array.flags.c_contiguous
+        step = max(1, len(array) if ready else _PIECE_NUMBERS // max(1, array.shape[1]))
+    for start in range(0, array.shape[0], step):
+        yield array[start : start + step].astype(np.float64, copy=False, **order)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class OpenBlock:
+    """The rows of a block that is not full yet: the first `count` of `room`, (b, d), or sparse `pieces`. Raw data.
+
+    New rows go behind the others, in the same array. An earlier value does not look that far, so it stays valid and one can
+    return to it. But only one value can be continued.
+
+    >>> block = OpenBlock().and_rows(np.ones((1, 2)), length=3)
+    >>> block.and_rows(np.zeros((2, 2)), length=3).rows.tolist(), block.count
+    ([[1.0, 1.0], [0.0, 0.0], [0.0, 0.0]], 1)
+    """
+
+    count: int = 0
+    room: Array | None = None
+    pieces: tuple[Any, ...] = ()
+
+    @classmethod
+    def of(cls, rows: Any) -> "OpenBlock":
+        """A block of rows that were stored elsewhere."""
+        return cls().and_rows(rows, length=rows.shape[0]) if rows is not None else cls()
+
+    def and_rows(self, rows: Any, *, length: int) -> "OpenBlock":
+        """With a copy of more rows, for a block that will have `length`."""
+        count = self.count + rows.shape[0]
+        if sp.issparse(rows):
+            return OpenBlock(count, None, (*self.pieces, rows.copy()))
+        room = self.room
+        if room is None or len(room) < count:
+            # First just enough: the block before may still be in use, and both would take memory. Then all of the block.
+            room = np.empty((max(count, length if self.count else 0), rows.shape[1]))
+            if self.room is not None:
+                room[: self.count] = self.room[: self.count]
+        room[self.count : count] = rows
+        return OpenBlock(count, room)
+
+    @property
+    def rows(self) -> Any:
+        """All rows, (count, d), None if there are none."""
+        if self.count == 0:
+            return None
+        if self.room is not None:
+            return self.room[: self.count]
+        return self.pieces[0] if len(self.pieces) == 1 else sp.csr_array(sp.vstack(self.pieces))
+
+    def __repr__(self) -> str:
+        return f"OpenBlock(count={self.count})"
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        # Without the unwritten part of the array, which may hold anything.
+        rows = self.rows
+        return OpenBlock.of, (None if rows is None else rows.copy(),)
+
+
+def still_unseen(unseen: Any, rows: Any) -> Any:
+    """Columns, (d,) of truth values, without an entry in these rows or the ones before. None if there are none.
+
+    Such as a sensor that comes online late.
+    """
+    if sp.issparse(rows):
+        return None
+    gaps = np.isnan(rows).all(axis=0)
+    gaps = gaps if unseen is None else gaps & unseen
+    return gaps if gaps.any() else None
+
+
+def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> Any:
+    """The state with the mean of columns that show up for the first time set to the mean of these rows.
+
+    Until now they were filled with one constant, which adds nothing to the scatter.
+    """
+    known = ~np.isnan(rows)
+    first = unseen & known.any(axis=0)
+    if not first.any():
+        return state
+    means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    if isinstance(tracker, GramTracker):
+        return replace(state, center=np.where(first, means, 0.0 if state.center is None else state.center))
+    sketch = state.sketch
+    return replace(state, sketch=replace(sketch, mean=np.where(first, means, sketch.mean)))
