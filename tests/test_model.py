@@ -191,7 +191,7 @@ def test_files_with_other_arrays_are_refused(change: Callable[[Arrays], Arrays],
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        (changed("version", 2), "is an Eigenveil model of version 2; this program reads version 1"),
+        (changed("version", 2), "is an Eigenveil model of version 2; this program only reads version 1"),
         (without("version"), "of version None"),
         (changed("format", "other"), "is a safetensors file but not an Eigenveil model"),
         (lambda _: [1, 2], "is a safetensors file but not an Eigenveil model"),

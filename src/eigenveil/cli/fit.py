@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, Any
 import typer
 
 from eigenveil.cli import _options as option
-from eigenveil.cli._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import read_rows, require_input, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.params import PrivateParams
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ import pytest
 
 from cli.cli_tables import NAMES, arrow_table, eigenveil, refusal, rows
 from eigenveil import Model, PrivatePCA
-from eigenveil.cli._bounds_file import BoundsFile
+from eigenveil.cli.bounds.file import BoundsFile
 from eigenveil.linalg import sines
 from eigenveil.privacy import Budget, epsilon_of
 

@@ -11,8 +11,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from eigenveil.cli._bounds_file import FORMAT, reach_of_ranges
 from eigenveil.cli._report import guarantee_panel, plain
+from eigenveil.cli.bounds.file import FORMAT, reach_of_ranges
 from eigenveil.cli.bounds.options import WIDEST, Step, command_of, reading_words, why_next
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.found import FoundBounds

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any, Final, NoReturn, TypeAlias, final
 import typer
 
 from eigenveil.cli import _options as option
-from eigenveil.cli._bounds_file import was_given
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, leaves, output, wrote
+from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part

@@ -6,10 +6,10 @@ from typing import Any
 import typer
 
 from eigenveil.cli import _options as option
-from eigenveil.cli._bounds_file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli._derived import with_options, written_out
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output
+from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
 from eigenveil.errors import require, require_param

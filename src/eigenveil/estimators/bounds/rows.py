@@ -286,7 +286,7 @@ class _Search:
             why=". ".join([*said[:1], *(one[0].upper() + one[1:] for one in said[1:])]),
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
-                TableRows(given=("the origin", "the scale", "the center", "the range of lengths")),
+                TableRows(given=("the origin", "the scale", "the center", "the range of norms")),
             ),
             ledger=self.release.ledger,
         )

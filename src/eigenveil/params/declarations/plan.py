@@ -120,7 +120,7 @@ class _Guess:
 
 
 @parameters(panel=_SITES)
-class _Limits:
+class _Affordable:
     """Who has the rows, who is trusted with what, and what they can afford."""
 
     sites: int = param("The number of sites, with equal numbers of rows.", default=1, check=whole(1), metavar="M")
@@ -174,5 +174,5 @@ class _Limits:
 
 
 @parameters()
-class PlanParams(_Limits, _Guess, Relation, _Cost, _Sizes):
+class PlanParams(_Affordable, _Guess, Relation, _Cost, _Sizes):
     """The parameters of a plan. In Python they are those of `eigenveil.plan.Facts` and `eigenveil.plan.Spectrum`."""
