@@ -6,6 +6,7 @@ import pickle
 import types
 import weakref
 from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
 from typing import Any
 
 import joblib  # type: ignore[import-untyped]
@@ -88,14 +89,23 @@ class Secrets:
 
         A number of few digits is sought together with the next one: a length and three bytes that follow look like it.
         """
+        return any(one in data for one in self._written)
+
+    @cached_property
+    def _written(self) -> list[bytes]:
         digits = np.frexp(np.abs(self.values))[0]
         single = self.values[np.isin(digits, self._parts) & (digits * 2.0**_MANY_BITS % 1 != 0)]
         pairs = np.stack([self.values[:-1], self.values[1:]], axis=1)[np.isin(digits, self._parts)[:-1]]
-        return any(one.tobytes() in data or one.byteswap().tobytes() in data for one in (*single, *pairs))
+        return [raw for one in (*single, *pairs) for raw in (one.tobytes(), one.byteswap().tobytes())]
 
     def told_in(self, words: str) -> bool:
         """Whether one of them stands in a text, in full or to eight digits."""
-        return any(repr(float(x)) in words or f"{x:.8g}" in words for x in self.values if len(f"{x:.8g}") > 7)
+        return any(one in words for one in self._told)
+
+    @cached_property
+    def _told(self) -> list[str]:
+        shown = ((repr(float(x)), f"{x:.8g}") for x in self.values)
+        return [text for pair in shown if len(pair[1]) > 7 for text in pair]
 
     def _among(self, parts: Array) -> bool:
         places = np.clip(np.searchsorted(self._parts, parts), 1, len(self._parts) - 1)

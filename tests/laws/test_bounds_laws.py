@@ -106,29 +106,20 @@ class Spy(Mechanism):
 @contextmanager
 def spied(dim: int) -> Iterator[Spy]:
     spy = Spy(dim)
-    with patch.object(SmallRelease, "method", lambda self: spy):
+    with patch.object(SmallRelease, "mechanism", lambda self: spy):
         yield spy
 
 
-# With the middle of the range that is looked at by default, and half its cells: their products take a quarter of the time.
-WITHIN = (1e-3, 1e6)
 SEARCHES: dict[str, Callable[[Rows, str], Any]] = {
-    "bounds": lambda rows, near: find_bounds(rows, epsilon=1.0, delta=1e-6, within=WITHIN, neighbours=near),  # type: ignore[arg-type]
+    "bounds": lambda rows, near: find_bounds(rows, epsilon=1.0, delta=1e-6, neighbours=near),  # type: ignore[arg-type]
     "bounds around numbers": lambda rows, near: find_bounds(
         rows,
         epsilon=1.0,
         delta=1e-6,
         center=np.ones(rows.shape[1]),
-        within=WITHIN,
         neighbours=near,  # type: ignore[arg-type]
     ),
-    "columns": lambda rows, near: find_column_bounds(
-        rows,
-        epsilon=1.0,
-        delta=1e-6,
-        within=WITHIN,
-        neighbours=near,  # type: ignore[arg-type]
-    ),
+    "columns": lambda rows, near: find_column_bounds(rows, epsilon=1.0, delta=1e-6, neighbours=near),  # type: ignore[arg-type]
     "spectrum": lambda rows, near: released_spectrum(
         rows,
         epsilon=1.0,

@@ -181,6 +181,7 @@ def private_kinds(things: Any, *, but: Any = ()) -> list[str]:
     ]
 
 
+@functools.cache
 def secrets_for(name: str) -> Secrets:
     kept = made(name)
     if name not in EXACT:

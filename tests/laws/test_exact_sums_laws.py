@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from fractions import Fraction
+from functools import cache
 from typing import Any, cast
 
 import numpy as np
@@ -54,7 +55,7 @@ from eigenveil.privacy.sums.whole import products as products_module
 from eigenveil.privacy.sums.whole import total as total_module
 from laws.exact_rows import exact_gram, exact_sum, rounded, table_of
 from laws.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
-from laws.strategies import SIZES, Case, cases, domains, person
+from laws.strategies import SIZES, Case, cases, domains
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
@@ -62,9 +63,12 @@ LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2
 WIDTHS = [1, 2, 3, 7, 8, 9, 15, 16, 17, 37, 100, 127, 128, 129, 1000, 1200]
 
 
+@cache
 def basis_of(dim: int) -> Array:
     """A public basis, (dim, p), that is not on any grid."""
-    return orthonormal(np.random.default_rng(dim).standard_normal((dim, min(dim, 3))))
+    basis = orthonormal(np.random.default_rng(dim).standard_normal((dim, min(dim, 3))))
+    basis.flags.writeable = False
+    return basis
 
 
 Sum = Callable[[Rows, Domain], Array]
@@ -148,8 +152,13 @@ class Table:
 
 
 def hostile_rows(count: int, dim: int, rng: np.random.Generator) -> Array:
-    """Rows of every size and style, some entries zero."""
-    found = np.vstack([person(dim, rng, float(rng.choice(SIZES)), 1) for _ in range(count)])
+    """Rows of every size, a third of them along an axis, some entries zero."""
+    found = rng.standard_normal((count, dim))
+    along = np.flatnonzero(rng.random(count) < 1 / 3)
+    found[along] = 0.0
+    found[along, rng.integers(dim, size=len(along))] = 1.0
+    found /= np.maximum(np.linalg.norm(found, axis=1, keepdims=True), 1e-9)
+    found *= rng.choice(SIZES, (count, 1))
     return found * (rng.random(found.shape) < 0.8)
 
 

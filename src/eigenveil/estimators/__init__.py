@@ -3,13 +3,17 @@
 Users, `recommend`, `network` and `cli` call them. They may import everything up to `plan` and `model`, and nothing above.
 """
 
-from eigenveil.estimators.bounds.columns import find_column_bounds
-from eigenveil.estimators.bounds.rows import find_bounds
-from eigenveil.estimators.bounds.spectrum import released_spectrum
-from eigenveil.estimators.federated.pca import FederatedPCA
-from eigenveil.estimators.gossip.pca import GossipPCA
-from eigenveil.estimators.private.pca import PrivatePCA
-from eigenveil.estimators.streaming.pca import StreamingPCA
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.bounds.columns import find_column_bounds
+    from eigenveil.estimators.bounds.rows import find_bounds
+    from eigenveil.estimators.bounds.spectrum import released_spectrum
+    from eigenveil.estimators.federated.pca import FederatedPCA
+    from eigenveil.estimators.gossip.pca import GossipPCA
+    from eigenveil.estimators.private.pca import PrivatePCA
+    from eigenveil.estimators.streaming.pca import StreamingPCA
 
 __all__ = [
     "FederatedPCA",
@@ -20,3 +24,20 @@ __all__ = [
     "find_column_bounds",
     "released_spectrum",
 ]
+
+_HOMES = {
+    "FederatedPCA": "federated.pca",
+    "GossipPCA": "gossip.pca",
+    "PrivatePCA": "private.pca",
+    "StreamingPCA": "streaming.pca",
+    "find_bounds": "bounds.rows",
+    "find_column_bounds": "bounds.columns",
+    "released_spectrum": "bounds.spectrum",
+}
+
+
+def __getattr__(name: str) -> Any:
+    # Found on first use: a site of a network study needs modules of this package and no scikit-learn, which loads slowly.
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)

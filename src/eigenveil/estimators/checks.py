@@ -5,7 +5,6 @@ import numbers
 from typing import Any
 
 import numpy as np
-from sklearn.utils.validation import validate_data
 
 from eigenveil.data.rows import in_silence, require_real
 from eigenveil.data.tables import is_arrow_like
@@ -51,6 +50,9 @@ class SharedLedger:
 
 def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
     """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns if `reset`."""
+    # Here and not above: parties of a network study take their budgets from this module and have no use for scikit-learn.
+    from sklearn.utils.validation import validate_data
+
     require(
         not isinstance(X, np.ma.MaskedArray),
         "X is a masked array, whose hidden entries would be used. Fill them first",
@@ -73,6 +75,8 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
 
 def with_names(estimator: Any, X: Any, *, reset: bool) -> Any:
     """An Arrow-like table whose column names `estimator` has checked, or learnt if `reset`."""
+    from sklearn.utils.validation import validate_data
+
     assert is_arrow_like(X)
     if type(X).__name__ == "RecordBatch":
         import pyarrow as pa

@@ -8,16 +8,16 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data.people import Withheld, identifiers
-from eigenveil.data.rows import CheckedRows, Rows, Symmetric, in_silence
-from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
-from eigenveil.errors import require, require_param
-from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.data.people import Withheld
+from eigenveil.data.rows import in_silence
+from eigenveil.errors import require
+from eigenveil.estimators.reading import read_rows, without_person
+from eigenveil.estimators.released import model_of
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
 
-__all__ = ["FittedPCA", "column_names", "model_of", "read_rows", "without_person"]
+__all__ = ["FittedPCA"]
 
 # Typed Any: which of these display methods exist depends on the version of scikit-learn.
 _SHOWN: Any = BaseEstimator
@@ -134,76 +134,3 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         tags = parent.__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
-
-
-def model_of(
-    subspace: Subspace,
-    *,
-    trace: float,
-    people: float,
-    center: Array,
-    noise_floor: float,
-    guarantee: Guarantee,
-    scale: Array | None,
-    columns: tuple[str, ...] | None,
-    settings: dict[str, Any],
-) -> Model:
-    """The model of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
-    # A noisy number of people may fall below 2, or below zero.
-    divisor = max(people, 2.0) - 1.0
-    eigenvalues = np.square(subspace.values)
-    # Noise can push the released trace below the sum of the eigenvalues. A ratio above one would help nobody.
-    total = max(trace, float(eigenvalues.sum()))
-    return Model(
-        components=subspace.basis.T,
-        mean=center,
-        values=subspace.values,
-        explained_variance=eigenvalues / divisor,
-        explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
-        guarantee=guarantee,
-        scale=scale,
-        columns=columns,
-        settings=settings | {"noise_floor": noise_floor / divisor},
-    )
-
-
-def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
-    """Checked rows. Arrays are neither copied nor converted: blocks are, one at a time."""
-    require(
-        not isinstance(X, Symmetric),
-        "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
-    )
-    if isinstance(X, Rows) and not is_arrow_like(X):
-        if reset:
-            # A `Rows` is not an array, so scikit-learn does not learn its columns.
-            estimator.n_features_in_ = X.shape[1]
-            # Names of an earlier fit do not belong to these rows.
-            estimator.__dict__.pop("feature_names_in_", None)
-        return CheckedRows(X)
-    if is_arrow_like(X):
-        return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
-    return as_rows(checked_array(estimator, X, reset=reset, **least))
-
-
-def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
-    """`X` without the column that names people, and the identifiers, one per row. Only a fit needs the column."""
-    if person is None:
-        return X, None
-    if not isinstance(person, str):
-        return X, identifiers(person) if fitting else None
-    names = column_names(X) or []
-    if person not in names:
-        require_param(not fitting, "{person} names the column {@column}, which {X} does not have", column=person)
-        return X, None
-    ids = person_ids(X, person)
-    rest = [name for name in names if name != person]
-    return (X.select(rest) if is_arrow_like(X) else X[rest]), ids
-
-
-def column_names(X: Any) -> list[Any] | None:
-    """The names of a table's columns, None if it has none."""
-    # In pyarrow `columns` is the data, and names are in the schema. In polars and pandas `columns` is the names.
-    if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
-        return list(X.schema.names)
-    names = getattr(X, "columns", None)
-    return None if names is None else list(names)

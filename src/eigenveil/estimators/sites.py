@@ -7,7 +7,7 @@ from typing import Any, final
 
 from eigenveil.data.rows import Rows, Symmetric, WeightedRows, counts_people
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.estimators.fitted import column_names, read_rows, without_person
+from eigenveil.estimators.reading import column_names, read_rows, without_person
 from eigenveil.privacy import Neighbours, bounded_count
 
 __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]

@@ -5,6 +5,7 @@ stay below that. The result is a pair of floats (hi, lo) with 106 bits (Dekker 1
 """
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -12,7 +13,18 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array
 
-__all__ = ["DoubleDouble", "exact_product", "joined", "less_outer", "minus_outer", "plus", "two_product", "two_sum"]
+__all__ = [
+    "DoubleDouble",
+    "exact_product",
+    "joined",
+    "less_outer",
+    "limbs_of",
+    "limbs_product",
+    "minus_outer",
+    "plus",
+    "two_product",
+    "two_sum",
+]
 
 Integers = NDArray[np.int64]
 # hi + lo, with |lo| at most half a unit in the last place of hi.
@@ -90,15 +102,18 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
 def exact_product(left: Integers, right: Integers) -> Array:
     """left @ right for integer matrices, (m, k) and (k, n), of up to 62 bits each: the nearest float64, up to 2^-98.
 
-    Each matrix is split into limbs so short that products of limbs add up below 2^53. BLAS multiplies those without rounding.
-
     >>> exact_product(np.array([[2**40, 1]]), np.array([[2**40], [1]])).tolist() == [[float(2**80 + 1)]]
     True
     """
     require(left.shape[1] == right.shape[0], f"shapes {left.shape} and {right.shape} cannot be multiplied")
-    width = (_EXACT_BITS - math.ceil(math.log2(max(left.shape[1], 1) + 1))) // 2
-    lefts, rights = _limbs(left, width), _limbs(right, width)
-    hi = lo = np.zeros((left.shape[0], right.shape[1]))
+    return limbs_product(limbs_of(left, terms=left.shape[1]), right)
+
+
+def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
+    """The same product from the limbs of the left matrix. A constant is then split only once."""
+    terms = right.shape[0]
+    rights, width = limbs_of(right, terms=terms), _width(terms)
+    hi = lo = np.zeros((lefts[0].shape[0], right.shape[1]))
     # From the smallest to the largest, so that little is lost before the large ones are added.
     for place in range(len(lefts) + len(rights) - 1):
         for i in range(max(0, place - len(rights) + 1), min(place + 1, len(lefts))):
@@ -107,8 +122,12 @@ def exact_product(left: Integers, right: Integers) -> Array:
     return np.asarray(hi + lo)
 
 
-def _limbs(matrix: Integers, width: int) -> list[Array]:
-    """Integer matrices of at most `width` bits, lowest first, that add up to `matrix` when each is shifted by `width` bits."""
+def limbs_of(matrix: Integers, *, terms: int) -> tuple[Array, ...]:
+    """Integer matrices, lowest first, that add up to `matrix` when each is shifted by the width of a limb.
+
+    They are so short that `terms` products of two limbs add up below 2^53. BLAS multiplies those without rounding.
+    """
+    width = _width(terms)
     rest, found = matrix, list[Array]()
     half = np.int64(1) << (width - 1)
     while True:
@@ -117,4 +136,9 @@ def _limbs(matrix: Integers, width: int) -> list[Array]:
         found.append(low.astype(np.float64))
         rest = (rest - low) >> width
         if not rest.any():
-            return found
+            return tuple(found)
+
+
+def _width(terms: int) -> int:
+    """How many bits a limb has."""
+    return (_EXACT_BITS - math.ceil(math.log2(max(terms, 1) + 1))) // 2

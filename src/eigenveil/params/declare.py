@@ -277,7 +277,7 @@ def checked(
 def _checked(one: Declared, value: Any, *, strict: bool = False) -> Any:
     if value is None and one.optional:
         return None
-    check = one.param.check or (one_of(*one.words) if one.words else None)
+    check = one.param.check or (one_of(*words) if (words := one.words) else None)
     try:
         if strict and one.param.strict is not None:
             value = one.param.strict(value)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import MISSING
+from functools import cache
 from typing import Any, Final, NamedTuple, TypeVar
 
 from eigenveil.errors import ParameterError, require, shown
@@ -40,9 +41,9 @@ class KeyLine(NamedTuple):
     comment: str
 
 
-def keys_of(cls: type, section: str) -> dict[str, Declared]:
+def keys_of(cls: type, section: str) -> Mapping[str, Declared]:
     """The parameters of this table, by their keys."""
-    return {one.key: one for one in _in_files(cls) if one.param.section == section}
+    return _by_section(cls).get(section, {})
 
 
 def _in_files(cls: type) -> Iterator[Declared]:
@@ -50,7 +51,15 @@ def _in_files(cls: type) -> Iterator[Declared]:
 
 
 def _sections(cls: type) -> list[str]:
-    return list(dict.fromkeys(str(one.param.section) for one in _in_files(cls)))
+    return list(_by_section(cls))
+
+
+@cache
+def _by_section(cls: type) -> Mapping[str, Mapping[str, Declared]]:
+    found: dict[str, dict[str, Declared]] = {}
+    for one in _in_files(cls):
+        found.setdefault(str(one.param.section), {})[one.key] = one
+    return found
 
 
 def values_in(
@@ -73,7 +82,7 @@ def values_in(
         foreign = {key: one for other in others for key, one in keys_of(other, section).items() if key not in known}
         switches = {one.param.aloud.key: one for one in known.values() if one.param.aloud is not None}
         refuse_unknown(f"[{section}]", table, [*known, *switches], explained=explained, but=foreign)
-        found |= {one.name: _read(one, table[key]) for key, one in (known | foreign).items() if key in table}
+        found |= {one.name: _read(one, table[key]) for key, one in {**known, **foreign}.items() if key in table}
         for key, one in switches.items():
             _switch(one, f"[{section}] {key}", table.get(key, False), found)
     return found

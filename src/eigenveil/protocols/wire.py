@@ -44,6 +44,8 @@ _FRAME: Final = struct.Struct("<4sBI")
 # Limits on what a stranger can make this process allocate before a message is refused.
 _LARGEST_HEAD: Final = 1 << 20
 _MOST_ARRAYS: Final = 64
+# Made once: json.dumps would make one for every head.
+_JSON: Final = json.JSONEncoder(separators=(",", ":"))
 
 
 def encode(message: Message) -> bytes:
@@ -140,7 +142,7 @@ _MOST_PIECES: Final = 1 << 17
 
 
 def _text(head: Any) -> bytes:
-    return json.dumps(head, separators=(",", ":")).encode()
+    return _JSON.encode(head).encode()
 
 
 def _pieces(body: Body) -> list[bytes]:

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from eigenveil.data.rows import Rows, SparseRows
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import is_real
-from eigenveil.estimators.fitted import column_names
+from eigenveil.estimators.reading import column_names
 from eigenveil.linalg import Array
 from eigenveil.recommend.interactions import Interactions, checked_interactions
 from eigenveil.recommend.item_fit import Items

@@ -4,6 +4,8 @@ import os
 import queue
 import signal
 import socket
+import subprocess
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -153,16 +155,27 @@ class Folders:
 
 
 class Running:
-    """A process of the command, and its lines on stdout as they come."""
+    """A process of the command, and its lines on stdout as they come. `alone` it loads everything itself, as users' do."""
 
-    def __init__(self, arguments: list[str], *, cwd: Path, program: str = COMMAND) -> None:
-        self.process = Forked(arguments, cwd=cwd, env=PLAIN, program=program)
+    def __init__(self, arguments: list[str], *, cwd: Path, program: str = COMMAND, alone: bool = False) -> None:
+        self.process: Forked | subprocess.Popen[str]
+        if alone:
+            command = [sys.executable, "-c", program, *arguments]
+            streams: dict[str, Any] = {
+                "stdin": subprocess.DEVNULL,
+                "stdout": subprocess.PIPE,
+                "stderr": subprocess.PIPE,
+            }
+            self.process = subprocess.Popen(command, cwd=cwd, env=PLAIN, text=True, **streams)
+        else:
+            self.process = Forked(arguments, cwd=cwd, env=PLAIN, program=program)
         self.lines: list[str] = []
         self._queue: queue.Queue[str | None] = queue.Queue()
         self._reader = threading.Thread(target=self._read, daemon=True)
         self._reader.start()
 
     def _read(self) -> None:
+        assert self.process.stdout is not None
         for line in self.process.stdout:
             self._queue.put(line.rstrip("\n"))
         self._queue.put(None)
@@ -195,12 +208,14 @@ class Running:
 
 
 @contextmanager
-def started(*commands: tuple[list[str], Path], program: str = COMMAND) -> Iterator[list[Running]]:
+def started(
+    *commands: tuple[list[str], Path], program: str = COMMAND, first_alone: bool = False
+) -> Iterator[list[Running]]:
     """Processes in their folders, all ended when this is; of the command itself, or of another program."""
     running: list[Running] = []
     try:
         for arguments, cwd in commands:
-            running.append(Running(arguments, cwd=cwd, program=program))
+            running.append(Running(arguments, cwd=cwd, program=program, alone=first_alone and not running))
         yield running
     finally:
         for one in running:

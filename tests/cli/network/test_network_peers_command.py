@@ -211,7 +211,8 @@ def require_agreement(models: list[Model]) -> None:
 @pytest.mark.slow
 def test_four_processes_on_a_ring_come_to_the_same_model_and_are_charged_once(tmp_path: Path) -> None:
     folders = Folders(tmp_path, peers=4, network={"deadline": 30.0, "join": 120.0})
-    with started(*((command(folders, name), folders.of(name)) for name in folders.names)) as running:
+    commands = [(command(folders, name), folders.of(name)) for name in folders.names]
+    with started(*commands, first_alone=True) as running:
         for peer in running:
             code, said, error = peer.ended()
             assert (code, error) == (0, "")

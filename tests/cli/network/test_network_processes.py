@@ -183,7 +183,7 @@ def test_nodes_pass_on_what_a_tree_gathers(tmp_path: Path) -> None:
     nodes = [place.name for place in folders.study.nodes]
     assert nodes
     commands = [(["node", str(folders.study_file(name))], folders.of(name)) for name in nodes]
-    with started(*commands) as running:
+    with started(*commands, first_alone=True) as running:
         assert asyncio.run(others(hub.address)).guarantee.private
         for node in running:
             code, said, error = node.ended()

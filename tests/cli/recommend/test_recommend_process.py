@@ -11,7 +11,7 @@ from cli.cli_tables import files_in
 from cli.forked import Forked, run_forked
 from cli.recommend.test_recommend import GROUPS, PRIVATE, catalogue_in, plays_in
 from cli.simulate.test_simulate_process import _read as read_screen
-from cli.test_process import QUIET
+from cli.test_process import QUIET, run
 
 # The second round says that it has begun and then takes its time.
 SLOW_ROUND = r"""
@@ -48,7 +48,7 @@ app()
 def test_fit_and_top_as_processes(tmp_path: Path) -> None:
     source, target = plays_in(tmp_path), tmp_path / "items.safetensors"
     items = ("--items-file", catalogue_in(tmp_path))
-    done = run_forked("recommend", "fit", source, *PRIVATE, "-o", target, *items, env=QUIET)
+    done = run("recommend", "fit", source, *PRIVATE, "-o", target, *items)
     assert (done.returncode, done.stderr) == (0, "")
     listed = run_forked("recommend", "top", target, "--have", "i0", "--have", "i3", "--first", 5, env=QUIET)
     assert listed.returncode == 0

@@ -10,7 +10,7 @@ import pytest
 
 from cli.cli_tables import files_in, written
 from cli.forked import Forked, run_forked
-from cli.test_process import QUIET
+from cli.test_process import QUIET, run
 
 # The third round says that it has begun and then takes its time.
 SLOW = r"""
@@ -34,7 +34,7 @@ app()
 
 def test_a_simulation_is_quiet_on_stderr_and_a_lost_quorum_is_one_line(tmp_path: Path) -> None:
     source = written(tmp_path, "npy")
-    done = run_forked("simulate", source, "-k", 2, "--sites", 20, "--no-privacy", env=QUIET)
+    done = run("simulate", source, "-k", 2, "--sites", 20, "--no-privacy")
     assert (done.returncode, done.stderr) == (0, "")
     faults = ("--dead", 3, "--loss", 0.05, "--seed", 1)
     lost = run_forked("simulate", source, "-k", 2, "--sites", 20, "--no-privacy", *faults, env=QUIET)

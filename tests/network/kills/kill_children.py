@@ -5,6 +5,7 @@ points at which a child can be killed are before and after everything that lasts
 """
 
 import asyncio
+import gc
 import json
 import os
 import resource
@@ -208,6 +209,9 @@ def serve() -> None:
     """Fork a child for each line that comes, say its id, and say when one has ended and how."""
     alive: set[int] = set()
     rest = b""
+    # Children share what is loaded: a collection in each of them would copy the memory of all of it.
+    gc.collect()
+    gc.freeze()
     os.write(1, b"ready\n")
     while True:
         ready, _, _ = select.select([0], [], [], 0.004 if alive else None)

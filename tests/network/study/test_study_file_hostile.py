@@ -94,11 +94,11 @@ def leaves(value: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
 
 
 def with_odd(tables: Any, path: tuple[Any, ...], odd: Any) -> Any:
-    found = copy.deepcopy(tables)
-    at = found
-    for key in path[:-1]:
-        at = at[key]
-    at[path[-1]] = odd
+    """The tables with another value there; all else is shared with the original, which nobody changes."""
+    if not path:
+        return odd
+    found = copy.copy(tables)
+    found[path[0]] = with_odd(tables[path[0]], path[1:], odd)
     return found
 
 

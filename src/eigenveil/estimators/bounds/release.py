@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from eigenveil.data.rows import Rows, WeightedRows, counts_people
 from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of
-from eigenveil.estimators.fitted import column_names, read_rows, without_person
+from eigenveil.estimators.reading import column_names, read_rows, without_person
 from eigenveil.params import parameters
 from eigenveil.params.declarations.bounds import SmallReleaseParams
 from eigenveil.privacy import (

@@ -7,8 +7,9 @@ import numpy as np
 from eigenveil.data.rows import Rows, WeightedRows, counts_people, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
-from eigenveil.estimators.fitted import FittedPCA, read_rows, without_person
+from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
+from eigenveil.estimators.reading import read_rows, without_person
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise

@@ -10,9 +10,9 @@ from collections.abc import Callable
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.estimators.fitted import model_of
 from eigenveil.estimators.gossip.guarantee import gossip_guarantee
 from eigenveil.estimators.gossip.parties import PeerParties, peers_settings
+from eigenveil.estimators.released import model_of
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.refusals import Refusals

@@ -9,6 +9,7 @@ import stat
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import sha256
 from pathlib import Path
 from typing import Final, TypeVar, final
@@ -267,6 +268,8 @@ def contents(path: Path, *, private: bool = False) -> bytes:
     return raw
 
 
+# What is read is checked when it is made into a certificate, and studies name the same parties again and again.
+@lru_cache(maxsize=256)
 def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str, ...], datetime, datetime]:
     """The fields of `Certificate`, from an untrusted PEM text."""
     raw = one_block(pem, "CERTIFICATE")

@@ -9,13 +9,15 @@ from contextlib import contextmanager
 from typing import Any
 
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.estimators import FederatedPCA, GossipPCA
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties, sites_settings
-from eigenveil.estimators.fitted import model_of
+from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.gossip.parties import PeerParties
+from eigenveil.estimators.gossip.spec import GossipSpec
+from eigenveil.estimators.released import model_of
 from eigenveil.model import Model
 from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.rules import request_of
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -70,16 +72,12 @@ def _in_words_of_file() -> Iterator[None]:
 
 
 def _parties_of(study: StudyFile) -> Parties:
-    estimator = study.estimator()
-    require(isinstance(estimator, FederatedPCA), f"{study.name} is a study between peers and has no hub")
-    assert isinstance(estimator, FederatedPCA)
-    names = [place.name for place in study.sites]
-    request = estimator.request_for(
-        dim=len(study.columns), sites=names, sizes=study.sizes, grouped=study.params.person is not None
-    )
+    request = request_of(study)
+    require(isinstance(request, FederatedSpec), f"{study.name} is a study between peers and has no hub")
+    assert isinstance(request, FederatedSpec)
     parties = Parties(
         request,
-        names,
+        [place.name for place in study.sites],
         roster={place.name: place.certificate.public for place in study.sites},
         title=title_of(study),
         # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
@@ -110,16 +108,12 @@ def _require_room(study: StudyFile, parties: Parties) -> None:
 
 
 def _peer_parties_of(study: StudyFile) -> PeerParties:
-    estimator = study.estimator()
-    require(isinstance(estimator, GossipPCA), f"{study.name} has a hub: run `eigenveil site`")
-    assert isinstance(estimator, GossipPCA)
-    names = [place.name for place in study.peers]
-    request = estimator.request_for(
-        dim=len(study.columns), peers=names, sizes=study.sizes, grouped=study.params.person is not None
-    )
+    request = request_of(study)
+    require(isinstance(request, GossipSpec), f"{study.name} has a hub: run `eigenveil site`")
+    assert isinstance(request, GossipSpec)
     return PeerParties(
         request,
-        names,
+        [place.name for place in study.peers],
         roster={place.name: place.certificate.public for place in study.peers},
         title=title_of(study),
         # As above: a rehearsal agrees with its simulation.

@@ -6,15 +6,16 @@
 import re
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.params import declared
+from eigenveil.params import FederatedParams, checked, declared
 from eigenveil.params.declarations.study import HubStudy, PeerStudy
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
 if TYPE_CHECKING:
+    from eigenveil.estimators import GossipPCA
     from eigenveil.estimators.federated.spec import FederatedSpec
     from eigenveil.estimators.gossip.spec import GossipSpec
     from eigenveil.network.study.file import StudyFile
@@ -177,16 +178,19 @@ def method_of(study: "StudyFile") -> str:
 
 def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
     """The estimator's checked specification of the study, from public facts alone."""
-    from eigenveil.estimators import GossipPCA
+    from eigenveil.estimators.federated.spec import request_of as federated_request
+    from eigenveil.estimators.sites import SiteInfo
 
-    pca = study.estimator()
     names = tuple(place.name for place in study.holders)
     sizes = None if study.sizes is None else {name: float(study.sizes[name]) for name in names}
     grouped, dim = study.params.person is not None, len(study.columns)
     with named_parameters():
-        if isinstance(pca, GossipPCA):
-            return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped)
-        return pca.request_for(dim=dim, sites=names, sizes=sizes, grouped=grouped)
+        if isinstance(study.params, HubStudy):
+            # Without the estimator: scikit-learn takes longer to load than all the rest.
+            asked = checked(FederatedParams, study.params)
+            return federated_request(asked, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped))
+        pca = cast("GossipPCA", study.estimator())
+        return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped)
 
 
 def _require_mixing(study: "StudyFile") -> None:

@@ -21,7 +21,7 @@ from scipy.optimize import isotonic_regression
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.exact import exact_product
+from eigenveil.linalg.exact import limbs_of, limbs_product
 from eigenveil.privacy.sensitivity import Neighbours
 from eigenveil.privacy.sums.bounded import Bounded
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, Domain, row_sums
@@ -248,8 +248,13 @@ def _times_root(counts: Total, *, columns: int) -> Array:
 
 def _whole_times_root(counts: Integers, columns: int) -> Array:
     table = counts.reshape(columns, -1)[:, ::-1].T
-    root = np.rint(_root(len(table)) / _ROOT_UNIT).astype(np.int64)
-    return exact_product(root, table)
+    return limbs_product(_root_limbs(len(table)), table)
+
+
+@lru_cache(maxsize=2)
+def _root_limbs(cells: int) -> tuple[Array, ...]:
+    """A as whole numbers of `_ROOT_UNIT`, split: of one product with counts, splitting A takes three quarters of the time."""
+    return limbs_of(np.rint(_root(cells) / _ROOT_UNIT).astype(np.int64), terms=cells)
 
 
 @lru_cache(maxsize=4)
