@@ -246,7 +246,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
     with np.errstate(over="ignore", invalid="ignore"):
         gram = basis.T @ basis
         gram.flat[:: len(gram) + 1] -= 1.0
-        off = math.sqrt(np.vdot(gram, gram))
+        off = float(np.sqrt(np.einsum("ij,ij->", gram, gram)))
     # NaN fails this comparison and goes on to the exact check.
     if off <= _NEARLY_ORTHONORMAL:
         return 1.0 + off / 2
