@@ -244,7 +244,7 @@ def _ranges(tails: tuple[Tails, ...], most: float, domain: Domain, *, sparse: bo
     high = edges[[-1 if edge is None else edge for edge in above]]
     # Noise can swap the two where nearly everything is in one cell.
     low, high = np.minimum(low, high), np.maximum(low, high)
-    # Cells next to the origin have no size of their own, so a column within them may as well be constant.
+    # Within the innermost edges a column cannot be told from one that is always at the origin.
     smallest = edges[edges > 0][0]
     flat = (low >= -smallest) & (high <= smallest)
     units = 1.0 if domain.scale is None else domain.scale

@@ -252,7 +252,7 @@ class _Search:
         assert found is not None
         entry = mechanism.scale(bounds.around_start(start).sum_sensitivity(release.neighbours), share=share)
         noise = entry * math.sqrt(dim)
-        # A mean of clipped rows lies within `reach` of the start, whatever the noise, so its error is no larger.
+        # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
         return bounds.center_from(start, found, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
 
     def found(

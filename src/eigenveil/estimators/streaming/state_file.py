@@ -71,8 +71,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
     try:
         _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
-    # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and it stays
-    # closed.
+    # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and the
+    # stream stays closed.
     except Exception:
         stream.closed = None
         raise

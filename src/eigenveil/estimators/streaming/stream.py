@@ -252,7 +252,7 @@ class Stream:
         if whole:
             return self._view(whole=True)
         others = () if self.merged is None else self.merged.streams
-        # Each attribute of the estimator asks for a view, and each view decomposes the sums. This is all that it
+        # Each attribute of the estimator asks for a view, and a view may decompose d x d sums. This is all that it
         # depends on.
         key = (self.covered if self.private else self.rows, self.releases, others)
         if self._seen is None or self._seen[0] != key:
@@ -440,8 +440,9 @@ class Stream:
             sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
             others = self.merged
-            # How much was forgotten tells how many blocks came, so a private stream shows the weight of its last
-            # release. Without privacy the open block is in the view, and it fades the others once.
+            # Weights fade with every block, and blocks that are not released must not show. So a private stream shows
+            # the weight of its last release. Without privacy the open block is in the view, and it fades the others
+            # once.
             fade = others.shown if self.private else others.fade * (terms.forget**2 if self.held else 1.0)
             width = self._width(sketch, others.sketch)
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
