@@ -64,8 +64,8 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
     # Only now, because the first rows say how many columns there are.
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
-    # Ten more directions bring the sine to 0.002 at d = 1000 and k = 10 (decision 6). A wider sketch does more for less
-    # than a second power step.
+    # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
+    # does more for less than a second power step.
     oversample = max(10, rank) if asked.oversample is None else asked.oversample
     if plan is None:
         plan = plan_stream(

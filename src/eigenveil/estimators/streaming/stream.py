@@ -222,7 +222,7 @@ class Stream:
         """Close a private stream that is interrupted inside, as by Ctrl-C: it may have taken half a block."""
         try:
             yield
-        # An ordinary error stops between steps, or inside `_paid`, which knows whether anything was charged.
+        # An ordinary error has changed nothing, or came after a charge, which `_paid` notices.
         except Exception:
             raise
         except BaseException:
