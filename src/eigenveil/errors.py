@@ -33,6 +33,7 @@ __all__ = [
 # How a surface (Python, a command line, a study file) writes a parameter, from its name and its value. `...` means no value.
 Words = Callable[[str, Any], str]
 
+# Values in messages may come from a file that somebody else wrote, so they are shown only in part.
 _LONGEST_SHOWN: Final = 60
 _LARGEST_SHOWN: Final = 10**15
 
@@ -45,6 +46,7 @@ class BudgetExceeded(EigenveilError):
     """A release would cost more than the ledger has left. Nothing was released and nothing was charged."""
 
 
+# Also a ValueError: a bad file is bad input, and callers may catch it as such.
 class ModelFileError(EigenveilError, ValueError):
     """The file is not an Eigenveil model, is of another version, or is damaged."""
 
@@ -81,6 +83,7 @@ class QuorumLost(ProtocolError):
 
     def __init__(self, missing: tuple[str, ...], *, round_: int, stage: str, answered: int, quorum: int) -> None:
         shown = ", ".join(missing[:10]) + (f" and {len(missing) - 10} more" if len(missing) > 10 else "")
+        # Without the advice to resume: a recommender cannot be resumed, and says something else.
         self.happened = f"no answer from {shown} in round {round_} ({stage}): {answered} answered and {quorum} must"
         super().__init__(
             f"{self.happened}. Earlier rounds are kept, and so are the answers that came. Resuming asks again, and sites that "
@@ -218,6 +221,7 @@ def shown(value: Any) -> str:
             few = ", ".join("a list" if isinstance(item, list | tuple) else shown(item) for item in value[:3])
             return f"[{few}{', ...' if len(value) > 3 else ''}]"
         case str():
+            # `ascii` escapes control characters, which could rewrite what a terminal shows.
             text = ascii(value[:_LONGEST_SHOWN])
             return text if len(value) <= _LONGEST_SHOWN else f"{text} ..."
         case _ if hasattr(value, "shape") and value.shape != ():

@@ -81,12 +81,15 @@ class Model:
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
         )
+        # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
+        # and copy dense ones.
         weights = self.components if self.scale is None else self.components / self.scale
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
 
     @in_silence
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
+        # The scale comes first, because the mean is in the units of the columns already.
         rows = scores @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean
 
@@ -123,5 +126,6 @@ class Model:
             **arrays,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             columns=None if columns is None else tuple(columns),
+            # Files of version 0.1 have other words for the same settings.
             settings=in_new_words(settings),
         )

@@ -86,6 +86,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         return _SHOWN._get_fitted_attr_html(self._as_shown(), *given, **more)
 
     def _as_shown(self) -> "FittedPCA":
+        # A copy goes through `__getstate__`, which has left out rows, scores and keys.
         shown = copy.copy(self)
         if self._names_people():
             shown.person = Withheld()

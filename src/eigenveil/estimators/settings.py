@@ -79,9 +79,11 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str | bool):
         return value
     if isinstance(value, tuple | list):
+        # A list of lists stays out, because a table of rows looks the same.
         parts = [_plain(part) for part in value]
         return None if any(part is None or isinstance(part, list) for part in parts) else parts
     number = as_float(value)
+    # JSON has neither NaN nor infinity.
     if not math.isfinite(number):
         return None
     return int(value) if isinstance(value, Integral) else number

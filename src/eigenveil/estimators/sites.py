@@ -103,6 +103,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
             raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
         if ids is not None:
             rows = WeightedRows.by_person(rows, ids)
+    # Before the other errors, of which it is one kind: it keeps its template, so that each surface can word it.
     except ParameterError as error:
         raise error.within(name) from None
     except (ValueError, TypeError) as error:
@@ -117,6 +118,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
 def _table(reader: Any, X: Any) -> tuple[Rows, Any]:
     """The rows of a table, and whose they are if `person` is set."""
     X, ids = without_person(X, reader.person, fitting=True)
+    # A site may have no rows. Whether there are enough is asked of all sites together, and only if that is public.
     return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1), ids
 
 

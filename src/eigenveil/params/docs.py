@@ -33,6 +33,7 @@ DOCUMENTED: Final = (
     "eigenveil.recommend.reading:read_interactions",
     "eigenveil.recommend.recommender:PrivateRecommender",
 )
+# Up to the next heading. A section at the end of a docstring does not match, and `current` refuses it.
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
 _OPTIONS: Final = re.compile(r"(<!-- options (\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
@@ -128,6 +129,7 @@ def current(name: str) -> tuple[Path, str, str]:
     # From the class on: the file may have other sections of this name before it.
     start = text.index(f"\n{'class' if isinstance(documented, type) else 'def'} {own}(")
     section = parameters_section(getattr(documented, "takes", documented), indent="    ")
+    # A function, because backslashes in a plain text would be read as references to groups.
     rest, found = _SECTION.subn(lambda _: section, text[start:], count=1)
     if not found:
         raise ValueError(f"{path}: {own} has no section for its parameters, followed by another section")

@@ -51,6 +51,7 @@ def _in_files(cls: type) -> Iterator[Declared]:
 
 
 def _sections(cls: type) -> list[str]:
+    # In the order of the declarations, which is that of the tables in a file.
     return list(_by_section(cls))
 
 
@@ -96,6 +97,7 @@ def table_in(document: Mapping[str, Any], section: str) -> dict[str, Any]:
 
 
 def _read(one: Declared, value: Any) -> Any:
+    # TOML has no null, so a word stands for None.
     return None if one.param.none is not None and isinstance(value, str) and value == one.param.none else value
 
 
@@ -178,6 +180,7 @@ def lines_of(asked: Any, section: str, *, leave: Collection[str] = ()) -> Iterat
             yield KeyLine(key, one.param.none if value is None else value, help_of(one, words))
         if one.param.aloud is not None:
             about = one.param.aloud.help
+            # Also where it is false, so that a reader of the file sees which of the two holds.
             yield KeyLine(one.param.aloud.key, value is None, f"true: {about[0].lower()}{about[1:]}")
 
 

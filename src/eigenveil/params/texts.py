@@ -16,6 +16,7 @@ def components_from(text: str) -> int | float:
     (5, 0.9)
     """
     try:
+        # Whole numbers first: 1 is one component, and not all of the variance.
         return int(text)
     except ValueError:
         number = _number(text)
@@ -30,6 +31,7 @@ def numbers_from(text: str) -> float | list[float]:
     >>> numbers_from("2"), numbers_from("1,2.5")
     (2.0, [1.0, 2.5])
     """
+    # One number stays a number, because it holds for all columns. A list must have one for each.
     found = [_number(part) for part in text.split(",")]
     return found if len(found) > 1 else found[0]
 
@@ -55,6 +57,7 @@ def center_from(text: str) -> Any:
     if text == "private":
         return text
     try:
+        # A list even of one number: a center has one number per column.
         return [_number(part) for part in text.split(",")]
     except Expected:
         raise Expected("private, none, or numbers with commas between, one per column") from None
@@ -67,6 +70,7 @@ def share_from(text: str) -> int | float:
     (4, 0.8)
     """
     try:
+        # Whole numbers first: 4 is four sites, and 1.0 is all of them.
         return int(text)
     except ValueError:
         pass
@@ -86,6 +90,7 @@ def bytes_from(text: str) -> int:
     if found is None:
         raise Expected("bytes such as 4096, 64MB or 1.5GiB")
     number, unit, binary = found.groups()
+    # The place of a unit in " kmg" is its power. MB counts in thousands and MiB in 1024s.
     return int(float(number) * (1024 if binary else 1000) ** " kmg".index((unit or " ").lower()))
 
 

@@ -155,6 +155,7 @@ def as_float(value: Any) -> float:
         return math.nan
 
 
+# The limit holds by default: a list may come from a study file, which may be hostile.
 def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: bool = False) -> Check:
     """A list, as a tuple, of what `check` accepts. With `distinct`, all entries differ."""
 
@@ -193,6 +194,7 @@ def hex_digits(count: int) -> Check:
     """Exactly `count` lower-case hex digits."""
 
     def check(value: Any) -> str:
+        # One spelling only, because the digest of a file must be a digest of its meaning.
         if not isinstance(value, str) or len(value) != count or not set(value) <= set("0123456789abcdef"):
             raise Expected(f"{count} lower-case hex digits")
         return value
@@ -215,6 +217,7 @@ def pair_of(check: Check) -> Check:
 
 def center_value(value: Any) -> Any:
     """What a center is on every surface, where it is not None: the word private, or numbers, one per column."""
+    # By what an array can do and not by its type, because numpy is slow to import.
     listed_or_array = hasattr(value, "__len__") or hasattr(value, "__array__")
     if not listed_or_array or (isinstance(value, str) and value != "private"):
         raise Expected("numbers, one per column, or say {center=private} or {center=None}")
@@ -252,12 +255,14 @@ def instance_of(kind: type, words: str) -> Check:
 
 finite = real("a number", lambda _: True)
 positive = real("positive", lambda number: number > 0)
+# Squares of norms in this range are far from the ends of float64.
 length = real("positive", lambda number: number > 0, least=1e-100, most=1e100)
 fraction = real("in (0, 1)", lambda number: 0 < number < 1)
 
 
 def number_or_share(value: Any) -> int | float:
     """How many, as a whole number, or which share, with a point."""
+    # 1 is one site, and 1.0 is all of them.
     if _is_whole(value) and int(value) >= 1:
         return int(value)
     if not _is_whole(value) and 0 < as_float(value) <= 1:

@@ -53,6 +53,7 @@ def in_study(cls: type, *, inside: str | None = None, **others: str) -> Words:
         where = "" if spec.section == inside else f"[{spec.section}] "
         if value is ...:
             return where + one.key
+        # Said with a key of its own, because leaving out a key must never take protection away.
         if value is None and spec.aloud is not None:
             return f"{where}{spec.aloud.key} = true"
         return f"{where}{one.key} = {toml_value((spec.none or 'none') if value is None else value)}"

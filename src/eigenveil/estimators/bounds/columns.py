@@ -178,10 +178,14 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     noise = release.scale(tails_sensitivity(cells.count, near, columns=dim))
     least = sure * noise * tails_sensitivity(cells.count, Neighbours.ADD_REMOVE)
     require_param(
+        # Each of two sides clips at least `least` people. With fewer than four times as many, a range would clip more
+        # than half.
         people is None or people >= 4 * least,
         f"{{epsilon}} is too small for {people or 0:.0f} people: ranges for {dim} columns need about {4 * least:.0f}. "
         "Raise {epsilon}, or use a bound on rows. Nothing was released",
     )
+    # Nothing is clipped: wherever an entry lies, it is in one cell of its column, and that bounds what a person can
+    # change.
     domain = Domain(dim, math.inf, public.origin, public.scale)
     with release.reserved("these bounds") as paid:
         private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
@@ -240,6 +244,7 @@ def _ranges(tails: tuple[Tails, ...], most: float, domain: Domain, *, sparse: bo
     high = edges[[-1 if edge is None else edge for edge in above]]
     # Noise can swap the two where nearly everything is in one cell.
     low, high = np.minimum(low, high), np.maximum(low, high)
+    # Within the innermost edges a column cannot be told from one that is always at the origin.
     smallest = edges[edges > 0][0]
     flat = (low >= -smallest) & (high <= smallest)
     units = 1.0 if domain.scale is None else domain.scale

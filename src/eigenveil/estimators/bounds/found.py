@@ -62,6 +62,7 @@ class FoundBounds:
     @property
     def chosen(self) -> Candidate | None:
         """The candidate that is the answer."""
+        # Equal to the last bit, because both are the same edge of the cells.
         return next((one for one in self.candidates if one.bound == self.row_bound), None)
 
     @property

@@ -66,6 +66,7 @@ class SmallRelease:
         rows = read_rows(_Reader(), X, reset=True)
         if ids is not None:
             rows = WeightedRows.by_person(rows, ids)
+        # Exact numbers have no cost that a ledger could add up, so one that was passed stays untouched.
         if budget is None:
             ledger = None
         # A ledger that the caller shares adds up over several releases; otherwise this one gets its own.
@@ -131,6 +132,7 @@ class SmallRelease:
             rows=rows,
             seen_by=OneHolder("less"),
             released=tuple(released),
+            # Those of this release alone. A shared ledger also has the charges of other fits.
             charges=self.reserve.charges,
             reproducible=self.noise.reproducible,
         ).guarantee()

@@ -186,6 +186,7 @@ class _Search:
         sensitivity = tails_sensitivity(self.cells.count, self.release.neighbours)
         # A row of A has the norm of its first column: the largest error of a count.
         first = tails_sensitivity(self.cells.count, Neighbours.ADD_REMOVE)
+        # Counts below `SURE` errors are hidden, and a bound that clips more than half of the people is not named.
         least = 2 * SURE * self.release.scale(sensitivity, share=share) * first
         require_param(
             self.people >= least,
@@ -202,6 +203,7 @@ class _Search:
         tails = self.read(self.norms(origin, share=first, label="norms around the origin"), share=first)
         answer = _read(tails, self.quantile)
         if answer.edge is None:
+            # Nothing is spent beyond the first release where noise hides the answer.
             return self.found(tails, answer, searched=True)
         reach = float(self.cells.edges[answer.edge])
         if self._too_far(origin, reach):
@@ -250,6 +252,7 @@ class _Search:
         assert found is not None
         entry = mechanism.scale(bounds.around_start(start).sum_sensitivity(release.neighbours), share=share)
         noise = entry * math.sqrt(dim)
+        # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
         return bounds.center_from(start, found, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
 
     def found(

@@ -242,6 +242,7 @@ def denoised(values: Array, *, noise: float, total: float, total_noise: float) -
     # The shift lies between these.
     widest = float(np.abs(values).max()) + weight * (abs(total) + float(np.abs(values).sum())) + 1.0
     low, high = -widest, widest
+    # A hundred halvings are more than float64 has digits.
     for _ in range(100):
         middle = (low + high) / 2
         if weight * (float(fitted(middle).sum()) - total) > middle:

@@ -77,6 +77,7 @@ def charged(parties: Parties) -> tuple[Charge, ...]:
         (ledger for name, ledger in ledgers.items() if name != parties.layout.hub), key=lambda ledger: ledger.spent_mu
     )
     # Under masks a share is charged for the sum, which already counts a person at all of their sites.
+    # A person at k sites is in k releases with independent noise, whose squares of mu add up.
     factor = math.sqrt(request.person_sites) if request.masks is None else 1.0
     return tuple(Charge(charge.label, charge.mu * factor) for charge in most.charges)
 

@@ -157,6 +157,7 @@ def _mean(sites: Mapping[str, Rows], dim: int) -> Array:
     for rows in sites.values():
         for block in rows.blocks(block_size(rows)):
             weights = np.ones(len(block)) if block.weights is None else block.weights
+            # Each of a person's m rows has weight 1/m, so that the mean is one over people (decision 4).
             total += np.asarray(block.values.T @ weights)
             count += float(weights.sum())
     return total / max(count, 1.0)

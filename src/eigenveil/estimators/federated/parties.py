@@ -115,6 +115,7 @@ class Parties:
             task=self.study,
             rows=rows,
             mechanism=self._site_mechanism(name, charges),
+            # A hub over a network could go on asking, so a site knows the limit from the terms that it agreed to.
             most_questions=self.most_questions if self.apart else None,
         )
 
@@ -183,6 +184,7 @@ class Parties:
             return (
                 floor if plan.method == "covariance" else floor * (1 + math.sqrt(count) * plan.width / found.domain.dim)
             )
+        # Every local step is a release with its own part of the round's share (decision 9).
         return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1] / plan.steps[-1])
 
     def _patience(self, name: str) -> Terms:
@@ -195,6 +197,8 @@ class Parties:
         parts = max(len(children) for children in self.layout.below.values())
         return Setting(
             multiplier=self._total_noise(1.0, math.sqrt(len(self.names))),
+            # Lying sites could raise a sum and lower it again, so that its rounding tells of one person. On a grid sums
+            # are exact (decision 8). Where sites add the noise, the sum is post-processing and needs none.
             grid=parts if request.at_hub is not None and not request.published else 0,
             rounding=self._rounding(),
         )
@@ -236,12 +240,15 @@ class Parties:
         if request.published or not request.private:
             return 0.0
         if request.masks is not None:
+            # Not known yet. `__init__` sets the noise once the terms are planned.
             if self.masked is None:
                 return 1.0
             # Shares are calibrated for the fewest honest survivors. More survivors add more noise.
             return self.masked.multiplier * several * root_of_squares / math.sqrt(self.masked.lattice.honest)
         square = 0.0
         if request.at_sites is not None:
+            # Noises of sites are independent, so their variances add up with the squares of the weights. The hub adds
+            # noise once, for the largest weight that a part may have.
             square += root_of_squares**2 * several / request.at_sites.mu**2
         if request.at_hub is not None:
             multiplier, carried = self._hub_multiplier(request.at_hub)
@@ -275,6 +282,7 @@ class Parties:
         seed = self.request.seed
         if name not in self._noise:
             place = self._places.get(name, 0)
+            # 32 bits for the party, so that no two parties and seeds meet.
             self._noise[name] = Noise.fresh() if seed is None else Noise.seeded((seed << 32) + place)
         return self._noise[name]
 
@@ -286,6 +294,7 @@ class Parties:
         if request.published:
             return self._published(name, request.at_sites, sites=True)
         several = request.person_sites
+        # A site that is repaired goes on with the ledger that it has spent from.
         if name not in self.ledgers:
             epsilon, delta = request.at_sites.epsilon, request.at_sites.delta
             if several > 1:

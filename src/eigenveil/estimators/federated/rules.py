@@ -77,6 +77,7 @@ def masks_of(
         f"{{colluders}} must be an integer from 1 to {most}, got {{@value}}",
         value=asked.colluders,
     )
+    # Each site adds the noise of one of t - c honest survivors, so fewer survivors mean more noise from each.
     survivors = share_of("survivors", asked.survivors, sites)
     # All by default, which needs the least noise.
     survivors = sites if survivors is None else survivors

@@ -52,6 +52,8 @@ class FederatedSimulation:
         self._seen_charges: dict[str, int] = {}
         self._runtime: LocalStar | None = None
         self._missing: tuple[str, ...] = ()
+        # Maximum and root of squares of the weights of parts. All sites at weight one, until a round draws some of
+        # them.
         self._weights = (1.0, math.sqrt(len(self._names)))
         self._anew = False
         self.refused: tuple[Refusal, ...] = ()
@@ -128,6 +130,7 @@ class FederatedSimulation:
                 not self.request.private,
                 f"{site} has been counted with its earlier rows. Resume without new rows, or pay for a new fit",
             )
+            # Its earlier rows are in every sum so far, so the answer would mix old and new ones.
             self._anew = True
         if isinstance(member, MaskedMember):
             # It keeps its keys: the other sites agreed on masks with them.

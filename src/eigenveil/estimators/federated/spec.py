@@ -72,6 +72,7 @@ class FederatedSpec:
         return self.at_sites is not None or self.at_hub is not None
 
 
+# Methods that combine directions of sites, and not sums over rows.
 _AVERAGES: Final = ("merge", "uda", "wda")
 
 

@@ -38,6 +38,7 @@ def _graph(graph: Any, names: tuple[str, ...]) -> Graph:
         same = set(graph.names) == set(names)
         require(same, f"its peers are {_some(graph.names)}, and those to fit are {_some(names)}")
         return Graph.of(names, graph.edges)
+    # Kinds before files: a file called ring is given as ./ring.
     if isinstance(graph, str) and (graph.partition(":")[0] in {kind.partition(":")[0] for kind in KINDS}):
         return Graph.named(graph, names)
     if isinstance(graph, str | Path):
@@ -78,6 +79,7 @@ def _peer(end: Any, names: tuple[str, ...]) -> str:
     if isinstance(end, str):
         require(end in names, f"there is no peer {end!r}; they are {_some(names)}")
         return end
+    # True is a whole number to Python and would pass for peer 1.
     whole = isinstance(end, int | np.integer) and not isinstance(end, bool)
     require(whole and 0 <= end < len(names), f"a peer must be a name or a number below {len(names)}, got {end!r}")
     return names[int(end)]

@@ -9,6 +9,7 @@ from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["gossip_guarantee"]
 
+# Theorem 2 of D-DP-PM is a diagnostic of the rows at hand and covers no other table (decision 11).
 _UNPROVEN = (
     "its leakage is computed for the data at hand and one neighbour of it, not for all",
     "a row that alone spans a direction is revealed with certainty",

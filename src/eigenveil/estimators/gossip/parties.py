@@ -70,6 +70,7 @@ class PeerParties:
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)
         if isinstance(plan, SegmentsPlan):
+            # The last product of each component is its answer. The smallest share among these has the most noise.
             return noise_floor(found, "power", width=1, last=min(plan.shares[plan.rounds - 1 :: plan.rounds]))
         return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1])
 
@@ -98,6 +99,7 @@ class PeerParties:
 
     def _terms(self, roster: Mapping[str, bytes], title: str) -> GossipTerms:
         request = self.request
+        # D-DP-PM adds its noise inside the task, so what leaves a peer gets none on top.
         noise: PeerNoise = "none" if request.noise == "published" else request.noise
         bounds, public = request.bounds, request.sizes if request.people is not None else None
         # Everything that a peer's messages depend on goes into the digest, so that peers with other terms refuse each other.
@@ -114,6 +116,7 @@ class PeerParties:
             noise_graph=request.noise_graph,
             colluders=request.colluders,
             quorum=request.quorum,
+            # Without a budget a restart costs nothing, so their number has no limit.
             restarts=request.restarts if request.private else None,
             deadline=request.deadline,
             retries=request.retries,
@@ -131,6 +134,7 @@ class PeerParties:
         # The number of people is released with the first step of the mean.
         means = [share + (split.count if step == 0 else 0.0) for step, share in enumerate(split.mean)]
         dearest = max(*means, split.extra, split.main(0) * self.request.largest, 0.0)
+        # A fit and its restarts together spend the whole: reserve * (1 + restarts * dearest) = 1.
         return 1.0 / (1.0 + self.request.restarts * dearest)
 
     @property
@@ -166,6 +170,7 @@ class PeerParties:
         if seed is None:
             return Noise.fresh()
         # A seed for each peer and each purpose: equal noise would cancel in a difference.
+        # Two bits for the purpose and 32 for the peer, so that no two sums of these are equal.
         return Noise.seeded((seed << 34) + (self._places[name] << 2) + ("own", "hidden").index(purpose))
 
     def peer(
@@ -189,6 +194,7 @@ class PeerParties:
         ledger = self.ledgers[name] = Ledger(epsilon=request.budget.epsilon, delta=request.budget.delta)
         own = self._noise(name, "own")
         if request.noise != "pairwise":
+            # All of a curator's noise at every peer: it protects against all other peers together.
             return Plain(Gaussian(self.multiplier, ledger, own))
         require(identity is not None, f"{name} needs its identity: noise is shared by pairs")
         assert identity is not None
@@ -202,6 +208,7 @@ def _as_bytes(array: object) -> bytes:
     if array is None:
         return b"none"
     numbers = np.ascontiguousarray(array, dtype="<f8")
+    # With its shape, or two arrays with the same numbers would have one digest.
     return repr(numbers.shape).encode() + numbers.tobytes()
 
 

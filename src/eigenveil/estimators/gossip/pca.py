@@ -183,6 +183,7 @@ class GossipPCA(GossipParams, FittedPCA):
         finally:
             # Users see what was spent and sent, however the fit ended.
             self.unfinished_ = Unfinished(tuple(gossip.rounds), dict(gossip.ledgers), gossip.refused)
+        # Also after a result: the others continue without a peer whose rows are bad, and their answer would hide it.
         gossip.require_sound_peers()
         return self._finish(gossip, found)
 
@@ -216,6 +217,7 @@ class GossipPCA(GossipParams, FittedPCA):
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
         """The budget, and the kind of noise."""
+        # Published noise has no guarantee, whatever epsilon says, so there is no budget to account for.
         budget = None if self.noise == "published" else budget_of(self.epsilon, self.delta)
         noise = noise_of(self, budget)
         require_few_rounds(self.rounds, private=budget is not None)
@@ -252,6 +254,7 @@ class GossipPCA(GossipParams, FittedPCA):
     def _finish(self, gossip: GossipSimulation, found: FitResult) -> "GossipPCA":
         request = gossip.request
         self.n_features_in_ = gossip.columns.count
+        # They may be left from an earlier fit with other columns or another method.
         for name in ("feature_names_in_", "unfinished_", "segments_"):
             self.__dict__.pop(name, None)
         if gossip.columns.shown is not None:
@@ -282,6 +285,7 @@ class GossipPCA(GossipParams, FittedPCA):
                 sent=sum(self.traffic_.values()),
             ),
         )
+        # After `_show`, because scores are computed with the model that it makes.
         self._keep_scores(gossip, found)
         for message, kind in _warnings(self, gossip, found):
             warnings.warn(message, kind, stacklevel=3)
@@ -315,6 +319,8 @@ class GossipPCA(GossipParams, FittedPCA):
         self._require_connected(graph)
         noise_graph = None
         if noise == "pairwise":
+            # Noise may be shared along other edges than messages: a star separates without its center, and its peers
+            # can still talk.
             noise_graph = graph if self.noise_graph is None else read_graph("noise_graph", self.noise_graph, names)[0]
             # Two honest peers must be left to share noise that colluders do not know.
             most = max(1, len(names) - 2)

@@ -89,6 +89,7 @@ class ReadyScores:
         """Release each peer's scores through its own mechanism, for all of `budget`. The guarantee covers fit and scores."""
         require_param(not self.why_not, self.why_not)
         assert fitted.epsilon is not None and fitted.delta is not None
+        # Counted before anything is released: a call that fails midway must not draw the same noise again.
         self._times += 1
         scores: dict[str, Array] = {}
         for place, (name, private) in enumerate(self.own.items()):
@@ -96,6 +97,7 @@ class ReadyScores:
             # A hair more noise than needed, so that rounding never refuses the release.
             release = Gaussian((1 + 1e-10) / budget.mu, ledger, self._noise(place))
             scores[name] = release.release(private, label="scores of the people of a peer")
+        # Gaussian releases add up in squares of mu, and epsilon is then stated at the delta of the fit.
         mu = compose_mu([Budget(fitted.epsilon, fitted.delta).mu, budget.mu])
         guarantee = replace(
             fitted,
@@ -109,4 +111,5 @@ class ReadyScores:
     def _noise(self, place: int) -> Noise:
         if self.seed is None:
             return Noise.fresh()
+        # Room for a million calls, each with noise of its own at every peer.
         return Noise.seeded((((self.seed << 34) + place) << 20) + self._times)

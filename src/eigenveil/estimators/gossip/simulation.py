@@ -75,6 +75,7 @@ class GossipSimulation:
     def _secret(self, what: str, name: str) -> bytes:
         """32 bytes that nobody can guess, or that a known seed determines."""
         seed = self.request.seed
+        # With its purpose, or a peer's identity and its key for the study would be the same secret.
         return os.urandom(32) if seed is None else hashlib.sha256(f"{what} {seed} {name}".encode()).digest()
 
     def run(self, *, faults: Faults | None = None) -> FitResult:
@@ -91,6 +92,7 @@ class GossipSimulation:
             self.stopped = dict(self._runtime.errors)
             self.sent = {name: self._runtime.sent[name] for name in self._names}
         self._add_bytes()
+        # Peers of one group have equal results up to rounding, so any of them may speak.
         found: FitResult = self.done[0].result
         return found
 
@@ -127,6 +129,8 @@ class GossipSimulation:
 
     def _note(self, peer: Peer, round_: PeerRound) -> None:
         """Record a round, as the first peer that finished it saw it."""
+        # Before the early return: rounds of a peer that is not shown were charged too, and are not new when it takes
+        # over.
         charges = self._new_charges(peer.name)
         # The record is one peer's view. If that peer is gone, the next one takes over.
         if self._speaker is None or self._speaker not in round_.counted:

@@ -176,6 +176,7 @@ def require_people(peers: Mapping[str, Rows]) -> None:
             f"{name}: a peer keeps the scores of its own people, and a Symmetric has none. Give rows, or use FederatedPCA",
         )
         try:
+            # A lone surrogate is text to Python and cannot be encoded for a message.
             short = 0 < len(name) <= LONGEST_NAME and len(name.encode()) > 0
         except UnicodeEncodeError:
             short = False
@@ -207,6 +208,8 @@ def peers_plan(
         require_param(asked.oversample is None, "{oversample} has no meaning for {method=segments}")
         guess = asked.people if asked.people is not None else people
         guess = _PEOPLE_OF_A_PEER * peers if guess is None else guess
+        # From the paper and never from the rows: a number of rounds tuned on private data would be a release of its
+        # own.
         rounds = _PUBLISHED_ROUNDS if asked.noise == "published" and rounds is None else rounds
         plan = plan_segments(dim=dim, rank=rank, people=max(2, int(guess)), budget=budget, rounds=rounds)
         if asked.noise == "published":

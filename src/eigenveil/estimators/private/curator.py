@@ -175,13 +175,18 @@ class Curator:
         if self.budget is None or self.request.calibration != "paper":
             return None
         if choice.method == "covariance":
+            # The paper prints a scale for rows in the unit ball. Over their sensitivity it is a multiplier for any
+            # bound.
             return fpca_scale(self.budget, dim=self.request.bounds.dim) / gram_sensitivity(1.0, self.request.neighbours)
         rounds = len(choice.shares)
+        # The paper's noise is that of each round. A mechanism enlarges its noise by sqrt(rounds) for a share of 1 /
+        # rounds, so that comes off first.
         return ppm_multiplier(self.budget, rounds=rounds) / math.sqrt(rounds)
 
     def _at_most(self, choice: Choice) -> float:
         """The share of the budget that the components spend. A published calibration adds more noise and spends less."""
         published = self._published(choice)
+        # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
     def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
@@ -222,6 +227,7 @@ def noise_floor(found: FitResult, method: str, *, width: int, last: float) -> fl
 def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:
     """The smallest rank whose released eigenvalues add up to `fraction` of the trace, among those above the noise floor."""
     eigenvalues = np.square(subspace.values)
+    # Components below the floor are noise, and asking for a larger fraction must not bring them in.
     above = int((eigenvalues > floor).sum())
     if trace <= 0:
         # Nothing stands out, and the cost of learning that is spent. One direction, with a variance that says so.

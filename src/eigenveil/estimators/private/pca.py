@@ -99,6 +99,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     def fit(self, X: Any, y: Any = None) -> "PrivatePCA":
         """Fit on rows `X`, (n, d): an array, a sparse matrix, a pandas, polars or pyarrow table, or `Rows`."""
         asked = checked(PrivatePCA, self)
+        # Before rows are read: a wrong budget is refused at once.
         budget = budget_of(asked.epsilon, asked.delta)
         X, person = without_person(X, asked.person, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
@@ -112,6 +113,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
         found = Curator(request, budget, ledger, noise, rng).fit(rows)
+        # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = found.plan
         self._show(

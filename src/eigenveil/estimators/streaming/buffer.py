@@ -21,6 +21,7 @@ from eigenveil.tracking.missing import has_gaps, sum_of_squares
 
 __all__ = ["OpenBlock", "as_kind", "checked_batch", "placed", "still_unseen"]
 
+# Rows of a sparse piece, and numbers of a dense one, which are 8 MiB as float64.
 _PIECE: Final = 1 << 14
 _PIECE_NUMBERS: Final = 1 << 20
 # Sums of products of larger numbers could overflow. A private stream clips rows long before that.
@@ -80,6 +81,8 @@ def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
     # Rows without names must go through the checks, which warn about it.
     if not nameless and "feature_names_in_" in vars(estimator):
         return False
+    # One pass for all checks. NaN and infinity in any entry make the sum NaN or infinite, and neither is below the
+    # limit.
     return sum_of_squares(X) < _SQUARABLE**2
 
 
@@ -102,11 +105,13 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
 def _require_usable(array: Any, *, private: bool) -> None:
     """Refuse gaps in sparse and private rows, and without privacy numbers that are too large to multiply."""
     sparse = sp.issparse(array)
+    # Whole numbers and truth values have no NaN, and none of them is near the limit.
     if array.dtype.kind != "f":
         return
     values = array.data if sparse else array
     if not private:
         require_param(
+            # float32 ends at 3.4e38, far below the limit, so only wider numbers need the pass.
             array.dtype.itemsize <= 4 or not bool(((values > _SQUARABLE) | (values < -_SQUARABLE)).any()),
             f"{{X}} contains numbers beyond {_SQUARABLE:g}, too large to square. Scale the columns first",
         )
@@ -215,6 +220,7 @@ def still_unseen(unseen: Any, rows: Any) -> Any:
 
     Such as a sensor that comes online late.
     """
+    # An entry that a sparse row does not store is zero, not a gap.
     if sp.issparse(rows):
         return None
     gaps = np.isnan(rows).all(axis=0)
@@ -232,6 +238,7 @@ def placed(tracker: SketchTracker[Any], state: Any, unseen: Any, rows: Any) -> A
     if not first.any():
         return state
     means = np.where(known, rows, 0.0).sum(axis=0) / np.maximum(known.sum(axis=0), 1)
+    # Its sums are around the center and the constant added nothing to them, so only the center moves.
     if isinstance(tracker, GramTracker):
         return replace(state, center=np.where(first, means, 0.0 if state.center is None else state.center))
     sketch = state.sketch

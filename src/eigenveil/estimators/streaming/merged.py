@@ -38,6 +38,7 @@ class Merged:
     @classmethod
     def none(cls, dim: int) -> "Merged":
         """Nothing yet, to add the first stream to."""
+        # A stream must have a name. The empty one stands for nobody, and `and_stream` drops it.
         return cls(Sketch.empty(dim), 0.0, 1.0, 1.0, 0.0, 0.0, False, 0, ("",))
 
     def and_stream(
@@ -56,6 +57,7 @@ class Merged:
             merge_sketches(self.seen(self.fade), sketch, rank=rank, center=center),
             # Independent noises: their floors add up in squares.
             math.hypot(self.fade * self.floor, floor),
+            # The weight lost so far is in the merged sketch now, so it starts at one again.
             1.0,
             1.0,
             # The maximum and not the sum, because nobody is in two of the streams.
@@ -76,5 +78,6 @@ class Merged:
 
     def seen(self, fade: float) -> Sketch:
         """The sketch with this weight."""
+        # Values are in data scale, and a weight belongs to their squares.
         space = Subspace(self.sketch.subspace.basis, self.sketch.subspace.values * math.sqrt(fade))
         return Sketch(space, self.sketch.mean, self.sketch.weight * fade, self.sketch.energy * fade)

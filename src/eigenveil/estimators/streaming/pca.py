@@ -31,11 +31,13 @@ from eigenveil.tracking.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
 
+# What contents of a state file can raise on their way back into a stream. Any other error keeps its own type.
 _DAMAGE = (ValueError, TypeError, KeyError, AttributeError, ArithmeticError)
 # One thread at a time begins a stream. After that the stream has its own lock.
 _FIRST = threading.Lock()
 # What `publish` became. It may differ from the parameter if memory is short.
 _PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
+# What the first rows teach an estimator. A first batch that fails must leave none of it behind.
 _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
@@ -144,9 +146,11 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         named = isinstance(X, str | Path) or hasattr(X, "read")
         whole = not named and not hasattr(X, "__next__")
         source = open_source(X, kind="csv" if hasattr(X, "read") else None) if named else None
+        # Only after the source was opened: a path that does not exist must not cost the earlier fit.
         self._forget_stream()
         try:
             for batch in [X] if whole else X if source is None else source.batches:
+                # One array is all that will come, and components need two rows. Batches may be single rows.
                 self._take(batch, least=2 if whole else 1)
             self._end(None if source is None else source.columns)
         except BaseException:
@@ -245,6 +249,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         """
         stream = self._begun("there were no rows")
         given: Any = self
+        # A shared ledger belongs to other fits as well, so it is no part of the state. `resume` takes it anew.
         params = {name: _plain(value) for name, value in given.get_params(deep=False).items() if name != "ledger"}
         # The resolved seed: a generator cannot be written to a file.
         params["random_state"] = stream.terms.seed
@@ -277,6 +282,8 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             vars(pca)["n_features_in_"] = dim
             if facts["columns"] is not None:
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
+            # The old plan, even if this version would make another: blocks are public slots, and their ends must not
+            # move.
             terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**facts["plan"]))
             pca._stream = resumed(terms, arrays, header, ledger)
         except BaseException as error:
@@ -296,7 +303,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         stream = self._begun("")
         space = self._shown(view)
         eigenvalues = np.square(space.values)
+        # Rows less one, as in scikit-learn. A single row, or strong forgetting, would leave nothing to divide by.
         divisor = max(view.sketch.weight, 2.0) - 1.0
+        # Noise can push the released energy below the sum of the eigenvalues, and a ratio above one would help nobody.
         total = max(view.sketch.energy, float(eigenvalues.sum()))
         names = getattr(self, "feature_names_in_", None)
         return Model(
@@ -387,6 +396,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         parent: Any = super()
         tags = parent.__sklearn_tags__()
         tags.input_tags.sparse = True
+        # Filling a gap from other rows would break the bound on what one row can change, so private streams take none.
         tags.input_tags.allow_nan = self.epsilon is None
         return tags
 
@@ -457,6 +467,8 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
                     if not hasattr(self, "_stream"):
                         self._begin(rows)
                 stream = self._begun("")
+                # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the
+                # horizon.
                 stream.require_room(count)
                 count -= rows.shape[0]
                 stream.feed(as_kind(rows, sparse=self._sparse))
@@ -464,6 +476,8 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             stream_now: Stream | None = getattr(self, "_stream", None)
             if kept is not None and stream_now is not None:
                 stream_now.put_back(kept)
+            # These rows began the stream, so it goes with them, unless somebody was charged. That must not be
+            # forgotten.
             elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
                 self._forget_stream()
             raise

@@ -28,7 +28,9 @@ from eigenveil.tracking.store import restored, taken_apart
 __all__ = ["resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError, older=(1,))
+# A new name for the file is the claim: the file system lets only one of several processes rename it.
 _CLAIMED: Final = ".resumed"
+# The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 _COUNTS: Final = ("rows", "covered", "draws")
 
@@ -69,6 +71,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
     try:
         _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
+    # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and the
+    # stream stays closed.
     except Exception:
         stream.closed = None
         raise
@@ -104,6 +108,7 @@ def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]
     if not path.exists() and claimed.exists():
         raise StateFileError(f"{path} was resumed before and not saved since. Its old state is in {claimed.name}")
     arrays, header = _read(path)
+    # A file that does not say whether it moves is taken to move, which is the safe reading.
     if header.get("ledger") is None or not header.get("moves", True):
         return arrays, header, None
     try:
@@ -120,6 +125,7 @@ def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     arrays, header = _KIND.read(path)
     stated = header.pop("digest", None)
     header.pop("format")
+    # The archive adds its format and version after the digest was taken, so they come off before it is compared.
     version = header.pop("version")
     if stated != _digest(arrays, header):
         raise StateFileError(f"{path} is damaged: its contents are not those that were saved")
@@ -156,6 +162,8 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     require(all(count >= 0 for count in counts.values()), "its counts are negative")
     for name, count in counts.items():
         setattr(stream, name, count)
+    # Before `begin`, because the tracker charges its slots under this name. A new name would charge old slots as new
+    # ones.
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
     if header["begun"]:
@@ -178,6 +186,7 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
     if header["shared"]:
         if given is None:
             raise StateFileError("this stream was charged to a shared ledger. Pass it as ledger= to resume")
+        # Counted with repeats, because several charges may have the same label and the same cost.
         if Counter(_charges(header["charges"])) - Counter(given.charges):
             raise StateFileError("this stream was charged to another ledger. Pass that one as ledger=")
         return given
@@ -225,6 +234,7 @@ def _digest(arrays: Mapping[str, Any], header: Mapping[str, Any]) -> str:
     found = hashlib.sha256(json.dumps(header, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]
+        # With names, types and shapes: the same bytes in another shape are another state.
         found.update(f"{name} {array.dtype.str} {array.shape}".encode())
         found.update(np.ascontiguousarray(array).tobytes())
     return found.hexdigest()

@@ -90,6 +90,7 @@ class Stream:
 
     def __init__(self, terms: StreamSpec, ledger: Ledger | None, *, shared: bool) -> None:
         self.terms, self.ledger, self.shared = terms, ledger, shared
+        # Rows taken, and how many of them the released numbers cover. They differ while something is pending.
         self.rows, self.covered = 0, 0
         self.charges: tuple[Charge, ...] = ()
         self._reserve: Reserve | None = None
@@ -102,9 +103,11 @@ class Stream:
         self.pending = OpenBlock()
         self.merged: Merged | None = None
         self.closed: str | None = None
+        # A fork has the same rows. Both processes would release them, and each ledger would know of one charge.
         self._process = os.getpid()
         self.busy = threading.RLock()
         self.claimed: Path | None = None
+        # How many mechanisms were made, also before a save. With a seed it keeps the noise of two releases apart.
         self.draws = 0
         # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
         self._noise = None if terms.seed is not None or terms.budget is None else Noise.fresh()
@@ -124,6 +127,7 @@ class Stream:
             return self._shown[1]
         if not self.private or self.tracker is None:
             return 0
+        # Products are released at a synchronisation, slices and the tree after every block.
         return int(getattr(self.state, "syncs", getattr(self.state, "blocks", 0)))
 
     @property
@@ -191,6 +195,8 @@ class Stream:
                 return
             piece = rows[start : start + want]
             count = piece.shape[0]
+            # A whole block goes straight to the tracker, without a copy. Its rows count only once the tracker has taken
+            # them.
             if self.held == 0 and count == want:
                 self._take(piece)
                 self.rows += count
@@ -216,6 +222,7 @@ class Stream:
         """Close a private stream that is interrupted inside, as by Ctrl-C: it may have taken half a block."""
         try:
             yield
+        # An ordinary error has changed nothing, or came after a charge, which `_paid` notices.
         except Exception:
             raise
         except BaseException:
@@ -245,6 +252,8 @@ class Stream:
         if whole:
             return self._view(whole=True)
         others = () if self.merged is None else self.merged.streams
+        # Each attribute of the estimator asks for a view, and a view may decompose d x d sums. This is all that it
+        # depends on.
         key = (self.covered if self.private else self.rows, self.releases, others)
         if self._seen is None or self._seen[0] != key:
             self._seen = (key, self._view())
@@ -260,6 +269,7 @@ class Stream:
         self._require_like(other)
         found = other.view(whole=True)
         dim, mine = self.terms.bounds.dim, self.merged
+        # Also the streams that the other one took over: the same rows may come in through a third stream.
         names = (other.series, *(() if other.merged is None else other.merged.streams))
         before = (self.series, *(() if mine is None else mine.streams))
         require(not set(names) & set(before), "these streams were merged before, and rows would count twice")
@@ -330,6 +340,7 @@ class Stream:
                 self._reserved()
                 self.begin(self._center_of(rows))
             self._released(lambda tracker, through: tracker.step(self.state, rows, through))
+        # `forget` multiplies singular values, and weights are of their squares.
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
 
     def _released(self, act: Callable[[SketchTracker[Any], Mechanism], Any]) -> None:
@@ -366,6 +377,8 @@ class Stream:
         if self._reserve is None:
             assert self.ledger is not None
             # Reserved, because other fits may spend from the same ledger while the stream goes on.
+            # What this stream has paid counts towards its budget, so a resumed one reserves the rest and not the whole
+            # again.
             self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges)
         return self._reserve
 
@@ -414,6 +427,7 @@ class Stream:
         tracker, state, rows = self.tracker, self.state, self.covered
         if not self.private:
             rows = self.rows
+            # A view with the open block in it. Nothing is kept, so looking in between changes no later answer.
             if self.held:
                 tracker, state = self._after(self.pending.rows)
             if tracker is not None:
@@ -426,6 +440,9 @@ class Stream:
             sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
             others = self.merged
+            # Weights fade with every block, and blocks that are not released must not show. So a private stream shows
+            # the weight of its last release. Without privacy the open block is in the view, and it fades the others
+            # once.
             fade = others.shown if self.private else others.fade * (terms.forget**2 if self.held else 1.0)
             width = self._width(sketch, others.sketch)
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
@@ -485,6 +502,7 @@ class Stream:
                 terms.bounds,
                 terms.neighbours,
                 shares=STREAM_MEAN_SHARES,
+                # The number of rows is public in a stream, so no budget goes to a count.
                 count_share=0.0,
                 people=float(block.shape[0]),
                 multiplier=multiplier,
@@ -500,18 +518,21 @@ class Stream:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
         # From the charges and not from a plan, because the search for the mean may end early.
         mean = math.fsum(c.mu**2 for c in self.charges if c.label.startswith("mean"))
+        # The squares of mu of all releases add up to that of the budget (decision 1).
         return math.sqrt(tracker.cost / (self._mu**2 - mean))
 
     def _mechanism(self, multiplier: float) -> Mechanism:
         noise = self._noise
         if noise is None:
             # One seed for each release, so that a resumed stream draws the same noise as an uninterrupted one.
+            # Room for 2^48 releases before two seeds could share a source.
             noise = Noise.seeded(((self.terms.seed or 0) << 48) + self.draws)
         self.draws += 1
         return Gaussian(multiplier, self._reserved(), noise)
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy or pickle of a private stream has released numbers and no rows, and cannot continue."""
+        # A lock cannot be copied. `__setstate__` makes another.
         state = {name: value for name, value in self.__dict__.items() if name != "busy"}
         if self.private:
             nothing = {

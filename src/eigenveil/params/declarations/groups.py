@@ -87,6 +87,7 @@ TRUST_LIMIT: Final = Limit(
     "trust",
     "among",
     "Who may add the noise. With hub and both, the hub adds some of it. none: no noise at all.",
+    # By default a site does not rely on noise of the hub, and takes part in no study without noise.
     default=("masked", "site", "pairwise", "independent"),
     also=("none",),
     but=("published",),

@@ -96,6 +96,7 @@ class StreamingParams(Seed, BudgetParams):
         metavar="NUMBER",
         panel="Privacy",
     )
+    # Blocks are slots with public ends. Under add-remove one missing row would move every later end (decision 7).
     neighbours: Literal["zero-out", "replace-one"] = param(
         "Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. Other "
         "commands begin with add-remove, which hides how many rows there are; a stream cannot, as it releases after so many.",
