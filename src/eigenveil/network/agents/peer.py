@@ -216,7 +216,7 @@ class PeerAgent:
                         server_name=place.certificate.server_name,
                     )
             self._on_event(Event("waiting", "", f"for {len(order) - 1} others to connect"))
-            # All of them, not only neighbours: whoever began without one that is far away would leave it behind.
+            # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
             await runner.gather(order, seconds=network.join)
             self._on_event(Event("began"))
             await runner.begin()
