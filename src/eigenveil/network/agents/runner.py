@@ -84,7 +84,7 @@ class Runner:
             if isinstance(event, Joined):
                 await self._greet(event.name)
             elif isinstance(event, Got) and event.kind == MESSAGE and len(self._early) < _EARLY:
-                # Its sender has begun already. If this were dropped, it would come again only after a reconnection.
+                # Its sender has begun already. Dropped, it would be missed until somebody asks again.
                 self._early.append(event)
 
     async def _heard(self, event: TransportEvent) -> None:

@@ -73,7 +73,7 @@ class SiteAgent:
         # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
         budget = request.at_sites if request.at_sites is not None else request.at_hub
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
-            # Masks take a part of delta, so the noise is for the rest: `gaussian` is that smaller budget.
+            # Masks may take a part of delta, and then the noise is for the rest: `gaussian` is that smaller budget.
             gaussian = masked.lattice.gaussian
             account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
             # The probability that masks fail adds to delta, at any epsilon.

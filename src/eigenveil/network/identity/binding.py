@@ -206,7 +206,7 @@ def one_block(pem: str | bytes, label: str) -> bytes:
     assert found is not None
     kind = found[1].decode()
     require(kind == label, f"it is a {kind.lower()}, not a {label.lower()}")
-    # The parser would take the first block and ignore the rest, which a person may have meant or been shown.
+    # The parser would take the first block and silently ignore the rest.
     ends = raw.count(b"-----BEGIN ") == 1 and raw.endswith(f"-----END {label}-----".encode())
     require(ends, f"it must be one {label.lower()} and nothing else: it is truncated, or has more in it")
     return raw
