@@ -163,6 +163,7 @@ class Policy:
     def parse(cls, text: str) -> "Policy":
         """The policy in a TOML text; a key it leaves out has its safe default."""
         document = load_toml(text)
+        # A misspelt limit that was skipped would not hold, and nobody would notice.
         refuse_unknown("the policy", document, list(_SECTIONS), explained={})
         return cls(**{name: _section(_SECTIONS[name], document) for name in document})
 
@@ -191,6 +192,7 @@ class Policy:
 
         `method` finds the components, where the study may say "auto".
         """
+        # Raises if there is no such party: a wrong name must not pass because no rule mentions it.
         study.place(me)
         return [
             *self._of_pins(study, me),
@@ -201,6 +203,7 @@ class Policy:
         ]
 
     def _of_time(self, study: StudyFile) -> Iterator[str]:
+        # Refused before it begins: the hub would go on without a site whose every answer comes too late.
         if self.reply_seconds >= study.params.deadline:
             yield (
                 f"[agent] reply_seconds = {self.reply_seconds:g}: every answer would be late, because the study waits only "
@@ -215,6 +218,7 @@ class Policy:
         return [f"[limits] rows: a table must have at least {least} people, and this one has fewer"]
 
     def _of_pins(self, study: StudyFile, me: str) -> Iterator[str]:
+        # In a tree a site sends its sums to a node, so that one must be known to it as well.
         hub, above = study.hub, None
         if hub is not None:
             above = study.layout().above().get(me)
@@ -245,6 +249,7 @@ class Policy:
 
     def _of_terms(self, study: StudyFile, method: str) -> Iterator[str]:
         limits = self.limits
+        # The fewest that the study allows, not the number that takes part: others may drop out on the way.
         if study.fewest < limits.organisations:
             yield (
                 f"[limits] organisations: a sum must be over at least {limits.organisations}, and in this study it may be over "
@@ -345,6 +350,7 @@ def _pin_lines(study: StudyFile | None) -> Iterator[str]:
         yield from comment(f"From the study {study.name!r}, NOT COMPARED YET. Remove the # when you have compared it:")
         yield f"# hub = {toml_value([study.hub.pin])}"
     else:
+        # No pin means that no hub is accepted. A new policy fails closed.
         yield "hub = []"
     yield ""
     yield from comment(

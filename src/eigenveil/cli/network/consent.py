@@ -59,6 +59,7 @@ def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
 
 def known_study(ledger: "DurableLedger", digest: str, *, role: str) -> "StudyReplay | None":
     """The study with this digest, if this `role` has joined it; a `ValueError` if it was finished or closed."""
+    # By digest: a file that differs in one key is another study, with a consent of its own.
     known = study_in(ledger, digest)
     if known is not None:
         title = known.account.title
@@ -105,6 +106,7 @@ def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budg
     others = [
         state.standing
         for state in ledger.studies()
+        # Without this study itself, which counts already if it was joined before.
         if state.account.dataset == account.dataset and state.account.study != account.study
     ]
     require_life(others, Standing(account.mu, account.beyond, life), dataset=account.dataset, title=account.title)
@@ -126,8 +128,10 @@ def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules
         voice.say(f"Consent: --yes, under {rules}.")
         return _by_policy(rules)
     typed = _ask(question_of(study))
+    # Whole words only, and the empty answer is no.
     if typed in _answers(study):
         return _by_person(typed)
+    # The privacy officer finds in the ledger that somebody was asked, and said no.
     ledger.note(study.digest, "consent was asked for and not given")
     voice.say("Nothing was sent and nothing was charged.")
     raise typer.Exit(DECLINED)

@@ -49,6 +49,7 @@ def hub(
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
 
+    # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
     found = StudyFile.read(study)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys)
@@ -56,6 +57,7 @@ def hub(
     assert address is not None
     target = Path(f"{study.stem}.safetensors") if model is None else model
     told = target.with_suffix(".report.json") if report is None else report
+    # Beside the study file, whatever the current folder is: a later run must find it again.
     kept = study.with_suffix(".transcript") if transcript is None else transcript
     # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
     again = option.of_this_study(target, found.digest)
@@ -69,6 +71,7 @@ def hub(
     with HubAgent.transcript_for(kept, found) as written:
         agent = HubAgent(found, keys=mine, transcript=written, on_event=view.on_event)
         view.of(agent)
+        # Asked now: after the run every study that went well has a result.
         over = agent.durable.party.result is not None
         _opening(voice, agent, kept)
         where = option.listening_address(listen, address)
@@ -77,6 +80,7 @@ def hub(
             voice.happen(f"listening at {where.rpartition(':')[0]}:{port}")
 
         def deliver(learned: "Model") -> None:
+            # The model first: `of_this_study` tells by it that a later run may overwrite the outputs.
             learned.save(target)
             with whole_file(told) as temporary:
                 temporary.write_text(agent.report(), encoding="utf-8")
@@ -134,6 +138,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
             f"{error.answered} answered, and {error.quorum} are needed; {again}",
             TOO_FEW,
         )
+    # What stopped it is in the transcript, so the same command can go on from there.
     if error is agent.durable.stopped:
         refused(f"error: {error}; {again}", TOO_FEW)
     if not agent.durable.begun:

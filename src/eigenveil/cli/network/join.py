@@ -53,6 +53,7 @@ class Given:
     force: bool
 
     def __post_init__(self) -> None:
+        # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
         agreed = not self.yes or self.policy is not None
         require(agreed, "--yes needs --policy: without a person, consent must come from rules")
 
@@ -117,6 +118,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
 
     study, role = StudyFile.read(given.study), kind.role
     keys = option.keys_beside(given.study, study, given.keys, role=role)
+    # The wrong command or an old certificate is found here, before the table is read.
     place = place_of(study, keys, role=role)
     # Cheap refusals come first: nothing is opened or read yet.
     consent.require_rehearsal(study, given.rehearsal)
@@ -125,6 +127,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     if not given.ledger.exists():
         # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
+    # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
     holding = SiteData.read(given.data, study)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, dry_run=given.dry_run) as ledger:
@@ -163,6 +166,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores)
+    # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)
     option.require_outputs(
         results.outputs(), force=given.force or again, inputs=[given.study, given.data, given.ledger]
@@ -184,6 +188,7 @@ def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study:
 
 
 def _refuse(error: "PolicyRefusal", role: str) -> NoReturn:
+    # All reasons at once: a person should not have to try again for each of them.
     *others, last = [f"- {reason}" for reason in error.reasons]
     for line in (f"error: the policy of this {role} refuses the study. Nothing was sent:", *others):
         say_red(line)
@@ -204,6 +209,7 @@ def _carried(
 
     def standing() -> Joining:
         digest = agent.study.digest
+        # Read from disk when asked, because the run may have ended anywhere.
         model = results.model if option.of_this_study(results.model, digest) else None
         return Joining(consent.study_in(ledger, digest), model, view.began)
 

@@ -147,6 +147,7 @@ def listening_address(given: str | None, address: str) -> str:
         return given
     host, _, port = address.rpartition(":")
     try:
+        # A study on loopback is a trial on one machine, and should not be open to the network.
         here = ipaddress.ip_address(host.strip("[]")).is_loopback
     except ValueError:
         here = host == "localhost"
@@ -199,6 +200,7 @@ def of_this_study(model: Path, digest: str) -> bool:
         return False
     try:
         return Model.load(model).settings.get("study_digest") == digest
+    # Something else has that name: it is not ours to overwrite without --force.
     except ModelFileError:
         return False
 

@@ -107,6 +107,7 @@ class _Peer(Kind["PeerAgent"]):
         return words.leaving_peer(agent.study, agent.parties, near=near, listens=self._where(agent))
 
     def joined(self, state: "StudyReplay") -> str:
+        # With a step in the ledger something may have left, and saying it again would be charged again.
         if state.steps > 0:
             raise ValueError(
                 f"this peer was stopped in the middle of the study {state.account.title!r} and cannot come back, because its "

@@ -53,6 +53,7 @@ class Results:
         wrote(self.model)
         with whole_file(self.guarantee) as temporary:
             temporary.write_text(f"{model.guarantee}\n", encoding="utf-8")
+            # Public, like the model: it is meant to be shown.
             temporary.chmod(0o644)
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
@@ -77,6 +78,7 @@ def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, 
     """Say what the study was charged, and what is left of the dataset's budget for life."""
     study = next(state for state in ledger.studies() if state.account.study == account.study)
     dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
+    # Anything that left without privacy ends the guarantee for life, whatever comes later.
     if account.epsilon is None:
         voice.say(
             f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none for life", style="red"
@@ -89,4 +91,5 @@ def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, 
     voice.say(
         f"dataset {account.dataset!r} has spent epsilon {spent} at delta = {delta:g} in all; {left_words(dataset, life)}"
     )
+    # Only a head that is kept elsewhere shows later that an old copy was put back.
     voice.say(f"head of the ledger; note it elsewhere: {ledger.head}", whole=True)

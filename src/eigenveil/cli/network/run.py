@@ -26,6 +26,7 @@ __all__ = ["TOO_FEW", "carried", "refused", "require_grpc", "say_red"]
 # The exit code when too few sites answered, as in `eigenveil simulate`.
 TOO_FEW: Final = 3
 _SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name))
+# Seconds between looks at connections, which change without an event.
 _LOOK_AFTER: Final = 3.0
 _SHOW_CURSOR: Final = b"\x1b[?25h"
 
@@ -68,6 +69,7 @@ def carried(
             if isinstance(error, Exception) and not stop.asked:
                 voice.happen(f"an error outside the study itself: {message_of(error)}", style="yellow")
 
+        # Cancelling ends the waiting only: the runner shields the step that the party's thread is in.
         def ending() -> None:
             voice.happen("ending after the current step; a second signal ends at once", style="yellow")
             task.cancel()
@@ -94,6 +96,7 @@ def carried(
         with _heard(stop):
             return asyncio.run(main())
     except asyncio.CancelledError:
+        # Cancelled by something else than a signal, so it is not ours to explain.
         if stop.number is None:
             raise
         words = left()
@@ -149,6 +152,7 @@ def _heard(stop: _Stop) -> Iterator[None]:
 
     Python handles them, not the loop, which stands still while it waits for the party's thread to end.
     """
+    # Python allows signal handlers on the main thread only.
     main = threading.current_thread() is threading.main_thread()
     ours = [number for number in _SIGNALS if main and signal.getsignal(number) not in (signal.SIG_IGN, None)]
     before = {number: signal.signal(number, stop.note) for number in ours}

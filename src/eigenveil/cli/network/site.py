@@ -67,6 +67,7 @@ def site(
     require_grpc()
     from eigenveil.network.study.places import address
 
+    # Made first, because it refuses --yes without a policy before any file is opened.
     given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_names", "traffic_of", "words_of"]
 
+# Drawings a second, and names in a line before "and more".
 _PER_SECOND: Final = 4
 _NAMED: Final = 10
 
@@ -178,6 +179,7 @@ def traffic_of(agent: Connected) -> list[tuple[str, int, int]]:
     transport = agent.transport
     if transport is None:
         return []
+    # Copied first: the transport changes these while another thread draws.
     names = sorted({*transport.sent, *transport.received})
     return [(name, transport.received[name], transport.sent[name]) for name in names]
 
@@ -208,6 +210,7 @@ class _Connections:
         transport = None if agent is None else agent.transport
         if transport is None:
             return
+        # A copy, because connections come and go while the lines are said.
         for name, why in tuple(transport.trouble.items()):
             if name not in but and self.note(name, why):
                 yield _not_connected(name, why, calls)
@@ -289,6 +292,7 @@ class HubView:
         agent = self._agent
         match event.what:
             case "joined":
+                # A new set each time, never changed in place: the thread that draws may hold the old one.
                 self._here |= {event.who}
                 self._connections.joined(event.who)
                 words += self._missing()

@@ -48,6 +48,7 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
     plan, task = parties.request.plan, parties.study
     assert isinstance(task, Fit)
     numbers = task.extent().entries
+    # The site's own count, which it enforces: it answers no more different questions than this.
     each = f"The site sends at most {_numbers(numbers)} in each, plus headers"
     yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
     sums = _sums("site", plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
@@ -70,9 +71,11 @@ def leaving_peer(
     split = split_budget(
         mean=isinstance(request.center, str), search=request.bounds.search, count=count, trace=not summed
     )
+    # The search for the mean, the components, and one more where counts or squares are released apart.
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
     # Without privacy nothing is charged, and a fit begins again each time a peer is lost.
     most = rounds + request.restarts if request.private else rounds * len(parties.names)
+    # Half of a symmetric matrix is sent. A sum of rows with its count has d + 1 numbers.
     product = packed_size((dim, dim), symmetric=True) if summed else dim * plan.width
     times = parties.terms.among(()).mixing.steps
     again = (
@@ -133,6 +136,7 @@ def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Ite
     from eigenveil.network.identity.certificates import pin_words
 
     for place in study.places:
+        # All parties, pinned or not: without a policy the person is the only one who can compare.
         who, pin = f"{place.certificate.role} {place.name}", pin_words(place.pin)
         if place is me:
             yield f"{who}, this {place.certificate.role}", pin, "dim"
@@ -154,6 +158,7 @@ def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Bu
     `joined`: the study is counted in `state` already.
     """
     name = f'dataset "{account.dataset}"'
+    # In capitals, so that the screen shows it in red: no number could be compared with a budget.
     if account.epsilon is None or account.delta is None:
         loses = f"In the ledger, {name} loses its guarantee for life, whatever is done with it later."
         return Fact(_COST, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
@@ -180,6 +185,7 @@ def _with_this_study(
     delta = account.delta if life is None else life.delta
     counted, beyond = (0.0, 0.0) if state is None else (state.counted, state.beyond)
     if not joined:
+        # Squares of mu add up, and so do the parts of delta that masks take.
         counted, beyond = math.hypot(counted, account.mu), beyond + account.beyond
     return rounded(_epsilon(counted, delta - beyond))
 
@@ -216,6 +222,7 @@ def rounded(number: float, *, up: bool = True) -> str:
     require(number >= 0, f"an epsilon must not be negative, got {number}")
     if number == 0 or math.isinf(number):
         return f"{number:g}"
+    # From the exact value of the float. Formatting rounds to the nearest, which may favour the study.
     unit = Decimal(1).scaleb(Decimal(number).adjusted() - 3)
     return format(Decimal(number).quantize(unit, ROUND_CEILING if up else ROUND_FLOOR).normalize(), "f")
 

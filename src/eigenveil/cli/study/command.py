@@ -74,6 +74,7 @@ def new(
     All parties need the same file: changing one key makes another study.
     """
     _require_new(file, force=force)
+    # For these two None is an answer: no privacy, and rows left where they are. Elsewhere it means "not given".
     given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
     given |= {
         "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
@@ -104,6 +105,7 @@ def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
     private = given["epsilon"] is not None
     if "graph" in given:
         return {"topology": "gossip"} | ({"noise": given.get("noise", "pairwise")} if private else {})
+    # Masks need a star. In a tree the sites' own noise is what protects from the nodes.
     carrier, trust = ("tree", "site") if "fanout" in given else ("star", "masked")
     return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
 
@@ -137,6 +139,7 @@ def _require_new(file: Path, *, force: bool) -> None:
 
 
 def _people(name: str, text: str) -> int:
+    # Checked before `int`, which also takes signs, underscores and other scripts' digits.
     require(
         text.isascii() and text.isdecimal() and len(text) < 17, f"--size {name} must be a whole number, got {text!r}"
     )
@@ -187,6 +190,7 @@ def _around_hub(
     if fanout is None:
         require(not node_address, "--node-address is for a tree: give --fanout")
         return found
+    # The tree decides which nodes there are, and certificates of other nodes may lie in the folder.
     names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
         there = name in certificates and certificates[name].role == "node"
@@ -225,6 +229,7 @@ def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> 
     require(StudyFile.parse(text) == found, "the study file would not read back as it was written")
     with whole_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
+        # For everyone to read. Parties refuse a study file that others than its owner may change.
         temporary.chmod(0o644)
     wrote(file)
     console = output()

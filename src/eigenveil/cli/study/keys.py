@@ -93,6 +93,7 @@ def init(
     authority = Authority.fresh(days=days)
     request, private = new_request(_tidy(hub), "hub", host or ())
     certificate = authority.sign(request, days=days)
+    # For its owner only, because private keys go into it.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = folder / f"{HUB}.key"
     write_new(
@@ -203,10 +204,12 @@ def sign(
     from eigenveil.network.identity.authority import Authority, CertificateRequest, free_place, write_new
 
     asked = CertificateRequest.load(request)
+    # Signed by mistake, such a request would make its sender the one who reads what sites send.
     require(asked.role != "hub", f"{request} asks for the role of the hub. Only `eigenveil keys init` makes a hub")
     signer = Authority.load(authority)
     target = free_place(authority, asked)
     if pin is not None:
+        # As people write down what they hear: in groups, in either case.
         given = "".join(pin.split()).lower()
         require(
             given == asked.pin,

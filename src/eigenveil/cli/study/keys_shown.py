@@ -38,6 +38,7 @@ def show_facts(facts: Facts) -> None:
 
 def facts_of(party: "Certificate | CertificateRequest") -> Facts:
     """Name, role, hosts and pin of a party."""
+    # Without the first, which the program makes from the identity: the pin shows the same.
     hosts = ", ".join(party.hosts[1:]) or ("none: it only calls out" if party.role == "site" else "none")
     return [("name", party.name), ("role", party.role), ("hosts", hosts), *_pin_facts(party.pin)]
 
@@ -50,6 +51,7 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
     elif now > ends:
         words = "EXPIRED: eigenveil keys sign --help says how to renew it"
     else:
+        # Rounded up, so that the last day reads as one day and not as none.
         left = math.ceil((ends - now) / timedelta(days=1))
         words = f"{left} day{'s' * (left != 1)} left"
     return [("begins", f"{begins:%Y-%m-%d %H:%M} UTC"), ("ends", f"{ends:%Y-%m-%d %H:%M} UTC ({words})")]
@@ -89,6 +91,7 @@ def _private_facts(path: Path) -> Facts:
         private_keys_in,
     )
 
+    # Shown, not refused: this command is how its owner finds out.
     unsafe = others_may_read(path)
     safe = f"NOT SAFE: others may read or change it. Run: chmod 600 {path}" if unsafe else "safe: for its owner only"
     if len(private_keys_in(path, even_if_readable=True)) == 1:
@@ -105,6 +108,7 @@ def _private_facts(path: Path) -> Facts:
     beside = path.with_suffix(".crt")
     if not beside.exists():
         return [*facts, ("certificate", f"{beside.name} is missing: the coordinator has not signed it yet")]
+    # Made into `Keys` to check that the two files belong together.
     found = in_file(beside, lambda pem: Keys(Certificate.read(pem), identity, tls_key)).certificate
     return [*facts, *facts_of(found)[:3], *dates_of(found.begins, found.ends)]
 

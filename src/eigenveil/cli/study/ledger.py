@@ -165,6 +165,7 @@ def verify(
     from eigenveil.network.ledger.entries import read_export
     from eigenveil.network.ledger.replay import Replay
 
+    # It was copied from paper or a calendar, so case and spaces around it do not matter.
     noted = None if head is None else head.strip().lower()
     require(
         noted is None or (len(noted) == 64 and set(noted) <= set("0123456789abcdef")),
@@ -172,6 +173,7 @@ def verify(
     )
     if path.suffix.lower() == _EXPORT:
         with path.open(encoding="utf-8") as file:
+            # An export has no stored bytes, so hashes and balances are all that can be checked.
             last = Replay().run(read_export(file), head=noted)
     else:
         with DurableLedger.reading(path) as opened:
@@ -278,6 +280,7 @@ def _show_dataset(
         account = study.account
         digits, guarantee = account.study[:_SHOWN_DIGITS], _guarantee(study)
         spent = _study_epsilon(study, study.spent)
+        # Ledgers of version 0.1 have the old words, and entries are never rewritten.
         trust = RENAMED_VALUES.get(account.trust, account.trust)
         table.add_row(digits, account.title, trust, study.state, str(study.steps), guarantee, spent)
     console.print(table)
@@ -324,7 +327,9 @@ def _study_epsilon(study: "StudyReplay", mu: float) -> str:
 
     account = study.account
     if account.delta is None or math.isinf(mu):
+        # A study without privacy that said nothing has cost nothing.
         return "nothing" if mu == 0 else "no privacy"
+    # Masks take their part of delta at any epsilon, so only the rest is for mu.
     left = account.delta - account.beyond
     return f"epsilon {rounded(epsilon_of(mu, left) if left > 0 else math.inf)}"
 

@@ -103,9 +103,11 @@ def columns_of(text: str | None, source: Path | None, *, person: str | None) -> 
     if source.suffix.lower() in (".csv", ".parquet"):
         names = column_names(source)
         require(names is not None, f"--columns-from {source}: its column names cannot be read")
+        # The person column says whose row it is. It is no variable of the study.
         return [name for name in names or () if name != person]
     require(source.stat().st_size <= _LARGEST, f"--columns-from {source} is too large for a list of names")
     try:
+        # With or without a byte order mark, which would become part of the first name.
         lines = source.read_text(encoding="utf-8-sig").splitlines()
     except UnicodeDecodeError:
         raise ValueError(f"--columns-from {source} must be UTF-8 text, .csv or .parquet") from None
@@ -120,6 +122,7 @@ def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
     """
     found: dict[str, str] = {}
     for text in texts or []:
+        # From the right: names may have any character, and addresses and numbers have no "=".
         name, equals, value = text.rpartition("=")
         require(bool(equals and name and value), f"{option} must be NAME=VALUE, got {text!r}")
         require(name not in found, f"{option} {name} was given twice")

@@ -56,6 +56,7 @@ def new(
     require(not file.is_dir(), f"{file} is a folder")
     require(force or not file.exists(), f"{file} already exists; --force overwrites it")
     text = template(None if study is None else StudyFile.read(study))
+    # No chmod: it stays readable by its owner only. A policy that others can change is refused when it is read.
     with whole_file(file) as temporary:
         temporary.write_text(text, encoding="utf-8")
     wrote(file)
@@ -92,6 +93,7 @@ def check(
     require(
         name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"
     )
+    # A study that cannot run at all is not one to compare with rules.
     require_possible(found)
     reasons = rules.refusals(found, me=name, method=method_of(found))
     console = output()

@@ -41,6 +41,7 @@ class HubAgent:
         self._ready: set[str] = set()
         # The connections, while `run` runs.
         self.transport: Transport | None = None
+        # This replays the transcript, so one that does not fit is refused before anyone connects.
         self.durable = DurableHub(self.parties, transcript, limit=study.params.largest, on_event=on_event)
 
     @classmethod
@@ -73,12 +74,14 @@ class HubAgent:
             ready(await transport.listen(listen, recognise=recogniser(seen)))
             if self.durable.begun:
                 self._on_event(Event("resumed", self.place.name, f"after {len(self.durable.rounds)} rounds"))
+            # A finished study asks nothing more: it only listens for those who lack the result.
             if self.durable.party.result is None:
                 await self._carry(runner)
             # On the hub's disk first: after that a lost connection can only delay the others.
             model = self.model()
             deliver(model)
             network = self.study.params
+            # As long as for an answer. A site that is later gets the result when the hub is started again.
             await runner.linger(seconds=network.deadline * (1 + network.retries), over=self._all_thanked)
             return model
         finally:
@@ -112,6 +115,7 @@ class HubAgent:
 
     def _there(self, present: Set[str]) -> Set[str]:
         """Who counts as present: a connected site, and a node that says that all below it are present."""
+        # A connected node may still wait for its own sites, and what is sent to those would be dropped.
         nodes = set(self.parties.layout.nodes)
         return {name for name in present if name not in nodes or name in self._ready}
 
@@ -147,6 +151,7 @@ class HubAgent:
             }
             for done in self.durable.rounds
         ]
+        # No numbers that a site sent are in here: the transcript has those, and stays with the hub.
         facts = {
             "study": self.study.name,
             "digest": self.study.digest,

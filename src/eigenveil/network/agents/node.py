@@ -43,6 +43,7 @@ class _DurableNode(DurableParty):
         try:
             return _outgoing(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
         except PeerError as error:
+            # There is no ledger to note it in, so a refusal is on the screen only.
             self._on_event(Event("refused", error.peer, error.why))
             return []
 
@@ -88,6 +89,7 @@ class NodeAgent:
             greeting=self.study.greeting,
             limit=limit,
         )
+        # Made anew at each start. Those below repeat their answers byte for byte, so nothing is charged again.
         durable = _DurableNode(self.parties.node(self.place.name), limit=limit, on_event=self._on_event)
 
         async def report() -> None:
@@ -125,6 +127,7 @@ class NodeAgent:
             await runner.linger(
                 seconds=network.deadline * (1 + network.retries), over=lambda: self._thanks >= set(self.below)
             )
+            # Only now: the hub may end once it is thanked, and a node speaks for all below it.
             await runner.note(above.name, THANKS)
         finally:
             await transport.close()

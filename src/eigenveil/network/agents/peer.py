@@ -30,6 +30,7 @@ from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["PeerAgent"]
 
+# Notes between agents: a peer has its result, or these peers are connected as far as it has heard.
 _DONE: Final = b"done"
 _READY: Final = b"ready "
 
@@ -133,6 +134,7 @@ class PeerAgent:
         `listen` is where others reach this peer, and `ready` is called with the port. `note` is for the ledger.
         """
         life = None if self.policy is None else self.policy.life
+        # Two processes of one peer would send the same numbers under two different noises.
         with self._durable_ledger.lock(self.study.digest):
             entered = self._durable_ledger.join(self.account, life=life)
             # Before anything is noted or connected: a peer cannot go on in the middle of a study.
@@ -185,6 +187,7 @@ class PeerAgent:
         async def greet(name: str) -> None:
             await transport.send(name, NOTE, self._known())
 
+        # A fixed time for answers, if the site's policy asks for one: the time of an answer could tell about rows.
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
         runner = Runner(
             durable,
@@ -198,6 +201,7 @@ class PeerAgent:
         try:
             order = [place.name for place in self.study.peers]
             mine = order.index(self.place.name)
+            # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.
             seen = [self.study.place(name).certificate for name in self.near]
             ready(await transport.listen(listen, recognise=recogniser(seen)))
             for name in self.near:
@@ -212,10 +216,12 @@ class PeerAgent:
                         server_name=place.certificate.server_name,
                     )
             self._on_event(Event("waiting", "", f"for {len(order) - 1} others to connect"))
+            # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
             await runner.gather(order, seconds=network.join)
             self._on_event(Event("began"))
             await runner.begin()
             await runner.run(lambda: durable.over)
+            # The study stays open in the ledger: what was charged is charged, and a person decides about the rest.
             if durable.party.error is not None:
                 raise durable.party.error
             # The model is on disk before the ledger closes the study and wipes what it kept.
@@ -247,6 +253,7 @@ class PeerAgent:
         known = {name for name in listed if isinstance(name, str)} if isinstance(listed, list) else set()
         # Unknown names are dropped: a neighbour must not make this peer wait for, or count, strangers.
         new = (known & set(self.parties.names)) - self._ready
+        # The set only grows, and only news is passed on, so the chatter ends by itself.
         self._ready |= new
         return bool(new)
 

@@ -21,6 +21,7 @@ __all__ = ["MESSAGE", "NOTE", "Runner"]
 # What a frame carries: a message between parties, or a note between the agents that run them.
 MESSAGE: Final = 0
 NOTE: Final = 1
+# In bytes. The longest note lists the names of all peers.
 _LONGEST_NOTE: Final = 1 << 20
 # How many messages are kept that come before this party has begun. A flood of them must not fill the memory.
 _EARLY: Final = 1000
@@ -83,6 +84,7 @@ class Runner:
             if isinstance(event, Joined):
                 await self._greet(event.name)
             elif isinstance(event, Got) and event.kind == MESSAGE and len(self._early) < _EARLY:
+                # Its sender has begun already. Dropped, it would be missed until somebody asks again.
                 self._early.append(event)
 
     async def _heard(self, event: TransportEvent) -> None:
@@ -94,6 +96,7 @@ class Runner:
             case Left(name=name, why=why):
                 self._present.discard(name)
                 self._on_event(Event("left", name, why))
+            # Another organisation chose these bytes, and they are about to be parsed.
             case Got(name=name, kind=kind, data=data):
                 if kind == NOTE and len(data) <= _LONGEST_NOTE and self._notes is not None:
                     await self._notes(name, data)
@@ -106,6 +109,7 @@ class Runner:
     async def run(self, over: Callable[[], bool]) -> None:
         """Carry messages until `over()` is true."""
         loop = asyncio.get_running_loop()
+        # In the order in which they came, before anything newer from the same senders.
         early, self._early = self._early, []
         for message in early:
             await self._opened(message)
@@ -125,6 +129,7 @@ class Runner:
             match event:
                 case Joined(name=name):
                     await self._greet(name)
+                    # What was sent while it was away was dropped. This says again what it still needs.
                     await self._send(await self._work(lambda: self._durable.rejoined(name)))
                     self._watch()
                 case Got(kind=kind) if kind == MESSAGE:
@@ -136,6 +141,7 @@ class Runner:
         """Hand a message to the durable party, and send its answers."""
         came = asyncio.get_running_loop().time()
         outgoing = await self._work(lambda: self._durable.take(event.name, event.data))
+        # After the work and before the send: everything is on disk by now, and only the sending is delayed.
         await self._in_time(came)
         await self._send(outgoing)
         self._watch()
@@ -160,6 +166,7 @@ class Runner:
 
     def close(self) -> None:
         """Let the thread end."""
+        # Wait for the step in progress: the ledger must not be closed under it.
         self._worker.shutdown(wait=True, cancel_futures=True)
 
     def _watch(self) -> None:

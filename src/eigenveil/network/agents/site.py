@@ -57,6 +57,7 @@ class SiteAgent:
         self.place = place_of(study, keys, role="site")
         self.parties = parties_of(study)
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
+        # Before any connection and any charge: a study that is refused learns nothing.
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
         # The connections, while `run` runs.
@@ -69,8 +70,10 @@ class SiteAgent:
 
     def _account(self, dataset: str) -> StudyBudget:
         request, masked = self.parties.request, self.parties.masked
+        # With trust "both" the site is charged for its own noise: that budget holds against the hub, which sees most.
         budget = request.at_sites if request.at_sites is not None else request.at_hub
         if masked is not None and masked.lattice.gaussian is not None and budget is not None:
+            # Masks may take a part of delta, and then the noise is for the rest: `gaussian` is that smaller budget.
             gaussian = masked.lattice.gaussian
             account = account_of(self.study, dataset, party=self.place.name, budget=budget, mu=gaussian.mu)
             # The probability that masks fail adds to delta, at any epsilon.
@@ -108,6 +111,7 @@ class SiteAgent:
             durable = self._durable(entered)
             if not entered.fresh:
                 self._on_event(Event("resumed", self.place.name, f"{len(entered.steps)} steps are in the ledger"))
+            # A site that was stopped after the result came has it in the ledger, and need not call anyone.
             if not durable.over:
                 await self._carry(durable, address)
             assert durable.party.result is not None

@@ -30,6 +30,7 @@ __all__ = ["SiteData", "account_of", "credentials_of", "place_of", "require_poli
 def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
     """The place in the study that these keys belong to; a `ValueError` if it has none, another role, or is out of date."""
     mine = keys.certificate
+    # By the identity that others pin, not by the name: an authority could sign a second party of that name.
     place = next((one for one in study.places if one.certificate.public == mine.public), None)
     require(
         place is not None, f"these are the keys of {mine.name!r}, who does not take part in the study {study.name!r}"
@@ -71,6 +72,7 @@ class SiteData:
     def read(cls, path: Path, study: StudyFile) -> "SiteData":
         """The columns that the study names, from a file that may have others; errors name the file and no value."""
         try:
+            # Only the columns of the study are read, so no other column can reach a sum or an error.
             table = read_table(path, person=study.params.person, columns=study.columns)
         except UnicodeDecodeError:
             # The original message would quote a byte of the table.
@@ -92,10 +94,12 @@ class SiteData:
         )
         if rows.sparse:
             _require_sparse(study)
+        # The number of people is for this site's own policy and screen. It is not sent anywhere.
         return cls(CheckedRows(rows), round(people_at(rows)), named)
 
     def fingerprint(self) -> bytes:
         """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
+        # The shape goes in first: the same numbers in rows of another length are another table.
         state = hashlib.sha256(repr(self.rows.shape).encode())
         # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
         for block in self.rows.blocks(block_size(self.rows)):

@@ -66,6 +66,7 @@ class CertificateRequest:
     @classmethod
     def read(cls, pem: str | bytes) -> "CertificateRequest":
         """The request in an untrusted PEM text; a `ValueError` unless both its TLS key and its identity signed it."""
+        # Each step goes through `parsed`: the parser is lazy, and hostile bytes may fail at any field.
         raw = one_block(pem, "CERTIFICATE REQUEST")
         found = parsed("request", lambda: x509.load_pem_x509_csr(raw))
         key = spki(parsed("request", found.public_key))
@@ -74,6 +75,7 @@ class CertificateRequest:
         subject, extensions = parsed("request", lambda: (found.subject, found.extensions))
         claim = CertificateClaim.of(subject, extensions)
         claim.require_signed(key)
+        # Written out again, so that the same request has one text however its PEM was laid out.
         text = found.public_bytes(Encoding.PEM).decode()
         return cls(claim.name, claim.role, claim.public, claim.hosts, text)
 
@@ -104,6 +106,7 @@ def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[Certi
         builder = builder.add_extension(extension, critical=False)
     pem = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
     signer = Ed25519PrivateKey.from_private_bytes(identity.private_bytes())
+    # Read back like one from a stranger: what its maker cannot read, nobody could sign.
     return CertificateRequest.read(pem), pem_of(signer) + pem_of(key)
 
 
@@ -135,6 +138,7 @@ class Authority:
         subject = common_name(f"eigenveil authority {sha256(spki(public)).hexdigest()[:16]}")
         made = (
             _dated(subject, subject, public, now - _EARLIER, now + timedelta(days=days))
+            # A path length of 0: it may sign parties, and no further authority.
             .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
             .add_extension(_usage(authority=True), critical=True)
             .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), critical=False)
@@ -178,12 +182,14 @@ class Authority:
         assert isinstance(public, EllipticCurvePublicKey)
         # Never outside the authority's own dates: TLS would refuse the chain.
         begins, ends = max(now - _EARLIER, self.begins), min(now + timedelta(days=days), self.ends)
+        # Only the claim is copied. Whatever else a request asks for, to be an authority say, is not given.
         names, identity = CertificateClaim.of(asked.subject, asked.extensions).extensions()
         made = (
             _dated(asked.subject, self._certificate.subject, public, begins, ends)
             .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
             .add_extension(_usage(authority=False), critical=True)
             .add_extension(
+                # Both ends: a node and a peer dial some parties and listen to others.
                 x509.ExtendedKeyUsage([ExtendedKeyUsageOID.CLIENT_AUTH, ExtendedKeyUsageOID.SERVER_AUTH]),
                 critical=False,
             )
@@ -205,6 +211,7 @@ def file_stem(name: str) -> str:
     safe = "".join(letter if letter.isalnum() or letter in "_.-" else "-" for letter in name)
     while "--" in safe:
         safe = safe.replace("--", "-")
+    # A leading dot would hide the file, and a leading dash would read as an option.
     safe = safe.strip(".-")
     if len(safe.encode()) > _LONGEST_STEM:
         # File systems allow 255 bytes. The digest keeps apart two long names with the same beginning.
@@ -226,6 +233,7 @@ def free_place(folder: Path, request: CertificateRequest) -> Path:
             # The authority's own certificate, or a file that no party could use as one.
             continue
         match found.name == request.name, found.public == request.public:
+            # The same request under another file name is an old certificate that was moved away, so it may be renewed.
             case True, True:
                 require(path != target, f"{path} is already the certificate of this request. To renew it, move it away")
             case True, False:
@@ -253,6 +261,7 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
     try:
         for path, content, mode in wanted:
             try:
+                # O_EXCL refuses a link too, which could lead the key elsewhere.
                 handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
             except FileExistsError:
                 raise ValueError(f"{path} already exists, and keys and certificates are never overwritten") from None

@@ -42,8 +42,10 @@ MOST_HOSTS: Final = 32
 # A UUID drawn once, under the arc that anyone may use without registering (ITU-T X.667).
 _EXTENSION: Final = x509.ObjectIdentifier("2.25.112894589984076461507073157014341366896")
 _VERSION: Final = 1
+# The extension is: version and role, a byte each, then the key, the signature, and the name in UTF-8.
 _HEAD: Final = 2 + KEY + SIGNATURE
 _LONGEST_COMMON_NAME: Final = 64
+# Names under this ending stand for identities. A dialler checks them in TLS wherever the party is reached.
 _OUR_HOSTS: Final = ".eigenveil"
 _LABEL: Final = re.compile(r"[a-z0-9]([a-z0-9-]{0,61}[a-z0-9])?")
 
@@ -70,10 +72,12 @@ class CertificateClaim:
         checked_name(self.name, self.role)
         require(len(self.public) == KEY, f"public must have {KEY} bytes, got {len(self.public)}")
         require(len(self.signature) == SIGNATURE, f"signature must have {SIGNATURE} bytes, got {len(self.signature)}")
+        # Derived, not chosen: a party cannot list the name that stands for another identity.
         ours = server_name_of(self.public)
         require(self.hosts[:1] == (ours,), f"hosts must begin with {ours}, which is made from the identity")
         require(len(self.hosts) <= MOST_HOSTS, f"at most {MOST_HOSTS} hosts, got {len(self.hosts)}")
         require(len(set(self.hosts)) == len(self.hosts), "every host must be given once")
+        # One spelling only. The hosts are signed as text, so two spellings would be two claims.
         for host in self.hosts[1:]:
             require(host_from(host) == host, f"host {host!r} must be written {host_from(host)!r}")
 
@@ -94,6 +98,7 @@ class CertificateClaim:
             raise ValueError("it carries no Eigenveil identity: it was not made by `eigenveil keys`") from None
         assert isinstance(carried, x509.UnrecognizedExtension)
         raw = carried.value
+        # A claim without a name is refused here as well, hence "more than".
         require(len(raw) > _HEAD and raw[0] == _VERSION, "the identity in it is damaged or of another version")
         require(raw[1] < len(ROLES), "the identity in it has an unknown role")
         try:
@@ -127,6 +132,7 @@ def checked_name(name: str, role: Role) -> str:
     "St. Mary's"
     """
     require(0 < len(name) <= LONGEST_NAME, f"a name must have 1 to {LONGEST_NAME} characters, got {len(name)}")
+    # Names are shown to people who compare them: control characters could rewrite the screen.
     require(name.isprintable(), f"a name must have printable characters only, got {name!r}")
     require(name == name.strip(), f"a name must not begin or end with a space, got {name!r}")
     # Otherwise two different names could look the same.
@@ -157,6 +163,7 @@ def host_from(text: str) -> str:
     # Those names stand for identities, so nobody may choose one.
     require(not host.endswith(_OUR_HOSTS), f"host names that end in {_OUR_HOSTS} are made by the program, got {text!r}")
     labels = host.split(".")
+    # A last label of digits is a mistyped IPv4 address, which `ip_address` has just refused.
     well = len(host) <= 253 and all(_LABEL.fullmatch(label) for label in labels) and not labels[-1].isdigit()
     require(well, f"a host is a DNS name such as hub.example.org (ASCII only) or an IP address, got {text[:300]!r}")
     return host
@@ -175,6 +182,7 @@ def common_name(name: str) -> x509.Name:
     """The subject for `name`. X.509 allows 64 bytes: a longer name is truncated here and complete in the extension."""
     raw = name.encode()
     if len(raw) > _LONGEST_COMMON_NAME:
+        # The limit is in bytes, and may fall inside a character: that character is dropped.
         name = raw[: _LONGEST_COMMON_NAME - 3].decode(errors="ignore") + "..."
     return x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
 
@@ -198,6 +206,7 @@ def one_block(pem: str | bytes, label: str) -> bytes:
     assert found is not None
     kind = found[1].decode()
     require(kind == label, f"it is a {kind.lower()}, not a {label.lower()}")
+    # The parser would take the first block and silently ignore the rest.
     ends = raw.count(b"-----BEGIN ") == 1 and raw.endswith(f"-----END {label}-----".encode())
     require(ends, f"it must be one {label.lower()} and nothing else: it is truncated, or has more in it")
     return raw
@@ -228,6 +237,7 @@ def _host_of(listed: x509.GeneralName) -> str:
     match listed:
         case x509.IPAddress(value=ipaddress.IPv4Address() | ipaddress.IPv6Address()):
             return str(listed.value)
+        # An address in the place of a DNS name is refused: the text alone could not tell the two apart.
         case x509.DNSName() if _general_name(listed.value) == listed:
             return listed.value
         case _:

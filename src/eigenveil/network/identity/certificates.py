@@ -94,6 +94,7 @@ class Certificate:
 
     def require_issued_by(self, authority_pem: str) -> None:
         """Refuse it unless the authority with this certificate signed it."""
+        # Dates are left to `require_current`: a study file stays readable after a certificate has ended.
         authority = authority_in(authority_pem)
         mine = x509.load_pem_x509_certificate(self.pem.encode())
         try:
@@ -136,6 +137,7 @@ def pin_words(pin: str) -> str:
     >>> pin_words("0123456789abcdef" * 4)[:24]
     '0123 4567 89ab cdef 0123'
     """
+    # Lower case only, so that pins can be compared as texts.
     well = len(pin) == 2 * KEY and set(pin) <= set("0123456789abcdef")
     require(well, f"a pin has {2 * KEY} lower-case hex digits, got {pin[:100]!r}")
     return " ".join(pin[at : at + 4] for at in range(0, len(pin), 4))
@@ -178,6 +180,7 @@ class Keys:
 def party_keys_in(path: Path, *, even_if_readable: bool = False) -> tuple[Identity, bytes]:
     """The identity and the TLS key (PEM) in the private file of a party."""
     match private_keys_in(path, even_if_readable=even_if_readable):
+        # This order tells a party's file from an authority's, which has one ECDSA key and nothing else.
         case [Ed25519PrivateKey() as identity, EllipticCurvePrivateKey() as key]:
             return Identity(identity.private_bytes_raw()), pem_of(key)
         case _:
@@ -186,6 +189,7 @@ def party_keys_in(path: Path, *, even_if_readable: bool = False) -> tuple[Identi
 
 def pem_of(key: PrivateKeyTypes) -> bytes:
     """A private key in PEM (PKCS 8), not encrypted."""
+    # What protects it is the mode of its file: `contents` refuses one that others may read.
     return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
 
 
@@ -229,6 +233,7 @@ def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | N
     )
 
     def recognise(pem: bytes) -> str | None:
+        # A caller chooses these bytes before it is known, so their size is checked before they are parsed.
         if len(pem) > LARGEST_PEM:
             return None
         try:
@@ -236,6 +241,7 @@ def recogniser(certificates: Iterable[Certificate]) -> Callable[[bytes], str | N
         # A certificate that cannot be read belongs to a stranger, whatever is wrong with it.
         except Exception:
             return None
+        # By key, not by certificate: a renewed certificate with other dates is still the same party.
         return names.get(sha256(key).digest())
 
     return recognise
@@ -263,6 +269,7 @@ def contents(path: Path, *, private: bool = False) -> bytes:
         require(stat.S_ISREG(mode), f"{path} is not a file")
         unsafe = private and _open_to_others(mode)
         require(not unsafe, f"{path} is a private key, and others may read or change it. Run: chmod 600 {path}")
+        # One byte more than allowed tells a file that is too large, without reading all of it.
         raw = file.read(LARGEST_PEM + 1)
     require(len(raw) <= LARGEST_PEM, f"{path} is larger than {LARGEST_PEM} bytes: it is not a key or certificate")
     return raw

@@ -40,6 +40,7 @@ _SLACK: Final = 1e-9
 _ROUNDING: Final = 1e-13
 _LONGEST: Final = 200
 
+# A replay asks for the same few budgets at every entry, and each takes a bisection.
 _mu_for = lru_cache(maxsize=256)(mu_for)
 
 
@@ -117,6 +118,7 @@ class StudyBudget:
     def same(self, other: "StudyBudget") -> bool:
         """Whether these are the same terms, but for rounding: another version of a library may round differently."""
         near = all(
+            # The absolute tolerance is for `beyond`, which may be zero or as small as a probability of failure.
             math.isclose(one, two, rel_tol=1e-9, abs_tol=1e-18)
             for one, two in ((self.mu, other.mu), (self.beyond, other.beyond))
         )
@@ -185,6 +187,7 @@ class Standing:
 
         Without privacy there is no number for what was spent: anything said counts without bound.
         """
+        # In full, whatever was spent so far: it may still spend the rest without being asked again.
         if self.state == "open":
             return self.mu * self.mu
         if math.isinf(self.mu):
@@ -242,6 +245,7 @@ class Together:
     @classmethod
     def of(cls, standings: Iterable[Standing]) -> "Together":
         """The sums over these studies; the same whatever their order."""
+        # `fsum` is exact before its one rounding, so the order of studies cannot change the sum.
         found = list(standings)
         return cls(len(found), math.fsum(s.counts for s in found), math.fsum(s.beyond for s in found))
 
@@ -268,6 +272,7 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
     total = Together.of([*others, asked])
     if life is None or total.within(life):
         return
+    # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
     opening = f"study {title!r} does not fit in the budget for life of dataset {dataset!r}"
     allowed = f"The policy allows epsilon = {life.epsilon:g} at delta = {life.delta:g} for life. Nothing was written"
     if math.isinf(asked.mu):
@@ -306,6 +311,7 @@ def _left(life: Budget, beyond: float) -> float:
 
 
 def _finite(number: float) -> float | None:
+    # JSON has no infinity.
     return None if math.isinf(number) else number
 
 

@@ -67,6 +67,7 @@ __all__ = [
 
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
+# Entries in one short transaction. Characters in a note, which may quote another party.
 _PER_LOOK: Final = 500
 _LONGEST_NOTE: Final = 1000
 
@@ -122,6 +123,7 @@ class DurableLedger:
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
         with self._file.writing() as tables:
+            # First of all: nothing may be written under a name that gives the same people a second budget.
             self._require_own_name(tables, dataset)
             # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
             mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
@@ -140,6 +142,7 @@ class DurableLedger:
 
     def mark(self, data: bytes) -> dict[str, Any]:
         """What an entry of this ledger says of these bytes."""
+        # Read once: all messages are digested with it, and it never changes.
         if self._key is None:
             with self._file.looking() as tables:
                 self._key = table.key_of(tables)
@@ -200,6 +203,7 @@ class DurableLedger:
         # Digests of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         digests = self.mark(came), [self.mark(data) for data in said]
         with self._file.writing() as tables:
+            # Read inside the transaction that writes: no other process can charge in between.
             dataset, known = _open(table.standing_of(tables, study), study)
             if number != known.entries:
                 raise LedgerError(
@@ -233,6 +237,7 @@ class DurableLedger:
         with self._file.writing() as tables:
             _open(table.standing_of(tables, study), study)
             tables.execute("DELETE FROM stored WHERE study = ? AND number < ?", (study, before))
+            # Remembered, so that `verify` can tell bytes that were dropped from bytes that somebody removed.
             tables.execute("UPDATE studies SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
 
     def finish(self, study: str) -> None:
@@ -305,6 +310,7 @@ class DurableLedger:
     def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
         self._require_own_name(tables, account.dataset)
         others = table.standings_of(tables, account.dataset)
+        # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
         require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
         whose, body = (account.study, account.dataset), {"account": account.values()}
         entry = table.append_balance(tables, "join", whose, standing, others, body)
@@ -326,6 +332,7 @@ class DurableLedger:
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
         standing, others = replace(known, life=life), table.standings_of(tables, account.dataset)
+        # Its own reserve must not count twice.
         rest = [found for study, found in others.items() if study != account.study]
         require_life(rest, standing, dataset=account.dataset, title=account.title)
         if life != known.life:
@@ -336,6 +343,7 @@ class DurableLedger:
             dataset, known = _open(table.standing_of(tables, study), study)
             others = table.standings_of(tables, dataset)
             table.append_balance(tables, kind, (study, dataset), known.closed(state), others, {})
+            # With the secret somebody could unmask what was sent, so it does not outlive the study.
             tables.execute("UPDATE studies SET secret = NULL WHERE study = ?", (study,))
             tables.execute("DELETE FROM stored WHERE study = ?", (study,))
         # The secret and the bytes are still in the write-ahead log until it is truncated.

@@ -32,6 +32,7 @@ __all__ = [
 FIRST: Final = "0" * 64
 _FORMAT: Final = "eigenveil-ledger"
 _VERSION: Final = 1
+# All of these are under the hash, by these names.
 _FIELDS: Final = ("number", "time", "kind", "study", "dataset", "body")
 
 
@@ -45,6 +46,7 @@ def canonical(value: Any) -> str:
     >>> canonical({"mu": 0.1, "label": "mean"})
     '{"label":"mean","mu":0.1}'
     """
+    # One value, one text: a hash must not depend on spaces, order of keys or the spelling of a character.
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
@@ -154,6 +156,7 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
             if (found.get("lines"), found.get("head")) != (count, head):
                 raise LedgerError(f"entries are missing: the export has {count}, and its last line says otherwise")
             continue
+        # An export may come from another organisation, so every field of it is checked.
         entry = entry_from(found, number=count + 1)
         count, head = entry.number, entry.hash
         yield entry

@@ -27,6 +27,7 @@ _APPLICATION: Final = 0x4576426B
 _VERSION: Final = 1
 # Releases can have 25 MB. Pages larger than usual halve the time to write them, and small entries take no longer.
 _PAGE: Final = 16384
+# Milliseconds. A writer waits long, because giving up ends a site. Tidying up waits briefly and can be left out.
 _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
@@ -79,11 +80,13 @@ class LedgerFile:
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
         """Open the ledger at `path` to read and write; make it first if there is none and `create` is set."""
         path = _whole(path)
+        # Asked again under the lock: another process may have made it meanwhile.
         if create and not path.exists():
             # Two processes that start at once must not both make the file: one would lose its charges.
             with locked(path, "new"):
                 if not path.exists():
                     _make(path)
+        # Before SQLite opens it: secrets of studies go into it and into the log beside it.
         _require_private(path)
         with _as_ledger_errors(path):
             connection = _connected(path, "mode=rw")
@@ -145,6 +148,7 @@ class LedgerFile:
 
         While another process reads, this is left to the next one that closes the ledger.
         """
+        # An error here is no reason to fail: the study is closed, and its end is committed.
         with self._lock, contextlib.suppress(sqlite3.Error):
             connection = self._ready()
             connection.execute(f"PRAGMA busy_timeout = {_SHORT_MS}").fetchall()
@@ -186,6 +190,7 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
     beside = path.with_name(f".{path.name}.{name}.lock")
     while True:
         try:
+            # The kernel frees such a lock when the process dies. A file with its process id would survive a crash.
             handle = os.open(beside, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
         except OSError as error:
             raise LedgerError(f"{beside} cannot be made: {error.strerror}") from error
@@ -203,6 +208,7 @@ def locked(path: Path, name: str, refusal: str | None = None) -> Iterator[None]:
     try:
         yield
     finally:
+        # Removed before the lock is released. Those who wait for it see that the name is gone, and try again.
         beside.unlink(missing_ok=True)
         os.close(handle)
 
@@ -222,6 +228,7 @@ def _whole(path: Path) -> Path:
 
 
 def _make(path: Path) -> None:
+    # A log without its ledger holds committed charges. A new ledger beside it would forget them.
     left = [path.name + ending for ending in _BESIDE if path.with_name(path.name + ending).exists()]
     if left:
         raise LedgerError(
@@ -231,12 +238,14 @@ def _make(path: Path) -> None:
     with _as_ledger_errors(path), whole_file(path) as temporary:
         connection = _connected(temporary, "mode=rw")
         try:
+            # Both take effect only before the first table and before write-ahead mode.
             connection.execute(f"PRAGMA page_size = {_PAGE}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _settle(path, connection)
             connection.execute("BEGIN IMMEDIATE")
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
+            # The key of all digests in entries. Without it nobody can check a guess of a table or of a message.
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
             # "book" in files of version 0.1, and stays so: it is part of the hash.
@@ -268,6 +277,7 @@ def _connected(path: Path, how: str) -> sqlite3.Connection:
 def _settle(path: Path, connection: sqlite3.Connection) -> None:
     for name, value, wanted in _SETTINGS:
         connection.execute(f"PRAGMA {name} = {value}").fetchall()
+        # SQLite ignores a setting it does not know, without an error. Only asking back shows that it took.
         (found,) = connection.execute(f"PRAGMA {name}").fetchone() or (None,)
         if found != wanted:
             raise LedgerError(
@@ -303,6 +313,7 @@ def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
 
 def _state_of(path: Path) -> tuple[int, int]:
     found = path.stat()
+    # Any state in use equals (-1, -1), which no untouched file has, so it shows as a change.
     in_use = path.with_name(path.name + "-wal").exists()
     return (-1, -1) if in_use else (found.st_mtime_ns, found.st_size)
 

@@ -73,6 +73,7 @@ class DatasetState:
         """The sums over the studies of a dataset."""
         still = [standing for standing in standings if standing.state == "open"]
         total = Together.of(standings)
+        # The root of a sum of squares: under Gaussian DP the mu of several releases adds up like that.
         spent = math.sqrt(math.fsum(standing.spent**2 for standing in standings))
         reserved = math.sqrt(Together.of(still).counts)
         closed = len(standings) - len(still)
@@ -86,6 +87,7 @@ class DatasetState:
     def epsilon(self, delta: float, *, mu: float | None = None) -> float:
         """The epsilon of what was spent (or of `mu`) at `delta`; infinite where `beyond` leaves nothing of delta."""
         require(0 < delta < 1, f"delta must lie in (0, 1), got {delta}")
+        # Masks may fail with probability `beyond` whatever epsilon is, so only the rest of delta is for the noise.
         left = delta - self.beyond
         return epsilon_of(self.spent if mu is None else mu, left) if left > 0 else math.inf
 
@@ -109,6 +111,7 @@ class Replay:
         for entry in chained(entries):
             self._add(entry)
             last = entry
+            # Any entry will do, not only the last: the head was noted earlier, and the ledger has grown since.
             found = found or entry.hash == head
         if last is None:
             raise LedgerError("the ledger has no entries, and the first one is written when it is made")
@@ -126,6 +129,7 @@ class Replay:
             standing = self._stands(entry)
         except BudgetExceeded as error:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
+        # The body is whatever JSON somebody wrote, so any field may be missing or of another type.
         except (LookupError, TypeError, ValueError, ArithmeticError, AttributeError):
             raise LedgerError(
                 f"entry {entry.number} ({entry.kind}) does not follow from the entries before it"
@@ -157,6 +161,7 @@ class Replay:
         body, known = entry.body, self.standings.get(entry.study)
         if entry.kind == "join":
             account = StudyBudget.of(entry.study, entry.dataset, body["account"])
+            # The policy is not in the ledger, so the budget for life is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             return Standing(account.mu, account.beyond, life)

@@ -34,6 +34,7 @@ __all__ = [
     "together_of",
 ]
 
+# With each entry comes the hash of the one before it, because that is what its own hash is computed from.
 _ENTRY: Final = """SELECT this.number, this.time, this.kind, this.study, this.dataset, this.body, this.hash, before.hash
     FROM lines AS this LEFT JOIN lines AS before ON before.number = this.number - 1"""
 # Word for word the condition of the partial indexes: only then does SQLite use them to find the last such entry at once.
@@ -82,6 +83,7 @@ def append_balance(
     `others` are all studies of the dataset as they stood before; this one may be among them.
     """
     study, dataset = account
+    # The sum is written into the entry itself, so a commit can check the budget for life from one entry.
     together = Together.of({**others, study: standing}.values())
     balance = {"standing": standing.values(), "together": together.values()}
     return append(tables, kind, {**body, **balance}, study=study, dataset=dataset)
@@ -153,6 +155,7 @@ def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
     where = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' ORDER BY this.number"
     for number, row in enumerate(tables.execute(f"{_ENTRY} {where}", (study,)).fetchall()):
         entry = _followed(row)
+        # Steps are counted without gaps: a missing one would be answered again, with new noise.
         if entry.body["number"] != number:
             raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
         stored = list(_bytes_of(tables, entry))
@@ -164,6 +167,7 @@ def require_stored(tables: Tables, replay: Replay) -> None:
     """Check stored bytes against the digests in the entries, and the list of studies against the studies joined."""
     listed = dict(tables.execute("SELECT study, dataset FROM studies").fetchall())
     joined = {study: dataset for dataset, found in replay.datasets.items() for study in found}
+    # Two records of the same fact. A study that was deleted from one of them shows in the other.
     if listed != joined:
         wrong = sorted(study for study in {*listed, *joined} if listed.get(study) != joined.get(study))
         raise LedgerError(f"the list of studies differs from the entries: see study {wrong[0][:16]}")
@@ -197,6 +201,7 @@ def all_entries(tables: Tables) -> Iterator[Entry]:
 
 def require_sound(tables: Tables) -> None:
     """Let SQLite check its own file: no page is broken, and every index agrees with its table."""
+    # Before the entries are read: what a broken index hides from a query would not be missed.
     (answer,) = tables.execute("PRAGMA integrity_check(1)").fetchone()
     if answer != "ok":
         raise LedgerError(f"the file is damaged: {answer}")
@@ -219,6 +224,7 @@ def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
     digests = [entry.body["came"], *entry.body["said"]]
     step = (entry.study, entry.body["number"])
     found = tables.execute("SELECT place FROM stored WHERE study = ? AND number = ? ORDER BY place", step).fetchall()
+    # All or none. A step of which only some messages are left could not be repeated byte for byte.
     if found and found != [(place,) for place in range(len(digests))]:
         raise LedgerError(f"entry {entry.number} ({entry.kind}) is about other bytes than are stored")
     for (place,) in found:

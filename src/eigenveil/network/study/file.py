@@ -87,12 +87,14 @@ class StudyFile:
 
     def __post_init__(self) -> None:
         kind = HubStudy if isinstance(self.params, HubStudy) else PeerStudy
+        # However it was made: a study from Python is held to the same rules as one from a file.
         object.__setattr__(self, "params", checked(kind, self.params, strict=True))
         require_apart(self.places, self.authority)
         require_together(self)
         check_terms(self)
 
     def __eq__(self, other: object) -> bool:
+        # By meaning: two files with other comments and another layout are one study.
         return isinstance(other, StudyFile) and self.document() == other.document()
 
     def __hash__(self) -> int:
@@ -117,6 +119,7 @@ class StudyFile:
         """The study in tables, as a TOML parser gives them."""
         version = document.get(_VERSION_KEY)
         require(
+            # Not isinstance: in Python True is an int and equals 1.
             type(version) is int and version == VERSION,
             f"{_VERSION_KEY} must be {VERSION}, the version of study files that this program reads, got "
             f"{shown_in_file(version)}",
@@ -125,6 +128,7 @@ class StudyFile:
         refuse_unknown("the study", document, [_VERSION_KEY, *_TABLES, *_LISTS], explained=_EXPLAINED)
         try:
             kind = _kind_of(document)
+            # Known to the reader too, so that a key of the other carrier gets a better answer than "unknown".
             other = PeerStudy if kind is HubStudy else HubStudy
             given = values_in(document, kind, explained=_EXPLAINED, others=(other,))
             require(
@@ -162,6 +166,7 @@ class StudyFile:
         Unset keys are left out, and so are those that concern few studies and have their defaults.
         """
         found: dict[str, Any] = {_VERSION_KEY: VERSION, **tables_of(self.params, leave=self._unsaid)}
+        # In the order of the parties, whatever order the file had: layout is not meaning.
         found |= {} if self.sizes is None else {"sizes": {place.name: self.sizes[place.name] for place in self.holders}}
         found["authority"] = {"certificate": self.authority}
         found |= {} if self.hub is None else {"hub": _entry(self.hub)}
@@ -290,11 +295,13 @@ class StudyFile:
 
     def estimator(self) -> "FederatedPCA | GossipPCA":
         """That estimator, not fitted; it needs no rows to be made."""
+        # Imported here, because a wrong file should be refused before anything heavy is loaded.
         from eigenveil.estimators import FederatedPCA, GossipPCA
 
         if isinstance(self.params, HubStudy):
             return FederatedPCA(**{name: getattr(self.params, name) for name in declared(FederatedParams)})
         given = {name: getattr(self.params, name) for name in declared(GossipParams)}
+        # Peers have no "auto" of their own: in a study file it stands for power.
         return GossipPCA(**given | {"method": "power" if self.params.method == "auto" else self.params.method})
 
     def words(self) -> list[str]:
@@ -330,6 +337,7 @@ def _require_own(carrier: str, document: Mapping[str, Any]) -> None:
 
 def _explicit(params: PeerStudy, names: tuple[str, ...]) -> PeerStudy:
     """The graph as edges, in the order of names. What a kind stands for may change with versions; edges do not."""
+    # Before the graph is made: a complete graph grows with the square of the number of peers.
     require(2 <= len(names) <= _MOST_PEERS, f"there must be 2 to {_MOST_PEERS} [[peer]] tables, got {len(names)}")
     given, kind = params.graph, params.kind
     require((given is None) != (kind is None), "[graph] must have either edges or kind, and not both")
@@ -365,6 +373,7 @@ def _sizes(table: Any) -> dict[str, int]:
         isinstance(table, dict) and len(table) <= MOST,
         f"[sizes] must be a table of numbers, got {shown_in_file(table)}",
     )
+    # Up to 2^53 every whole number is exact in float64, which is what sizes become.
     check, found = whole(0, 1 << 53), {}
     for name, size in table.items():
         try:

@@ -34,6 +34,7 @@ __all__ = [
 
 def _first_seed(study: StudyFile) -> list[int]:
     """The public seed of the first basis: the same for all who have the study file, and another for another study."""
+    # It follows from the whole study: changing any key gives another start.
     raw = bytes.fromhex(study.digest)
     return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
 
@@ -82,6 +83,7 @@ def _parties_of(study: StudyFile) -> Parties:
         title=title_of(study),
         # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
         start=_first_seed(study) if request.seed is None else request.seed,
+        # Each organisation makes its own party, and counts the questions that it answers.
         apart=True,
         hub=study.layout().hub,
     )
@@ -97,6 +99,7 @@ def _require_room(study: StudyFile, parties: Parties) -> None:
     numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
     # The keys and bundles of masks take a few hundred bytes for each site and round.
     rounds = 0 if parties.masked is None else parties.masked.rounds
+    # In bytes: 8 for each number, and room for names and headers.
     needed = 8 * numbers + 256 * (1 + rounds) * len(parties.names) + 2**14
     largest = study.params.largest
     require_param(
@@ -134,6 +137,7 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
     No party knows all bytes that were sent, and a site does not know the number of rounds.
     """
     assert isinstance(parties.study, Fit)
+    # The largest weight of a site in a sum, and the root of the sum of their squares. Here each site counts once.
     weights = (1.0, math.sqrt(sites))
     return model_of(
         found.subspace,

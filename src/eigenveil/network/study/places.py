@@ -17,6 +17,7 @@ from eigenveil.params.tables import refuse_unknown, shown_in_file
 
 __all__ = ["MOST", "Place", "address", "authority_from", "place_from", "places_from", "require_apart"]
 
+# Far more than a study file of 4 MiB has room for, which is about 4000 certificates.
 MOST: Final = 10_000
 
 
@@ -44,6 +45,7 @@ def address(where: str, value: Any) -> str:
     expected = "HOST:PORT, such as hub.example.org:7443, with a port from 1 to 65535"
     if not isinstance(value, str) or len(value) > 300:
         _refuse(where, value, expected)
+    # From the right: an IPv6 address has colons of its own, and must stand in brackets.
     host, colon, port = value.rpartition(":")
     bracketed = host.startswith("[") and host.endswith("]")
     good = colon and port.isascii() and port.isdecimal() and len(port) <= 5 and 1 <= int(port) <= 65535
@@ -56,6 +58,7 @@ def address(where: str, value: Any) -> str:
     # Good to listen at, but no site could call it.
     if name in ("0.0.0.0", str(ipaddress.IPv6Address(0))):
         _refuse(where, value, "an address that others can reach; this one means all interfaces of one machine")
+    # One spelling for one address, because it is part of the study's digest.
     return f"[{name}]:{int(port)}" if ":" in name else f"{name}:{int(port)}"
 
 
@@ -85,6 +88,7 @@ def place_from(where: str, table: Any, *, role: Role, listens: bool) -> Place:
     except ValueError as error:
         raise ValueError(f"{where} certificate: {error}") from error
     require(
+        # A site's certificate in the place of the hub would let that site read what others send.
         certificate.role == role,
         f"{where} certificate: expected a {role}, got {certificate.name!r}, a {certificate.role}",
     )
@@ -113,6 +117,7 @@ def require_apart(places: Iterable[Place], authority: str) -> None:
         require(name not in names, f"two certificates have the name {name!r}; every party needs its own")
         other = pins.get(mine.pin, keys.get(mine.key_digest))
         require(other is None, f"{name!r} and {other!r} have the same keys; every party needs its own")
+        # A listener would refuse it in TLS, but only when the study runs.
         mine.require_issued_by(authority)
         names.add(name)
         pins[mine.pin] = keys[mine.key_digest] = name

@@ -36,6 +36,7 @@ __all__ = [
 
 def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
     """Refuse parameters that only studies of another carrier have."""
+    # Names in braces are put into the reader's words later: keys of the file, or options of a command.
     where = (
         "{topology=gossip}, got" if kind is HubStudy else "studies around a hub, and {topology=gossip} has none; got"
     )
@@ -147,6 +148,7 @@ def layout_of(study: "StudyFile") -> "Layout":
     if study.hub is None:
         raise ValueError("a study between peers has no hub, so no party is above another")
     names, hub = [place.name for place in study.sites], study.hub.name
+    # From the file alone, in its order: every party must come to the same tree.
     return star(names, hub=hub) if study.fanout is None else tree(names, fanout=study.fanout, hub=hub)
 
 
@@ -158,6 +160,7 @@ def fewest_of(study: "StudyFile") -> int:
     params = study.params
     if isinstance(params, PeerStudy):
         return quorum_of(params, len(study.peers))
+    # Under masks nothing is unmasked below `survivors`, so that bounds every sum that the hub can read.
     name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
     found = share_of(name, given, len(study.sites))
     return len(study.sites) if found is None else found

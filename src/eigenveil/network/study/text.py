@@ -63,6 +63,7 @@ def _table(name: str, table: Mapping[str, Any], words: str, *, several: bool = F
     for key, value in table.items():
         # Names of sites may be any text and need quotes; our keys are plain words.
         shown = key if key.isascii() and key.isidentifier() else toml_value(key)
+        # In TOML's long form a certificate keeps its lines, as in its .crt file.
         yield f'{shown} = """\n{value}"""' if key == "certificate" else f"{shown} = {toml_value(value)}"
 
 

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Fact", "facts_of", "listed_columns", "who_learns", "words_of"]
 
+# Names that are listed before "and ... more". A study may have thousands of columns.
 _SHOWN: Final = 20
 
 
@@ -39,6 +40,7 @@ def facts_of(study: "StudyFile") -> Iterator[Fact]:
     yield Fact("Study", f'"{study.name}", id {study.id}.')
     if study.purpose is not None:
         yield Fact("Purpose, in the coordinator's words", study.purpose)
+    # Before anything else of substance: nobody should read on as if there were a guarantee.
     if study.seed is not None:
         yield Fact(
             "Warning",

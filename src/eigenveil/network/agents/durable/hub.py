@@ -34,12 +34,14 @@ class DurableHub(DurableParty):
             through=self._remembering,
             asking=self._asked_before,
         )
+        # While it replays: the question that the next move must ask. Otherwise: the question that a move has come to.
         self._asked: Question | None = None
         self._parties, self._transcript, self._limit, self._on_event = parties, transcript, limit, on_event
         self.rounds: list[Round] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self.stopped: ProtocolError | None = None
         self.refused = 0
+        # How many charges of the hub's ledger earlier rounds have shown, so that each round shows its own.
         self._charged = 0
         self._replaying = False
         self._replay()
@@ -56,6 +58,7 @@ class DurableHub(DurableParty):
         """
         if self._replaying and self._asked is not None:
             question, self._asked = self._asked, None
+            # The transcript is a file on disk: a question from it is checked like one from the network.
             self._parties.study.require_question(question)
         elif not self._replaying:
             self._asked = question
@@ -91,6 +94,7 @@ class DurableHub(DurableParty):
         """What the hub sends after a part."""
         try:
             message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
+            # Counted before the party accepts it: bytes that were refused have been on the line too.
             self.traffic[message.body.round].up += len(data)
             return self._moved(LogEntry("mail", sender, data), lambda: self.party.receive(message))
         except PeerError as error:
@@ -104,6 +108,7 @@ class DurableHub(DurableParty):
 
     def rejoined(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
+        # Not in the log: it repeats what the hub has said, and moves it nowhere.
         return self._outgoing(self.party.rejoined(other))
 
     def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
@@ -122,6 +127,7 @@ class DurableHub(DurableParty):
     def _came_to(self) -> bytes | None:
         """Where a move has brought the hub: to another question, or to the result."""
         asked, self._asked = self._asked, None
+        # The round is 0 because only the question is read back: the replayed hub counts its rounds itself.
         body: Ask | Done | None = None if asked is None else Ask(0, asked)
         if self.party.result is not None:
             body = Done(0, self._parties.study.answer(self.party.result))
@@ -146,6 +152,7 @@ class DurableHub(DurableParty):
             if isinstance(body, Ask):
                 self._asked = body.question
             try:
+                # Encoded only to count its bytes, so that the report has the traffic of the whole study.
                 self._outgoing(self._again(event))
             except ProtocolError as error:
                 self.stopped = error
@@ -161,6 +168,7 @@ class DurableHub(DurableParty):
         self._replaying = False
 
     def _again(self, event: LogEntry) -> list[Message]:
+        # Without the checks of `take`: only messages that the hub had accepted are in the log.
         match event.kind:
             case "begin":
                 return self.party.start()

@@ -71,6 +71,8 @@ class HubLog:
         if fresh:
             # Made with its mode, not changed afterwards: others must not be able to open it in between.
             os.close(os.open(path, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600))
+        # Half a second, so that a second hub on this file says so at once.
+        # The party's thread writes to it, one call at a time, and another thread has opened it.
         connection = sqlite3.connect(path, timeout=0.5, isolation_level=None, check_same_thread=False)
         try:
             # One hub for one transcript: the messages of two would be mixed in it.
@@ -94,9 +96,11 @@ class HubLog:
 
     @staticmethod
     def _make(connection: sqlite3.Connection, study: str, wheel: str) -> None:
+        # All or nothing, so that a crash while the file is made leaves an empty one, which is made again.
         connection.execute("BEGIN IMMEDIATE")
         for statement in (*_TABLES, f"PRAGMA application_id = {_ID}", f"PRAGMA user_version = {_VERSION}"):
             connection.execute(statement)
+        # The secret is drawn once: a rebuilt hub must derive the nonces of masks that it has announced.
         connection.execute("INSERT INTO study VALUES (?, ?, ?)", (study, os.urandom(32), wheel))
         connection.execute("COMMIT")
 
@@ -137,6 +141,7 @@ class HubLog:
     def add(self, event: LogEntry) -> None:
         """Write what happened. It is on disk when this returns; after a `TranscriptError` nothing was written."""
         try:
+            # The number is the primary key, so two writers can never both write an entry of one number.
             self._connection.execute(
                 "INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)",
                 (self._count, event.kind, event.sender, event.data, event.released, event.asked),

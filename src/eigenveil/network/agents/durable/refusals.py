@@ -24,6 +24,7 @@ class Refusals:
 
     def note(self, error: PeerError) -> None:
         """Say what was refused and why, here and nowhere else."""
+        # On the screen every time, in the ledger up to the limit: a screen does not fill a disk.
         self._on_event(Event("refused", error.peer, error.why))
         self.write(f"refused a message from {error.peer}: {error.why}")
 

@@ -28,6 +28,7 @@ class ReplayMechanism(Mechanism):
 
     def __init__(self, through: Mechanism) -> None:
         self._through = through
+        # New releases that no log entry has yet, and releases from the log that the replay has not reached.
         self._new: list[Array] = []
         self._known: deque[Array] = deque()
 
@@ -35,6 +36,7 @@ class ReplayMechanism(Mechanism):
         """Put back what was released next."""
         if released is not None:
             body = decode(released).body
+            # `taken` wrote it. Releases are stored in the wire format, which keeps every bit of an array.
             assert isinstance(body, Give)
             # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
             self._known.extend(np.array(array) for array in body.arrays)
@@ -78,6 +80,7 @@ class ReplayMechanism(Mechanism):
             return released
         # The noise that was just drawn is thrown away unseen, so it costs nothing.
         before = self._known.popleft()
+        # A shape is all that can be compared: the noise just drawn differs from the old one by design.
         if before.shape != released.shape:
             raise ProtocolError(
                 "the transcript has other releases than this hub makes: it belongs to another study or version"

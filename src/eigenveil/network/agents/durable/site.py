@@ -152,6 +152,7 @@ class DurableSite(DurableParty):
 
     def _require_few(self, message: Message) -> None:
         """Refuse a flood of questions. Repeating a question in other bytes costs no budget, but it fills the disk."""
+        # The result is exempt: a study that reached its end must be able to end.
         if self._number >= self._most and not isinstance(message.body, Done):
             raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
 
@@ -177,6 +178,7 @@ class DurableSite(DurableParty):
         self._said[key] = outgoing
         # Answers can have megabytes, so only the latest few stay in memory.
         while len(self._said) > _AT_HAND:
+            # The first key is the oldest, because dicts keep the order of insertion.
             del self._said[next(iter(self._said))]
 
     def _say(self, message: Message, charges: tuple[Charge, ...], size: int) -> None:
