@@ -64,6 +64,7 @@ def scores(pca: PrivatePCA, candidates: Array, population: Population) -> dict[s
     inside = candidates @ basis
     lengths = np.square(candidates).sum(axis=1)
     within = np.square(inside).sum(axis=1)
+    # The variance that the components leave out, spread evenly over all other directions.
     rest = float(np.trace(covariance) - np.einsum("ij,ij->", basis, covariance @ basis)) / (_DIM - basis.shape[1])
     # A variance that noise has made zero would make any row impossible.
     variances = np.maximum(pca.explained_variance_, rest)
@@ -189,6 +190,7 @@ def _standing_out(
     for _ in range(tables):
         for there, kept in found.items():
             rows = population.people(_PEOPLE, rng)
+            # This attacker knows everybody else, and subtracts their variance along the direction.
             others = float(np.square(rows[1:] @ direction).sum()) / (_PEOPLE - 1)
             # Present at the bound, or blank: the largest difference that zero-out neighbours allow.
             rows[0] = there * _BOUND * direction

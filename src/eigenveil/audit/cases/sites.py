@@ -142,6 +142,7 @@ def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pca = _pca(budget.epsilon, budget.delta, state, options)
     _fit(pca, crowd.tables(), tap)
     require_guarantee(pca.guarantee_, budget)
+    # Variances are squared values over the number of people less one, so the released count can be read back.
     people = pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1
     task = _task(_SITES, tuple(sorted(options.items())))
     looks = [
