@@ -102,6 +102,7 @@ def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]
     """
     tables, people = present.shape
     learned = learning(tables)
+    # On tables of its own: a threshold chosen on those that measure it would look better than it is.
     threshold = _best_threshold(present[:learned].ravel(), absent[:learned].ravel())
     alarms, silent = present[learned:] > threshold, absent[learned:] <= threshold
     if people == 1:
@@ -110,6 +111,7 @@ def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]
         return 2 * right / guesses - 1, (2 * low - 1, 2 * high - 1)
     each = alarms.mean(axis=1) + silent.mean(axis=1) - 1
     mean = float(each.mean())
+    # The lower quantile is negative.
     reach = -float(stdtrit(len(each) - 1, _LEVEL)) * float(each.std(ddof=1)) / math.sqrt(len(each))
     return mean, (max(mean - reach, -1.0), min(mean + reach, 1.0))
 

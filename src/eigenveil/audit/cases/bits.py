@@ -348,6 +348,7 @@ def _case(
     "people is public)",
     quick: int = 80,
 ) -> Case:
+    # A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
     return Case(
         f"bits/{name}", "shipped", about, canary, ("curve",), BUDGET, claim, trial, quick, 10 * quick, threshold=0.0
     )

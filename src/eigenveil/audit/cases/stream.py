@@ -82,6 +82,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     """All releases of a stream. A canary is scored by those it has rows in, weighted by how many rows and how much noise."""
     kinds = len(course.people)
     present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
+    # By the second account, `mu_of`: measured by the package's own numbers, a wrong calibration would confirm itself.
     deviations = np.array(course.deviations) / mu_of(budget)
     # The noise of all releases together, because a view is their sum.
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
@@ -204,12 +205,15 @@ CASES = (
         threshold=None,
     ),
     _case(
+        # Both rows can fall into one release, so its noise is twice as large and is charged once
+        # (docs/decisions/0007-private-streams.md).
         "person-sync",
         "StreamingPCA(publish='sync', person_blocks=2): all components and values after each synchronisation",
         f"a person with a row in both blocks of an increment, each {_LONG}, along each axis",
         partial(_followed, course=_Course("sync", _INCREMENTS, (2.0, 2.0), ((0, 1), (2, 3)))),
     ),
     _case(
+        # Here the rows fall into two releases, each charged for, so noise grows by sqrt(2) only.
         "person-block",
         "StreamingPCA(publish='block', person_blocks=2): all components and values after each of three blocks",
         f"a person with a row in two blocks, each {_LONG}, along each axis",

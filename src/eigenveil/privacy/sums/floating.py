@@ -161,7 +161,6 @@ def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array
         return None
     total, drag = np.zeros((basis.shape[1], len(basis))), np.zeros(basis.shape[1])
     before = after = 0.0
-    # Rows too large to be multiplied give infinities or NaN. These fail the last comparison, and the result is None.
     with np.errstate(over="ignore", invalid="ignore"):
         for start in range(0, len(block), _CACHED_PRODUCT):
             rows = block.values[start : start + _CACHED_PRODUCT]

@@ -37,7 +37,7 @@ class CenterSums:
         """The terms to subtract from products around this center, in units of the grid: p, and p - w c, in double-doubles."""
         hi, lo = self._pull.pair()
         pull = hi * SHIFT, lo * SHIFT
-        # The whole number may have more digits than a double, and most of them cancel later.
+        # The whole number may have more digits than a double, and most of them may cancel later.
         weight = as_pair([Fraction(self._weight) * Fraction(SHIFT) ** 2])
         left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
         return CenterTerms(pull, (left[0][0], left[1][0]), center)
