@@ -133,6 +133,7 @@ def judge(
     The `confidence` is that of the whole audit, of which this case may be one of many.
     """
     require(len(trials) >= 1, f"{case.name}: at least one run is needed")
+    # By the union bound: tests of the same trials are not independent.
     each = level / len(case.tests)
     findings = tuple(_FINDERS[test](case, claim, trials, each) for test in case.tests)
     return Verdict(case.name, case.kind, case.about, case.canary, claim, findings, confidence, seconds)

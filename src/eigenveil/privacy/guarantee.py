@@ -23,6 +23,7 @@ SEEDED: Final = "reproducible, not private: the noise came from a known seed. An
 _SMALL, _LARGE = 1e-9, 1e6
 # More releases than this are grouped, so that the page stays one page.
 _MOST_LISTED: Final = 6
+# A width that no paragraph reaches.
 _UNBROKEN: Final = 10**9
 _NUMBER: Final = re.compile(r"\d+")
 # Old files lack the fields `relation` and `reproducible`, and say the same in their sentences.
@@ -66,6 +67,7 @@ class Guarantee:
     def __post_init__(self) -> None:
         require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
         if self.epsilon is not None and self.delta is not None:
+            # Only for its checks.
             Budget(self.epsilon, self.delta)
         for charge in self.charges:
             require(0 <= charge.mu < math.inf, f"a charge must be finite and not negative, got {charge.mu}")
@@ -199,6 +201,7 @@ class Guarantee:
         """
         known = set(cls.__dataclass_fields__)
         require(isinstance(values, Mapping), "a guarantee must be a table with its fields as keys")
+        # What a file states itself wins over what its sentences suggest.
         given = _old_facts(values) | dict(values)
         require(set(given) == known, f"a guarantee has the fields {sorted(known)}, got {sorted(values)}")
         try:
@@ -237,6 +240,7 @@ def _listed(charges: Sequence[Charge]) -> Iterator[str]:
     """Each release with its mu. Of many, those whose labels differ in one number are one item, and the smallest are added up."""
     groups: dict[str, list[Charge]] = {}
     for place, charge in enumerate(charges):
+        # Only the first number: products of two fits, "1 of 4" and "1 of 8", must stay apart.
         pattern = _NUMBER.sub("#", charge.label, count=1) if len(charges) > _MOST_LISTED else str(place)
         groups.setdefault(pattern, []).append(charge)
     largest = sorted(groups.values(), key=_together, reverse=True)[:_MOST_LISTED]
@@ -257,6 +261,7 @@ def _label(group: Sequence[Charge]) -> str:
 
 
 def _together(charges: Iterable[Charge]) -> float:
+    # Gaussian releases compose by adding squares of mu. `fsum` rounds once, however many there are.
     return math.sqrt(math.fsum(charge.mu**2 for charge in charges))
 
 

@@ -71,6 +71,7 @@ class _Series:
 
     def extra(self, slot: Slot, square: float) -> float:
         """How much one person's worst total grows if `square` is spent in `slot`."""
+        # The proof takes one number of slots per person for the whole series.
         require(slot.per_person == self.per_person, f"slots of {slot.series!r} allow {self.per_person} per person")
         require(
             slot.number >= self.number, f"slot {slot.number} of {slot.series!r} was closed when a later slot was opened"
@@ -85,6 +86,7 @@ class _Series:
     def _opened(self, number: int) -> tuple[tuple[float, ...], float]:
         if number == self.number:
             return self.largest, self.open
+        # Of closed slots only the largest can count, so an endless stream takes constant memory.
         return tuple(sorted((*self.largest, self.open), reverse=True)[: self.per_person]), 0.0
 
     def _worst(self, largest: tuple[float, ...], now: float) -> float:
@@ -172,6 +174,7 @@ delta = 1e-06; nothing was released
         with self._lock:
             require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
             reserve = Reserve(self, mu, label)
+            # They are on the ledger already, so they count against this reserve alone.
             for charge in paid:
                 reserve._write(charge)
             self._require_room(math.sqrt(reserve.left), label)
@@ -253,6 +256,7 @@ delta = 1e-06; nothing was released
             numbers = [now, *largest]
             require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
             ledger._series[name] = _Series(number, per_person, now, tuple(largest))
+        # Last, so that a damaged record never becomes a ledger that can spend.
         ledger._open = True
         return ledger
 
@@ -334,6 +338,7 @@ class Reserve:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    # A copy is the same reserve. Two of them could each spend all of it.
     def __copy__(self) -> "Reserve":
         return self
 
@@ -358,6 +363,7 @@ def _and_square(total: tuple[float, float], mu: float) -> tuple[float, float]:
 def _record(budget: Budget, charges: tuple[Charge, ...]) -> Ledger:
     ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
     for charge in charges:
+        # Written, not spent: the filter accepted them when they were made.
         ledger._write(charge)
     ledger._open = False
     return ledger

@@ -152,7 +152,9 @@ class Gaussian(Mechanism):
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The noisy slices: the same noise as for a whole matrix, in the memory of a few slices (`privacy.noise.columns`)."""
+        # Charged here and not in the generator, which runs only when its first slice is requested.
         scale = self._charged(sensitivity, label, share, slot)
+        # For the whole matrix: all slices are one release, and must be on one lattice.
         step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
         deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)
         return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
@@ -169,6 +171,7 @@ class Gaussian(Mechanism):
             f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity",
         )
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
+        # Variances add up, so what is missing is a difference of squares.
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
         return self.scale(sensitivity, share=share) * math.sqrt(rest)
 

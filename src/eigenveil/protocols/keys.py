@@ -96,6 +96,7 @@ def digest(kind: str, *fields: bytes | memoryview | int | str) -> bytes:
     >>> digest("list", b"ab", b"c") == digest("list", b"a", b"bc")
     False
     """
+    # The purpose comes first, so that an identity never signs bytes that mean something in another protocol.
     state = hashlib.sha256(_PURPOSE)
     for field in (kind, *fields):
         if isinstance(field, int):
@@ -133,6 +134,7 @@ def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
     >>> agree(private_key(one), public_of(two), b"x") == agree(private_key(two), public_of(one), b"x")
     True
     """
+    # Two keys always give the same raw secret. HKDF derives an independent one for each purpose.
     shared = private.exchange(X25519PublicKey.from_public_bytes(public))
     return HKDF(SHA256(), KEY, salt=_PURPOSE, info=purpose).derive(shared)
 

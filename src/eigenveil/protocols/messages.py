@@ -29,6 +29,7 @@ __all__ = [
     "Table",
 ]
 
+# Pairs, not a dict: their order is part of the bytes on the wire and of what a site signs.
 Table: TypeAlias = tuple[tuple[str, bytes], ...]
 
 # Longest name of a site or a stage, in characters.
@@ -123,6 +124,7 @@ class Masked:
     """Site to hub: its part of a round as masked integers modulo 2^64, signed."""
 
     round: int
+    # Unsigned, because masks wrap around modulo 2^64. That is how they cancel exactly in the sum.
     words: NDArray[np.uint64]
     signature: bytes
 
@@ -142,6 +144,8 @@ class Pass:
     round: int
     step: int
     values: Array
+    # These fields say which sum the numbers belong to. Parts for different sets of peers have different pair noise and
+    # must never be mixed.
     stage: str
     without: tuple[str, ...]
     terms: bytes
@@ -183,6 +187,7 @@ class Leave:
     """Peer to neighbour: the peers `gone` are left behind, and round `round` begins again without them."""
 
     round: int
+    # All peers left behind so far, because an earlier message may have been lost.
     gone: tuple[str, ...]
     terms: bytes
 
@@ -196,6 +201,8 @@ class PeerKey:
     """A signed public key from peer `origin` to peer `target`, forwarded by peers between. `again` asks for the target's key."""
 
     round: int
+    # Not the sender of the message: a key may travel over several peers, and the transport vouches for the last one
+    # only.
     origin: str
     target: str
     key: bytes

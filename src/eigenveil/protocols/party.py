@@ -22,6 +22,7 @@ __all__ = ["Party", "Wait", "require_asked", "require_plain"]
 class Wait:
     """What a party waits for: a number that is new for each wait, and the longest wait in seconds."""
 
+    # A timer keeps the number of the wait it was set for. If the party has moved on, it has no effect.
     number: int
     seconds: float
 

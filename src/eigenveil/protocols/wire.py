@@ -96,6 +96,7 @@ def _decode(data: bytes, limit: int) -> Message:
         raise ValueError("its head is not in the canonical form")
     if not isinstance(head, dict) or head.get("kind") not in _MORE:
         raise ValueError("its kind is unknown")
+    # Exactly these fields. An unknown one would be dropped unread, and one message would have several encodings.
     if set(head) != {"kind", "from", "to", "turn", "shapes", *_MORE[head["kind"]]}:
         raise ValueError("its head has unknown fields, or lacks some")
     sender, receiver = _name(head["from"]), _name(head["to"])
@@ -269,6 +270,7 @@ def _split(data: bytes, start: int, lengths: Any) -> list[bytes]:
         raise ValueError(f"it has more than {_MOST_PIECES} pieces")
     pieces: list[bytes] = []
     for length in lengths:
+        # Python cuts a slice short at the end of the data, without an error.
         if _whole(length) > len(data) - start:
             raise ValueError("it ends too early")
         pieces.append(data[start : start + length])
@@ -294,6 +296,7 @@ def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> t
         if half and (len(sides) != 2 or sides[0] != sides[1]):
             raise ValueError("only a square matrix can be sent by half")
         count = _half(sides[0]) if half else math.prod(sides)
+        # Before numpy allocates anything: a short head can announce an array of any size.
         if 8 * count > len(data) - start:
             raise ValueError("it ends too early")
         flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)

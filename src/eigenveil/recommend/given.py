@@ -96,6 +96,7 @@ def degrees_of(degrees: Any, dim: int) -> Array | None:
     except (TypeError, ValueError):
         raise ParameterError(f"{words}, got {type(degrees).__name__}") from None
     require_param(array.shape == (dim,), f"{words}, got shape {array.shape}")
+    # The filter divides by roots of degrees.
     array[array == 0] = 1.0
     sound = (array >= 1 / _LARGEST) & (array <= _LARGEST)
     require_param(bool(sound.all()), f"{words}, finite and neither tiny nor huge")

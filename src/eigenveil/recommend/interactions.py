@@ -97,6 +97,7 @@ class Interactions:
         )
 
         def reaches(values: Any) -> Any:
+            # NaN equals nothing, not even itself.
             unrated = np.isnan(values) if missing is not None and math.isnan(missing) else values == missing
             require(
                 bool((np.isfinite(values) | unrated).all()),
@@ -202,6 +203,7 @@ def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array
         # Only stored entries are looked at, so the matrix is never made dense.
         return ones_at(entries.row[ones], entries.col[ones], given.shape)
     size = max(1, _BLOCK_NUMBERS // dim)
+    # At least one piece, also for a table without users: `np.concatenate` needs one.
     found = [np.nonzero(is_one(_piece(given, start, size))) for start in range(0, max(1, count), size)]
     rows = np.concatenate([index * size + rows for index, (rows, _) in enumerate(found)])
     return ones_at(rows, np.concatenate([columns for _, columns in found]), (count, dim))
@@ -211,6 +213,7 @@ def ones_at(rows: Any, columns: Any, shape: tuple[int, int]) -> sp.csr_array:
     """A canonical CSR array with a one at each place, however often it is given."""
     matrix = sp.csr_array((np.ones(len(rows)), (rows, columns)), shape=shape)
     matrix.sum_duplicates()
+    # Duplicates were added up. A repeated line must not make a user count for more.
     matrix.data[:] = 1.0
     return matrix
 

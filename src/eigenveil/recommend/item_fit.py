@@ -136,6 +136,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
                 kept.shape == ((0,) if self.keep is None else (self.keep,)),
                 "the question has the wrong number of items",
             )
+            # A question has only float64 arrays, so column numbers come as floats.
             whole = bool(((kept >= 0) & (kept < self.dim)).all()) and bool((kept == np.floor(kept)).all())
             require(whole and bool((np.diff(kept) > 0).all()), "items must be column numbers in increasing order")
             # `Histories` checks that they are positive.
@@ -164,6 +165,8 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         parts."""
         task, inner = self._asked(question)
         part = task.part(inner, arrays)
+        # Otherwise lying sites could make the rounding of the sum depend on one person
+        # (docs/decisions/0008-parties.md).
         return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
 
     def halved(self, question: Question) -> bool:
@@ -180,6 +183,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         """Advance the stage's task. When it has its result, go to the next stage."""
         task = self._degrees() if state.stage == "degrees" else self._directions(state.columns, state.weights)
         through = self._portion(state.stage, mechanism)
+        # What rounding to the grid adds is part of the sensitivity.
         inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
         result = task.result(inner)
         if result is None:
@@ -282,6 +286,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         """Released degrees, raised to the size of their noise. This is post-processing."""
         if self.multiplier == 0:
             return np.asarray(np.maximum(degrees, degrees[degrees > 0].min(initial=1.0)))
+        # One item stands for all: up to rounding, the sensitivity does not depend on their number.
         noise = self.multiplier * Histories(1, self.least).sum_sensitivity(self.neighbours)
         return np.asarray(np.maximum(degrees, noise / math.sqrt(self.degrees_share)))
 

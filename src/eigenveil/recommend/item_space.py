@@ -95,6 +95,7 @@ class ItemSpace:
 
     def rows(self, rows: Any) -> Any:
         """Histories as a CSR matrix, (b, dim), from one row or several, dense or sparse."""
+        # One history as a pandas series has the item names in its index.
         alone = hasattr(rows, "iloc") and rows.ndim == 1
         names = tuple(map(str, rows.index)) if alone else names_of(rows)
         require(
@@ -120,6 +121,7 @@ class ItemSpace:
         inner = histories if self.columns is None else histories[:, self.columns]
         root = None if self.degrees is None else np.sqrt(self.degrees)
         weights = self.components.T if root is None else self.components.T / root[:, None]
+        # Two thin products: V V^T would be a matrix of items by items.
         found: Array = np.asarray(inner @ weights) @ self.components
         if root is not None:
             found *= root

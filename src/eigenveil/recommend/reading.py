@@ -173,6 +173,7 @@ def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> 
     import pyarrow.csv as pc
     import pyarrow.parquet as pq
 
+    # Otherwise pyarrow would guess a type, and users 007 and 7 would become one.
     types = {user: pa.string(), item: pa.string()} | ({} if value is None else {value: pa.float64()})
     if ending == ".parquet":
         table = pq.read_table(path, columns=list(types), partitioning=None).select(list(types))
@@ -250,6 +251,7 @@ def _listed(items: Sequence[str | int] | str | Path, column: str) -> tuple[str, 
 def _listed_in(path: Path, column: str) -> list[str]:
     require(path.is_file(), f"{path} does not exist or is not a file")
     try:
+        # A byte order mark, which some programs write, would become part of the first name.
         text = path.read_text(encoding="utf-8-sig")
         if path.suffix.lower() != ".csv":
             return text.splitlines()

@@ -201,6 +201,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         require_room(plan, kept)
         both = self.normalise == "both"
         seed = seed_of(self.random_state)
+        # The first basis is public and no privacy rests on it, so an ordinary generator will do.
         begin = np.random.default_rng(seed).standard_normal((kept, plan.width))
 
         def design(request: FederatedSpec, setting: Setting, start: Any) -> ItemFit:
@@ -223,6 +224,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
                 columns=columns,
                 weights=None if not both or degrees is None else 1.0 / np.sqrt(degrees),
                 weigh=both and isinstance(self.item_degrees, str),
+                # With privacy, beginning again would charge the budget twice.
                 begins_again=not request.private,
                 claimed=request.private,
             )
@@ -234,6 +236,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             at_sites=terms.budget if self.trust != "hub" else None,
             at_hub=terms.budget if self.trust == "hub" else None,
             terms=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
+            # Where the number of users is protected, so is how many are at each site.
             sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if terms.users is not None else None,
             seed=seed,
             settings=asked_settings(self),
@@ -245,6 +248,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
         """The request in public terms, for `kept` of `dim` items."""
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
+        # Under add/remove the number is private: neither the plan nor the default of delta may depend on it.
         users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
         require(self.epsilon is None or users != 0, "there are no users to learn from")
         return ItemTerms(
@@ -280,6 +284,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
 
     def _budget(self, users: int | None, dim: int) -> Budget | None:
         if self.epsilon is not None and self.delta is None and users is not None:
+            # By the number of secrets: one for each user, or one for each pair of a user and an item.
             return budget_of(self.epsilon, default_delta(users * (dim if self.unit == "item" else 1)))
         return budget_of(self.epsilon, self.delta)
 
@@ -318,6 +323,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         """The noise on a sum over a curator's, if all sites are in it."""
         if self.trust == "site":
             return math.sqrt(count)
+        # The noise counts on the survivors that do not collude. If all sites are in the sum, it has more.
         return 1.0 if masks is None else math.sqrt(count / (masks[0] - masks[1]))
 
     def _show(self, fit: "_Prepared", found: FoundItems) -> "PrivateRecommender":

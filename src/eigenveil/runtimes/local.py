@@ -140,6 +140,7 @@ class LocalNetwork:
 
     def step(self) -> bool:
         """Deliver one message, or let one timer expire. False if no message is on its way and no party waits."""
+        # Without faults messages take no time, so no timer can expire before all of them have arrived.
         if self._bag:
             self._deliver(self._bag.pop() if self._latest_first else self._bag.popleft())
             return True
@@ -238,6 +239,7 @@ class LocalStar:
         `anew` lets the hub begin again after rows have changed.
         """
         network = self.network
+        # What is left of a run that stopped belongs to a step that the hub asks for again.
         network.clear()
         if resume:
             network.send(self.hub.name, self.hub.resume(anew=anew))

@@ -64,6 +64,7 @@ def scores(pca: PrivatePCA, candidates: Array, population: Population) -> dict[s
     inside = candidates @ basis
     lengths = np.square(candidates).sum(axis=1)
     within = np.square(inside).sum(axis=1)
+    # The variance that the components leave out, spread evenly over all other directions.
     rest = float(np.trace(covariance) - np.einsum("ij,ij->", basis, covariance @ basis)) / (_DIM - basis.shape[1])
     # A variance that noise has made zero would make any row impossible.
     variances = np.maximum(pca.explained_variance_, rest)
@@ -101,6 +102,7 @@ def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]
     """
     tables, people = present.shape
     learned = learning(tables)
+    # On tables of its own: a threshold chosen on those that measure it would look better than it is.
     threshold = _best_threshold(present[:learned].ravel(), absent[:learned].ravel())
     alarms, silent = present[learned:] > threshold, absent[learned:] <= threshold
     if people == 1:
@@ -109,6 +111,7 @@ def advantage(present: Array, absent: Array) -> tuple[float, tuple[float, float]
         return 2 * right / guesses - 1, (2 * low - 1, 2 * high - 1)
     each = alarms.mean(axis=1) + silent.mean(axis=1) - 1
     mean = float(each.mean())
+    # The lower quantile is negative.
     reach = -float(stdtrit(len(each) - 1, _LEVEL)) * float(each.std(ddof=1)) / math.sqrt(len(each))
     return mean, (max(mean - reach, -1.0), min(mean + reach, 1.0))
 
@@ -189,6 +192,7 @@ def _standing_out(
     for _ in range(tables):
         for there, kept in found.items():
             rows = population.people(_PEOPLE, rng)
+            # This attacker knows everybody else, and subtracts their variance along the direction.
             others = float(np.square(rows[1:] @ direction).sum()) / (_PEOPLE - 1)
             # Present at the bound, or blank: the largest difference that zero-out neighbours allow.
             rows[0] = there * _BOUND * direction

@@ -54,6 +54,7 @@ def row_from_components(components: Array, values: Array, others: Array) -> Arra
     [1.0, 0.0]
     """
     rest = components.T * np.square(values) - others @ components.T
+    # Under noise they no longer lie along one line, and the leading direction is the best guess.
     direction: Array = np.linalg.svd(rest, full_matrices=False)[0][:, 0]
     return direction
 

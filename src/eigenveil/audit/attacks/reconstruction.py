@@ -145,6 +145,7 @@ def solved(heard: Heard, *, dim: int, start: Array | None = None) -> Array:
     # The variance of a round's noise is inversely proportional to its share.
     weights = [np.sqrt(heard.shares[question.step]) if heard.shares else 1.0 for question, _ in answers]
     size = max(float(np.linalg.norm(answer, 2)) for _, answer in answers)
+    # A Gram matrix is symmetric. With half of the unknowns, fewer rounds are enough.
     upper = np.triu_indices(dim)
 
     def matrix(entries: Array) -> Array:

@@ -154,6 +154,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     mean, count = model.mean, len(one.true)
     # The released mean is shrunk towards zero by a public formula, which can be undone.
     total = count * unshrunk(mean, math.sqrt(dim) / (of_mean.mu * count))
+    # As in the fit: rows are clipped around zero for the sum, and around the released mean for products.
     ball, around = Domain(dim, 1.0), Domain(dim, 1.0, center=mean)
     sums = one.sums(lambda rows: bounded_sum(DenseRows(rows), domain=ball, neighbours=near).value)
     grams = one.sums(lambda rows: bounded_gram(DenseRows(rows), domain=around, neighbours=near).value)
@@ -235,6 +236,7 @@ def _stream(
     for number, rows in enumerate([one.true, *others], start=1):
         pca.partial_fit(rows)
         if any(end == number for _, end in stretches):
+            # Back on the lattice before views are subtracted, so that their differences are exact.
             views[number] = on_steps(gram_of(pca.sync().subspace_))
     require_guarantee(pca.guarantee_, budget)
     domain, seen = Domain(dim, 1.0), list[Candidates]()
@@ -271,6 +273,7 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     require_guarantee(pca.guarantee_, budget)
     study = pca.gossip.studies[_PEERS[-1]]
     summed, asked, _ = study.as_sum(study.ask(study.start()))
+    # Step 0 has the parts as they leave a peer. Later steps have mixtures of them.
     sent = {
         message.sender: message.body.values
         for message in tap.messages
@@ -345,6 +348,7 @@ def _case(
     "people is public)",
     quick: int = 80,
 ) -> Case:
+    # A score is a log likelihood ratio, or a certainty with its sign, so zero is the best threshold.
     return Case(
         f"bits/{name}", "shipped", about, canary, ("curve",), BUDGET, claim, trial, quick, 10 * quick, threshold=0.0
     )

@@ -100,6 +100,7 @@ class Crowd:
         # Canaries are the same at each site.
         each = np.stack([exact(task, question, row[None, :]) for row in self.rows[:dim]])
         base = exact(task, question, self.base)
+        # A product with a basis has two dimensions too. Its question carries the basis.
         symmetric = base.ndim == 2 and not any(array.ndim == 2 for array in question.arrays)
         return CrowdKnows(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 

@@ -100,6 +100,7 @@ def two_fits(budget: Budget, rng: Generator, state: int | None, *, ledger: Ledge
         abs(says - mu_of(budget)) <= 1e-6 * mu_of(budget),
         f"the ledger must state mu = {mu_of(budget)}, but states {says}",
     )
+    # Both fits have noise of the same size, so their mean is the likelihood ratio.
     scores = present + np.diag(rests[0] + rests[1]) / 2
     noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
     return Trial(scores, present, np.concatenate(noise), tuple(map(len, noise)))

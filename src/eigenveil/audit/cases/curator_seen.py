@@ -92,6 +92,7 @@ def blanked(
         table = np.vstack([base * scale, np.where(there[:, None], given, 0.0)[people]])
         return gram_of(fitted(table, budget, seed, scale=None if np.isscalar(scale) else scale, **settings).subspace_)
 
+    # Measured, not computed: a sensitivity that is too small would pass a test by its own number.
     moved = moved_by_one(lambda there, seed: [released(there, seed) / noise], present, rng)
     rest = released(present, state) - base.T @ base - bounded[present].T @ bounded[present]
     # What is left along x x^T, in units of what the canary would add.
@@ -176,6 +177,7 @@ def replaced(budget: Budget, rng: Generator, state: int | None) -> Trial:
     moved = moved_by_one(lambda there, seed: [released(there, seed) / deviation], present, rng)
     there = np.ravel(np.column_stack([present, ~present])).astype(float)
     rest = released(present, state) - base.T @ base - np.diag(there)
+    # A replacement moves two entries in opposite directions, so their difference is the likelihood ratio.
     scores = present + (np.diag(rest)[0::2] - np.diag(rest)[1::2]) / 2
     return Trial(scores, present, symmetric_noise(rest, deviation=deviation), moved=moved)
 

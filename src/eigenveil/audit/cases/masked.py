@@ -98,6 +98,7 @@ def seen_by_hub_and_colluder(
 
     run = announced(_pca(budget, state, options), crowd.tables(), tap, dies=dies, standing=standing)
     require_guarantee(run.guarantee, budget)
+    # A site that dropped out before it gave a part is in no sum.
     there = [name for name in names if name not in (dies or {})]
     twin, looks = _share(_terms(run.parties), Noise.seeded(seed)), list[Look]()
     charges = run.parties.ledgers[names[1]].charges
@@ -136,6 +137,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
         known = crowd.known(run.parties.study, question)
         # Of the noise charged for, this site adds its share.
         alone = 1 / (charge.mu * math.sqrt(terms.lattice.honest))
+        # Masks come off in place, and the words as they were sent are looked at too.
         told = body.words.copy()
         add_masks(told, _told(members[names[-1]], members[names[0]], body.round), question_digest(question))
         for words, looks in ((body.words, raw), (told, less)):
@@ -150,6 +152,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
 def _told(site: MaskedMember, colluder: MaskedMember, round_: int) -> list[tuple[bytes, bool]]:
     """The masks of a site that others know, to be subtracted: its own, and the one that it shares with the colluder."""
     assert site._session is not None and colluder._session is not None
+    # `Session.masks` lists the site's own mask first.
     own, *pairs = site._session.masks(round_)
     shared = {key for key, _ in colluder._session.masks(round_)}
     return [(key, not plus) for key, plus in (own, *(pair for pair in pairs if pair[0] in shared))]

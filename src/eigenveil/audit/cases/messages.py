@@ -131,6 +131,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
         left = look.released - look.base - np.tensordot(present.astype(np.float64), look.shifts, axes=1)
         flat = look.shifts.reshape(len(present), -1)
         by = np.square(flat).sum(axis=1) / look.scale**2
+        # This holds for symmetric releases too: an entry off the diagonal has half the variance, and is counted twice.
         products += flat @ left.ravel() / look.scale**2
         squares += by
         flat_noise = pack(left, symmetric=look.symmetric)
@@ -140,6 +141,7 @@ def scored(looks: Sequence[Look], present: NDArray[np.bool_]) -> Trial:
             worst = max(worst, math.sqrt(by.max()) / look.charged)
     require(bool((squares > 0).all()), "every canary must move a release that is looked at")
     moved = math.sqrt(max(squares.max(), worst**2 * paid.max()))
+    # All canaries were subtracted from the rest. Adding `present` puts each one back for its own score.
     return Trial(present + products / squares, present, np.concatenate(noise), tuple(map(len, noise)), moved)
 
 

@@ -31,6 +31,7 @@ _FEWEST, _NOISE_GRAPH = NAMES[1], ((0, 1), (1, 2), (2, 3), (3, 0), (0, 2))
 _PEOPLE: Final = 400
 # People along each axis at each peer: enough to keep the eigenvalues of the released sum above zero.
 _LIFT: Final = 10
+# In units of the bound: clipping is part of what is attacked.
 _HEAVY: Final = 1000.0
 
 
@@ -102,6 +103,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pairing = pca.gossip.terms.among(()).pairing
     assert pairing is not None
     charged = pca.ledgers_[_LAST].charges[0].mu
+    # The noise as it was drawn: rounding makes it a little larger than asked for.
     steps = pairing.in_steps(1.0, charged, (_DIM, _DIM), symmetric=True)
     exact = sum(rows.T @ rows for rows in base.values())
     clipped = np.eye(_DIM)
@@ -109,6 +111,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
         gram_of(pca.subspace_),
         np.asarray(exact),
         np.einsum("mi,mj->mij", clipped, clipped),
+        # Pair noise cancels in the sum. The own noise of all peers is left.
         math.sqrt(len(NAMES)) * steps.own * steps.step,
         symmetric=True,
         charged=charged,
@@ -144,6 +147,7 @@ def _guarantee(budget: Budget) -> Claim:
 
 
 def _with_scores(budget: Budget) -> Claim:
+    # The scores cost as much again as the fit, and squares of mu add up.
     mu = math.sqrt(2) * mu_of(budget)
     return Claim("GossipPCA's guarantee after publish_scores", epsilon_of(mu, budget.delta), budget.delta, mu)
 

@@ -124,6 +124,7 @@ def _rounds(tap: Tap) -> dict[_SeenRound, dict[tuple[str, int], Array]]:
         body = message.body
         if isinstance(body, Pass):
             round_ = _SeenRound(body.round, body.base, frozenset(body.without))
+            # The same numbers go to several neighbours, and count once.
             found.setdefault(round_, {}).setdefault((message.sender, body.step), body.values)
     return found
 

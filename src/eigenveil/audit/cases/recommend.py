@@ -137,6 +137,7 @@ def _item(budget: Budget, rng: Generator, state: int | None) -> Trial:
     ends = (np.arange(_ITEMS)[:, None] + np.arange(_LEAST)) % _ITEMS
     canaries = np.zeros((_ITEMS, _ITEMS))
     np.put_along_axis(canaries, ends, 1.0, axis=1)
+    # Row i has item i and the next ones, so this takes one item from each.
     without = canaries - np.eye(_ITEMS)
     present = tossed(_ITEMS, rng)
     given = _histories(base, canaries, present, without)

@@ -71,6 +71,7 @@ def _seen_from_sites(
     tap = Tap()
     (_fit_resumed if lost else _fit)(pca, crowd.tables(), tap)
     if both:
+        # The page's own epsilon is against everybody else. What holds against the hub is in this sentence.
         claimed = f"({plain(budget.epsilon)}, {plain(budget.delta)})"
         require(claimed in pca.guarantee_.against, f"the fit does not guarantee {claimed} against the hub")
     else:
@@ -121,6 +122,7 @@ def _seen_from_hub(budget: Budget, rng: Generator, state: int | None, **options:
     """Every number that the hub releases, as other sites see it, which know what noise they have added themselves."""
     home = _SITES[-1]
     crowd, tap = Crowd.of(_SITES, dim=_DIM, mu=budget.mu, rng=rng, at=(home,)), Tap()
+    # The claim here is about what the hub releases, so the sites get the larger of the two epsilons.
     both = options["trust"] == "both"
     pca = _pca((_OTHER * budget.epsilon, budget.epsilon) if both else budget.epsilon, budget.delta, state, options)
     run = announced(pca, crowd.tables(), tap)
@@ -142,6 +144,7 @@ def _seen_in_result(budget: Budget, rng: Generator, state: int | None) -> Trial:
     pca = _pca(budget.epsilon, budget.delta, state, options)
     _fit(pca, crowd.tables(), tap)
     require_guarantee(pca.guarantee_, budget)
+    # Variances are squared values over the number of people less one, so the released count can be read back.
     people = pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1
     task = _task(_SITES, tuple(sorted(options.items())))
     looks = [

@@ -82,6 +82,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     """All releases of a stream. A canary is scored by those it has rows in, weighted by how many rows and how much noise."""
     kinds = len(course.people)
     present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
+    # By the second account, `mu_of`: measured by the package's own numbers, a wrong calibration would confirm itself.
     deviations = np.array(course.deviations) / mu_of(budget)
     # The noise of all releases together, because a view is their sum.
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
@@ -113,12 +114,14 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
         return [release / deviation for release, deviation in zip(released(there, seed), deviations, strict=True)]
 
+    # Measured, not computed: a sensitivity that is too small would pass a test by its own number.
     moved = moved_by_one(in_units, present, rng)
     scores, weights, noise = np.zeros((kinds, _DIM)), np.zeros((kinds, 1)), []
     for stretch, deviation, release in zip(course.stretches, deviations, released(present, state), strict=True):
         first, end = stretch
         rows = course.rows_in(stretch)
         rest = release - (end - first) * (base.T @ base) - np.diag(rows @ present)
+        # With r rows in a stretch a canary moves it by r, so the likelihood ratio weighs it by r over the variance.
         scores += (rows / deviation**2)[:, None] * np.diag(rest)
         weights += (np.square(rows) / deviation**2)[:, None]
         noise.append(symmetric_noise(rest, deviation=float(deviation)))
@@ -130,11 +133,13 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The mean and the scatter around it. Neither shows where rows were clipped around in the end, so no score is exact."""
     present = tossed(_DIM, rng)
     arms = lifted(_DIM, length=0.75, people=enough_people(_DIM, deviation=1.25 / mu_of(budget)))
+    # In both directions, so that the mean of everybody else is zero.
     base = np.vstack([arms, -arms])
     rows = np.vstack([base, np.where(present[:, None], _AXES, 0.0)])
     pca = _begun(budget, state, block_size=len(rows)).partial_fit(rows).sync()
     require_guarantee(pca.guarantee_, budget)
     along = np.diag(gram_of(pca.subspace_) - base.T @ base)
+    # Both releases tell of a canary. The squared mu of each is the inverse of its variance, which is its weight.
     by_mean, by_products = (
         math.fsum(charge.mu**2 for charge in pca.guarantee_.charges if word in charge.label)
         for word in ("sum", "products")
@@ -200,12 +205,15 @@ CASES = (
         threshold=None,
     ),
     _case(
+        # Both rows can fall into one release, so its noise is twice as large and is charged once
+        # (docs/decisions/0007-private-streams.md).
         "person-sync",
         "StreamingPCA(publish='sync', person_blocks=2): all components and values after each synchronisation",
         f"a person with a row in both blocks of an increment, each {_LONG}, along each axis",
         partial(_followed, course=_Course("sync", _INCREMENTS, (2.0, 2.0), ((0, 1), (2, 3)))),
     ),
     _case(
+        # Here the rows fall into two releases, each charged for, so noise grows by sqrt(2) only.
         "person-block",
         "StreamingPCA(publish='block', person_blocks=2): all components and values after each of three blocks",
         f"a person with a row in two blocks, each {_LONG}, along each axis",

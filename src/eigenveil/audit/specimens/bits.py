@@ -36,6 +36,7 @@ class FloatingGaussian:
         """The value and its noise, added as floats. The charge is right, but the guarantee does not hold."""
         # The same charge as the exact mechanism's: only the arithmetic differs.
         self._exact.ledger.spend(np.sqrt(share) / self._exact.multiplier, label=label, slot=slot)
+        # From the same source as shipped noise, so that the addition in floating point is the only mistake.
         drawn = self._exact.noise.normal(np.shape(private.value))
         scale = self.scale(private.sensitivity, share=share)
         released: Array = private.value + ((scale / 2) * (drawn + drawn.T) if private.symmetric else scale * drawn)

@@ -25,6 +25,7 @@ __all__ = ["CASES"]
 
 _DIM: Final = 8
 _AXES: Final = np.eye(_DIM)
+# The budgets of shipped cases are large enough to show noise that is a fifth too small, so a specimen has just that.
 _TOO_LITTLE: Final = 0.8
 
 
@@ -135,6 +136,7 @@ def _forgetful(budget: Budget) -> Ledger:
         if len(seen) > 1:
             write(charge)
 
+    # On this one object: `Ledger` is final and has no subclasses.
     vars(ledger)["_write"] = forget
     return ledger
 
@@ -147,6 +149,7 @@ def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """An analyst who passes the largest row norm as row_bound: the amount of noise then reveals that row."""
     present = tossed(1, rng)
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / mu_of(budget)))
+    # A tenth above all others, so the largest norm tells whether this row is there.
     table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])
     pca = fitted(table, budget, state, row_bound=float(np.linalg.norm(table, axis=1).max()))
     # The attacker sees only what a fit may always state: the variance below which there is only noise.

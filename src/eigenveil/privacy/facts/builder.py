@@ -96,6 +96,7 @@ class GuaranteeFacts:
                 *(self.rows.caveats(self.budget) if isinstance(self.rows, UserHistories) else ()),
             ),
             charges=self.charges,
+            # For programs. The sentence in `neighbours` is for people.
             relation=self.neighbours.value,
             reproducible=self.reproducible,
             clipping=self.rows.clipping(),

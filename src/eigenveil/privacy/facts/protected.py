@@ -16,6 +16,7 @@ __all__ = [
 ]
 
 _COLUMNS: Final = "the number of columns, their names and their types are public, and so is that all entries are finite"
+# The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove). The "
     "number of people is protected too",
@@ -60,6 +61,7 @@ class Person:
         if self.place == "stream":
             several = f"with at most one row in a block and rows in at most {self.most} blocks"
             return "each person, who has one row of the stream" if self.most == 1 else f"each person, {several}"
+        # Their rows are averaged, so however many they are, they weigh as one (docs/decisions/0004-persons.md).
         if self.grouped:
             where = {"table": "", "site": " at each site", "peer": " at one peer"}[self.place]
             return f"each person, with all of their rows, which together count as one row{where}"
@@ -181,6 +183,8 @@ class StreamRows:
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
+        # The ledger's proof for slots needs this. If the number of rows were private, one row less would move every
+        # later boundary.
         yield (
             f"the number of rows is public, and so are the blocks: {self.block} rows each (the first {self.first}), in the order "
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"

@@ -120,6 +120,8 @@ class HubAndSites(SeenBy):
             return f"{_anyone(protects)}. {raw}. So must each site, with its own rows"
         if self.at_hub is None:
             return f"{_anyone(protects, ', including the hub and the other sites')}. {_only_own('site', protects)}"
+        # With noise in both places there are two guarantees: those who read what sites send see less noise than
+        # everybody else.
         sees = "the released numbers but not what sites send to the hub"
         outside = _anyone(protects, ", including the other sites", sees=sees)
         first = self.at_sites
@@ -181,6 +183,7 @@ class MaskedSites(SeenBy):
         one = "one of the sites tells the hub what it knows"
         few = one if self.colluders == 1 else f"{self.colluders} of the sites tell the hub what they know"
         yield f"at most {few}. The sites themselves check that at least {self.survivors} sites are in every sum"
+        # A hub that could invent identities could play the other sites itself.
         yield "every site knows the public identity of every other site from a source other than the hub"
         yield _unbroken("X25519, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305")
 
@@ -264,6 +267,7 @@ class PeersAlone(SeenBy):
             text += f" and for {'one restarted round' if self.restarts == 1 else f'{self.restarts} restarted rounds'}"
         if self.colluders is None:
             return f"{text}. Every peer adds all the noise, so the sum has {self.excess:.4g} times the noise of one curator"
+        # On large graphs there are too many sets of colluders to try them all.
         kind = "the largest" if self.exact else "a bound on the largest"
         return (
             f"{text}. Every peer adds noise of its own, and noise {self.ratio:g} times as large that cancels between pairs. Mu "

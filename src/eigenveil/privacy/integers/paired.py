@@ -122,8 +122,10 @@ colluders. noise='independent' needs no such graph
         limit = _CLOSE / honest
         connectivity = _connectivity(graph, colluders)
         ratio = _SMALLEST_RATIO
+        # The second bound falls with the square of the ratio, so this ends on every connected graph.
         while (gain := _bound(honest, connectivity, ratio)) > limit:
             ratio *= 2
+        # All eigenvalues but the first are equal in a complete graph, so the bound is reached.
         if _complete(graph):
             return cls(graph, colluders, ratio, gain, exact=True)
         if math.comb(len(graph.names), colluders) * honest**3 > _ENUMERATED:
@@ -231,6 +233,7 @@ class PairedPart:
     multiplier: float
 
     def __post_init__(self) -> None:
+        # Only to refuse a name that is not in the graph.
         self.pairing.graph.neighbours(self.name)
         require(0 < self.multiplier < math.inf, f"multiplier must be positive and finite, got {self.multiplier}")
 
@@ -277,6 +280,7 @@ class PairedPart:
         missing, more = sorted(set(near) - set(pairs)), sorted(set(pairs) - set(near))
         require(not missing, f"pairs must have noise for each neighbour of {self.name!r}; it lacks {missing}")
         require(not more, f"pairs must have noise for neighbours of {self.name!r} only; it also has {more}")
+        # One source for two neighbours would make their noises depend on each other.
         sources = {id(source) for source in (*pairs.values(), self.noise)}
         require(len(sources) == len(near) + 1, "pairs must have a separate source for each neighbour; two are the same")
 

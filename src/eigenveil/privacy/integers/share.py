@@ -71,6 +71,8 @@ class Share:
         deviation = lattice.deviation(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
         if self.ledger is not None:
             self.ledger.spend(mu, label=label)
+        # Values and noise of all sites together stay within 2^63, by `Lattice.most` and `Lattice.deviation`. So no sum
+        # wraps around.
         integers = lattice.integers(pack(private.value, symmetric=private.symmetric), step)
         if lattice.private:
             integers += packed_noise(self.noise, deviation, shape, symmetric=private.symmetric)
@@ -89,5 +91,6 @@ def read(
     several: int = 1,
 ) -> Array:
     """The array of `shape` whose shares of this sensitivity add up to `words`, (size,), modulo 2^64. All of this is public."""
+    # The same operations as in `Share.of`: a step of another last digit would misread every number.
     step = lattice.step(sensitivity, mu=math.sqrt(share) / multiplier, size=math.prod(shape), several=several)
     return unpack(lattice.values(words, step), shape, symmetric=symmetric)

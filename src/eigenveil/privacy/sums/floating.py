@@ -66,6 +66,8 @@ class _ClippedBlock:
             return [float(np.einsum("ij,ij->", self.rows, self.rows))]
         terms = [float(self.rows.data @ self.rows.data)]
         if self.shift is not None and self.center is not None:
+            # These terms may nearly cancel. So they are not added here: `fsum` adds those of all blocks without
+            # rounding in between.
             terms.append(-2 * float(self.shift @ (self.rows @ self.center)))
             terms.append(float(self.shift @ self.shift) * float(self.center @ self.center))
         return terms
@@ -137,6 +139,7 @@ def float_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
             inside = _ClippedBlock.of(block, region)
             scores = inside.times(basis)
             if inside.shift is not None:
+                # The center is the same for all blocks, so its outer product is subtracted once, at the end.
                 drag += inside.shift @ scores
             product = inside.back(scores)
         total += product
@@ -254,6 +257,7 @@ class _FloatSparseGram:
     def take(self, block: Block) -> None:
         part = self.domain.sparse(block, squared=True)
         product = part.rows.T.tocsr() @ part.rows
+        # Adding to indexed places counts a repeated place only once.
         product.sum_duplicates()
         for start in range(0, self.domain.dim, _CACHED_ROWS):
             # A strip at a time, so that the indices of a full product are never all in memory.

@@ -73,6 +73,7 @@ class Mixing:
             return cls(graph, consensus, None, 2 * max(1, tree.depth), 0.0, 0.0, 0.0, tree)
         weights = metropolis(graph) if weights is None else weights
         values = np.linalg.eigvalsh(weights)
+        # The largest eigenvalue, one, belongs to the mean. How fast differences shrink depends on the others.
         low, high = (0.0, 0.0) if len(values) == 1 else (float(values[0]), float(values[-2]))
         require(
             max(-low, high) < 1 - 1e-12,

@@ -79,6 +79,8 @@ class PairKeys:
         )
         if not genuine:
             raise PeerError(passed_on_by, f"passed on a key that {origin} has not signed")
+        # Sorted names, so that both ends derive the same key. The digest of the terms makes it another key in another
+        # study.
         self._agreed[origin] = agree(
             self._private, card, self._terms.digest + digest("pair", *sorted((self._name, origin)))
         )
@@ -105,6 +107,8 @@ class Paired(Outgoing):
 
     def __init__(self, part: PairedPart, keys: PairKeys) -> None:
         self._part, self._keys = part, keys
+        # Who is left behind, and the round that began again without them. Pair noise is bound to both
+        # (docs/decisions/0011-gossip.md).
         self._epoch: tuple[frozenset[str], int] = (frozenset(), 0)
         self._used: set[tuple[frozenset[str], int, int]] = set()
 

@@ -66,6 +66,8 @@ class GossipTerms:
         if self.noise_graph is not None:
             same = self.noise_graph.names == self.graph.names
             require(same, "the noise graph must be of the same peers as the graph, in the same order")
+        # Keys are forwarded by other peers. Without an identity to check them against, a peer on the way could send its
+        # own.
         known = self.noise != "pairwise" or set(self.roster) == set(self.graph.names)
         require(known, "pairwise noise needs the public identity of every peer in the roster")
         object.__setattr__(self, "digest", self._digest())
@@ -115,6 +117,7 @@ class GossipTerms:
         def words(graph: Graph | None) -> str:
             return "" if graph is None else repr((graph.names, graph.edges))
 
+        # A fixed byte order, so that peers on different machines get the same digest.
         weights = b"" if self.weights is None else np.ascontiguousarray(self.weights, dtype="<f8").tobytes()
         numbers = repr((self.consensus, self.steps, self.noise, self.colluders, self.quorum, self.restarts))
         roster = b"".join(digest("peer", name, public) for name, public in sorted(self.roster.items()))

@@ -498,6 +498,7 @@ class MaskedExchange(Exchange):
 
     def _fail(self, culprits: Iterable[str]) -> None:
         """Give the round up, and ban these sites from later rounds."""
+        # The roster of these keys has the culprits on it, so the next round needs new ones.
         self._failed, self._masking.keys = True, None
         self._masking.banned |= set(culprits)
 

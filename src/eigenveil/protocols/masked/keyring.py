@@ -38,8 +38,10 @@ class Keyring:
 
     def read_marks(self, name: str, answer: Return) -> None:
         """Take a dealer's digests of the shares it has sent."""
+        # A seed and a mask key for each round, in the order of `Session.share_out`.
         count = 2 * self.terms.rounds
         pieces = [answer.data[start : start + MARK] for start in range(0, len(answer.data), MARK)]
+        # A dealer holds a share of its own secrets too. It never travels, so there is no bundle to compare.
         bundles = ((name, b""), *answer.table)
         self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, (holder, _) in enumerate(bundles)}
         self._bundles[name] = {holder: bundle_mark(bundle) for holder, bundle in bundles}

@@ -32,6 +32,7 @@ def add_masks(words: Words, masks: Iterable[tuple[bytes, bool]], asked: bytes) -
     room = min(_BLOCK, len(words))
     zeros, raw = memoryview(bytes(8 * room)), memoryview(bytearray(8 * room))
     mask = np.frombuffer(raw, dtype="<u8")
+    # Counting from zero is safe: each pair, round and question has an AES key of its own.
     streams = [
         (Cipher(algorithms.AES(digest("mask", key, asked)), modes.CTR(bytes(16))).encryptor(), plus)
         for key, plus in masks

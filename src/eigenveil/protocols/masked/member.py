@@ -90,6 +90,7 @@ class MaskedMember(Party):
         secret: bytes | None = None,
     ) -> None:
         require(terms.roster.get(name) == identity.public, f"{name} has another identity on the roster")
+        # The hub reads the sum of all sites with one step, and the guarantee counts on the same noise from each.
         agreed = (terms.lattice, terms.multiplier, terms.several)
         require(
             (share.lattice, share.multiplier, share.several) == agreed,
@@ -307,16 +308,20 @@ class MaskedMember(Party):
     def _require_one_list(self, now: _SiteRound, listed: bytes) -> None:
         require(now.listed in (b"", listed), "a second list of survivors in one round")
 
+    # A site on both lists could have its seed and its mask key revealed, which opens its part.
     def _require_apart(self, alive: frozenset[str], dead: frozenset[str]) -> None:
         require(not alive & dead, "a site is listed both as a survivor and as dropped out")
 
+    # Sites that take no part could otherwise fill up a list of too few survivors.
     def _require_whole(self, alive: frozenset[str], dead: frozenset[str], roster: frozenset[str]) -> None:
         require(alive | dead == roster, "the list must name exactly the sites on the roster")
 
+    # The noise in a sum is sized for this many survivors, less the colluders.
     def _require_enough(self, alive: frozenset[str]) -> None:
         least = self._terms.survivors
         require(len(alive) >= least, f"{len(alive)} survivors are listed, and at least {least} are needed")
 
+    # Otherwise a site all of whose holders were listed as dropped out could be unmasked by them.
     def _require_me(self, alive: frozenset[str]) -> None:
         require(self._name in alive, "this site gave its part and is listed as dropped out")
 

@@ -17,6 +17,7 @@ from eigenveil.errors import require
 
 __all__ = ["LARGEST_POINT", "PRIME", "SECRET_BYTES", "SHARE_BYTES", "Joiner", "join", "split", "split_many"]
 
+# Elements go up to 2^256 + 296, so a share takes one byte more than a secret.
 PRIME: Final = 2**256 + 297
 SECRET_BYTES: Final = 32
 SHARE_BYTES: Final = 33
@@ -96,16 +97,19 @@ class Joiner:
         require(not absent, f"shares of all {self.threshold} holders are needed, got none for {absent[:10]}")
         total = sum(_read(shares[point]) * weight for point, weight in zip(self.points, self.weights, strict=True))
         secret = total % PRIME
+        # Only 297 elements are this large, so most false shares pass here. Callers check the secret as well.
         require(secret < 256**SECRET_BYTES, "these shares do not belong to one secret of 32 bytes")
         return secret.to_bytes(SECRET_BYTES, "big")
 
 
 def _check(points: Collection[int], threshold: int) -> None:
+    # Never zero: f(0) is the secret. Points far below the prime stay distinct modulo it.
     for point in points:
         require(
             type(point) is int and 1 <= point <= LARGEST_POINT,
             f"holders must be numbers from 1 to {LARGEST_POINT}, got {point!r}",
         )
+    # Two equal points would have a difference of zero, which has no inverse.
     require(len(set(points)) == len(points), f"holders must be distinct, got {len(points) - len(set(points))} repeated")
     require(
         type(threshold) is int and 1 <= threshold <= len(points),
@@ -133,6 +137,7 @@ def _value(coefficients: Iterable[int], point: int) -> int:
 def _read(share: bytes) -> int:
     require(len(share) == SHARE_BYTES, f"a share must have {SHARE_BYTES} bytes, got {len(share)}")
     number = int.from_bytes(share, "big")
+    # 33 bytes can hold the prime many times. One element must not have several encodings.
     require(number < PRIME, "a share must be below the prime 2^256 + 297")
     return number
 

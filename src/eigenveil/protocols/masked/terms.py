@@ -55,6 +55,7 @@ class MaskedTerms:
         require(
             all(len(key) == KEY for key in self.roster.values()), f"an identity on the roster must have {KEY} bytes"
         )
+        # One identity under two names could sign twice, and count as two of the signatures that are needed.
         require(len(set(self.roster.values())) == sites, "two sites have the same identity; each site needs its own")
         require_survivors(sites, survivors=least, colluders=self.colluders)
         require(self.most_rounds >= 1 and self.sessions >= 1, "at least one round and one exchange of keys are needed")
@@ -63,6 +64,7 @@ class MaskedTerms:
             self.colluders < graph.threshold <= graph.holders + 1 <= sites,
             f"a graph for {sites} sites must have a threshold that {self.colluders} colluders do not reach, got {graph}",
         )
+        # In a complete graph, a threshold above (sites + colluders) / 2 prevents two lists of survivors a second time.
         double = graph.holders + 1 == sites and 2 * graph.threshold > sites + self.colluders and self.checks == 0
         require(
             double if graph.complete else self.checks > 0,
@@ -215,10 +217,12 @@ class KeyCard:
         count = 0 if terms.graph.complete else terms.graph.holders
         require(len(raw) == KEY * (1 + 2 * rounds) + 4 * count, "a key card has the wrong length")
         pieces = [raw[start : start + KEY] for start in range(0, KEY * (1 + 2 * rounds), KEY)]
+        # With a key of small order, every pair would agree on a secret that anybody can compute.
         require(all(map(is_public_key, pieces[: 1 + rounds])), "a key card has an invalid key")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != place]
         else:
+            # Only the increasing order is accepted: one set of holders has one encoding, and no holder counts twice.
             tail = raw[KEY * (1 + 2 * rounds) :]
             holders = [int.from_bytes(tail[start : start + 4], "big") for start in range(0, len(tail), 4)]
             require(

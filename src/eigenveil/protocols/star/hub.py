@@ -217,6 +217,7 @@ class Hub(Party, Generic[Result]):
 
     def _step(self, now: Exchange, *, again: bool = False) -> list[Message]:
         """Wait for the answers to another step of this round."""
+        # A new number for each wait, so that a timer of an earlier step has no effect.
         self._waits, self._tries, self._stalled = self._waits + 1, 0, False
         messages = now.asks(self._name, again=again)
         # A step that asks nobody anything has all its answers.
@@ -233,6 +234,7 @@ class Hub(Party, Generic[Result]):
         # Where sites are drawn anew each round, a site missing from one may be drawn again.
         if self._draws is None and missing:
             self._gone |= set(missing)
+            # Before a total was counted, no state contains the rows of the missing sites.
             fresh = self._task.without(self._state) if self._counted else None
         if fresh is not None:
             self._state = fresh

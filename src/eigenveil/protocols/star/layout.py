@@ -56,6 +56,7 @@ def tree(sites: Sequence[str], *, fanout: int, hub: str = "hub") -> Layout:
     below: dict[str, dict[str, tuple[str, ...]]] = {}
     level: dict[str, tuple[str, ...]] = {site: (site,) for site in sites}
     count = 0
+    # From the sites upwards, one level at a time, until few enough names are left for the hub.
     while len(level) > fanout:
         names, upper = list(level), {}
         for start in range(0, len(names), fanout):
@@ -87,5 +88,6 @@ def _require_names(sites: Sequence[str], hub: str) -> None:
     require(len(set(sites)) == len(sites), "two sites have the same name; give each its own")
     short = all(0 < len(site) <= LONGEST_NAME for site in sites)
     require(short, f"the name of a site must have 1 to {LONGEST_NAME} characters")
+    # Messages are addressed by name alone, so such a site would get those of the hub or of a node.
     taken = [site for site in sites if site == hub or site.startswith("node ")]
     require(not taken, f"a site cannot be called {', '.join(taken[:1])}: hubs and nodes have that name")

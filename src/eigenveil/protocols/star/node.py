@@ -98,6 +98,7 @@ class Node(Party):
         match message.body:
             case body if self._done is not None:
                 raise PeerError(message.sender, f"sent {type(body).__name__} after the answer")
+            # A later round may come while one is open: the hub has gone on without this node's part.
             case Ask() as ask if ask.round > self._round:
                 return self._open(ask, message.sender)
             case Ask() as ask if (
@@ -115,6 +116,7 @@ class Node(Party):
         require_asked(self._task, ask.question, by=above)
         gone = set(ask.without)
         self._round, self._asked, self._answer = ask.round, ask.question, None
+        # A new number for each wait, so that a timer of an earlier round cannot close this one.
         self._waits, self._tries = self._waits + 1, 0
         asked = reachable(self._below, gone)
         self._gathering = Gathering(self._task, ask.round, ask.question, asked, below=self._below, gone=gone)

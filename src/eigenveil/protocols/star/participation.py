@@ -41,6 +41,7 @@ class Sampling:
         if self.scheme == "without-replacement":
             chosen = set(self.rng.choice(len(sites), size=min(self.count, len(sites)), replace=False).tolist())
             return {site: 1.0 for place, site in enumerate(sites) if place in chosen}
+        # Only sites that are left: draws must not go to those that dropped out.
         whole = sum(self.sizes[site] for site in sites)
         require(whole > 0, "the sites that are left have no rows")
         counts = self.rng.multinomial(self.count, [self.sizes[site] / whole for site in sites])
@@ -55,5 +56,6 @@ class Sampling:
     def factor(self, drawn: Mapping[str, float], gave: Sequence[str], sites: Sequence[str]) -> float:
         """The factor of the weighted sum over the sites that `gave` a part."""
         if self.scheme == "without-replacement":
+            # Over the sites that gave a part. A site that was drawn and stays silent must not shrink the estimate.
             return len(sites) / len(gave)
         return sum(self.sizes[site] for site in sites) / sum(drawn[site] for site in gave)

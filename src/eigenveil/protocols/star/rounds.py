@@ -129,6 +129,7 @@ class Gathering(Exchange):
         if self._answers[sender] is not None:
             raise PeerError(sender, f"answered round {self.round} more than once")
         if isinstance(body, Give):
+            # Checked before anything is noted, so that a site whose part is refused can still send a good one.
             part = self._checked(sender, body)
             self._held[sender], self._short[sender] = part, body.missing
         self._answers[sender] = isinstance(body, Give)

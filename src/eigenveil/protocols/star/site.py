@@ -76,6 +76,7 @@ class Member(Party):
         """Restore the question and the answer to it."""
         match message.body, [one.body for one in said]:
             case Ask(round=round_, question=question), [(Give() | Decline()) as answer]:
+                # A site that restarts must not answer more questions than the study has.
                 self._questions += self._asked is None or not question.same(self._asked)
                 self._round, self._asked, self._answer = round_, question, answer if isinstance(answer, Give) else None
             case _:

@@ -162,6 +162,7 @@ def _plain(error: grpc.aio.AioRpcError, address: str) -> str:
     match error.code():
         case grpc.StatusCode.PERMISSION_DENIED:
             return f"{address} does not know this party"
+        # The version of the frames is part of the service's name, so a caller with another one is told this.
         case grpc.StatusCode.UNIMPLEMENTED:
             return f"{address} speaks another version, or is another kind of server"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:

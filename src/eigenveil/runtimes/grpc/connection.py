@@ -107,6 +107,7 @@ class Connection:
     async def _take_in(self) -> None:
         message: Incoming | None = None
         while (frame := await self._read()) is not None:
+            # Read on, though nothing is kept: the other side's goodbye comes after what it still sends.
             if self._closing:
                 continue
             if message is None:
@@ -124,6 +125,7 @@ class Connection:
         frame = await self._stream.read()
         if frame is None or self.gone.done():
             return None
+        # Counted before it is understood: refused bytes have crossed the network too.
         self._received[self.name] += len(frame)
         why = parting(frame)
         if why is not None:

@@ -98,6 +98,7 @@ class Inbox:
 
     def _release(self, event: TransportEvent) -> TransportEvent:
         self._waiting[event.name] -= _cost(event)
+        # A future can be set only once, so the next wait makes a new one.
         taken = self._taken.pop(event.name, None)
         if taken is not None:
             taken.set_result(None)

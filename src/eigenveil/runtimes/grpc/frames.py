@@ -113,6 +113,7 @@ class Incoming:
         self.kind: int
         self.length: int
         _, self.kind, self.length = _HEAD.unpack_from(frame)
+        # Refused by its announced length, before the rest of it is read.
         if self.length > limit:
             raise BadFrame(
                 Bye.TOO_LONG, f"it announced a message of {self.length} bytes, and at most {limit} are allowed"

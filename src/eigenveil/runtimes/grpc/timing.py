@@ -55,6 +55,7 @@ class Backoff:
 
     def next(self, *, slowly: bool = False) -> float:
         """Seconds until the next attempt; `slowly` when trying again soon would not help."""
+        # Doubled from the step taken, so that the attempts after a slow one stay slow until `reset`.
         step = self._timing.longest if slowly else self._step
         self._step = min(2 * step, self._timing.longest)
         return step * random.uniform(0.5, 1.0)

@@ -136,6 +136,7 @@ class Transport:
         """End everything; the other sides have `grace` seconds to read what was sent. A second call changes nothing."""
         if self._ending is None:
             self._ending = asyncio.create_task(self._end(grace))
+        # A caller that is cancelled must not stop this: gRPC does not survive a loop that ends before its connections.
         await asyncio.shield(self._ending)
 
     async def _end(self, grace: float) -> None:

@@ -23,7 +23,9 @@ class CenterSums:
     """The sums that subtracting c from products of sparse rows R - s c^T needs: R^T s, (d,), and s^T s. Changes in place."""
 
     def __init__(self, dim: int, reach: int) -> None:
+        # A shift is a whole number of 2^-24 and at most one, so it is at most 2^24 of them.
         self._pull = Total.zeros((dim,), each=reach << 24)
+        # A Python integer: it cannot overflow, however many blocks are added.
         self._weight = 0
 
     def take(self, across: Any, shift: Integers) -> None:
@@ -35,6 +37,7 @@ class CenterSums:
         """The terms to subtract from products around this center, in units of the grid: p, and p - w c, in double-doubles."""
         hi, lo = self._pull.pair()
         pull = hi * SHIFT, lo * SHIFT
+        # The whole number may have more digits than a double, and most of them may cancel later.
         weight = as_pair([Fraction(self._weight) * Fraction(SHIFT) ** 2])
         left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
         return CenterTerms(pull, (left[0][0], left[1][0]), center)

@@ -71,6 +71,7 @@ class Total:
 
     def and_other(self, other: "Total") -> None:
         """Add the total of another worker."""
+        # Two sums that are each near the limit could overflow together, so both carry over first.
         if other.high is not None or other._rows * other.each > _FULL // 2:
             other._carry()
             self._carry()
@@ -81,6 +82,7 @@ class Total:
 
     def _carry(self) -> None:
         self.high = np.zeros_like(self.low) if self.high is None else self.high
+        # The shift rounds down and the mask leaves the positive rest, so negative sums are split exactly too.
         self.high += self.low >> CARRY
         self.low &= (1 << CARRY) - 1
         # The rest counts as the number of rows that could have added up to it.
