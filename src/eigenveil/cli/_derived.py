@@ -30,12 +30,13 @@ def with_options(
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params` but those in `leave`.
 
-    The command is called with `settings`, their checked values by name: what is wrong with one of them is said before the
-    command imports anything heavy. A `ParameterError` in it is said in the words of its options, and X, the rows of an
-    estimator, as `rows`. `panels` are other headings for those of the declarations, and `ahead` are options of the
-    command's own that come first. With the command's own switch `unless`, such as --resume, no option is needed, and
-    `settings` is None; `written_out` says which were given all the same. With `alone` each value is checked by itself, and
-    what they mean together is for the command to settle. `words` are other words for parameters than those of the options.
+    The command is called with `settings`, their checked values by name. A wrong value is reported before the command
+    imports anything heavy. A `ParameterError` in the command names its options, and calls X, the rows of an estimator,
+    `rows`. Headings in `panels` replace those of the declarations. The command's own options in `ahead` come first.
+
+    With the command's own switch `unless`, such as --resume, no option is needed, and `settings` is None. Then
+    `written_out` says which were given all the same. With `alone` each value is checked by itself, and the command
+    checks them together. `words` are other words for parameters than those of the options.
     """
     known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
 

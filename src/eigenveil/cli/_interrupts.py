@@ -55,7 +55,7 @@ class Interrupts:
 
 @contextmanager
 def heard() -> Iterator[Interrupts]:
-    """Interrupts that hear SIGINT and SIGTERM while inside, unless whoever started us had them ignored."""
+    """Interrupts that hear SIGINT and SIGTERM while inside, unless the parent process had them ignored."""
     import pyarrow as pa
 
     stop = Interrupts()

@@ -59,7 +59,7 @@ Seed: TypeAlias = Annotated[
     int | None,
     typer.Option(
         metavar="INTEGER",
-        help="Reproducible, NOT PRIVATE: whoever knows the seed can subtract the noise. For tests only.",
+        help="Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only.",
         rich_help_panel=_PRIVACY,
         show_default=False,
     ),

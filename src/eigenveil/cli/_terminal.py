@@ -47,7 +47,7 @@ def leaves(words: str) -> None:
 
 
 def output(*, stderr: bool = False) -> "Console":
-    """A console on stdout or stderr that shows text as it is and never fails on a letter the terminal lacks."""
+    """A console on stdout or stderr that shows text as it is and never fails on a character the terminal lacks."""
     from rich.console import Console
 
     stream = sys.stderr if stderr else sys.stdout

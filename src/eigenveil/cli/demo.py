@@ -65,7 +65,7 @@ def demo(
     """
     require_output(model, endings=(".safetensors",), force=model.exists() and _is_own(model), inputs=[])
     console = output()
-    # Before the heavy imports: whoever waits for them knows what for.
+    # Printed before the heavy imports, so that the user sees what the wait is for.
     console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
     rows, names = _digits()
     _introduce(console, seeded=seed is not None)

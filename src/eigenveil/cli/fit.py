@@ -35,7 +35,7 @@ def fit(
 ) -> None:
     """Principal components of a table, with a privacy guarantee.
 
-    Example: five components of people.csv, each row cut to length 1,
+    Example: five components of people.csv, each row clipped to norm 1,
     at a budget of (1, 1e-6):
 
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1

@@ -448,7 +448,7 @@ def test_help_teaches() -> None:
         "--split by:hospital",
         "in proportion to 1 / (i + 1)",
         "half of them, drawn at random, fall anywhere",
-        "Whoever runs this holds all rows",
+        "You hold all rows when you run this",
     ):
         assert words in page
     assert "simulate" in eigenveil("--help").stdout

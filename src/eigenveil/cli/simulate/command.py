@@ -125,7 +125,7 @@ def simulate(
         --graph random-regular:4 --dead 3@50 --restarts 1 \\
         --epsilon 1 --delta 1e-6 --row-bound 12
 
-    Whoever runs this holds all rows. The table at the end shows each
+    You hold all rows when you run this. The table at the end shows each
     round: who answered, bytes on all links together, how far the
     directions moved (the largest sine), and what was charged.
     """
@@ -216,7 +216,7 @@ def _named(done: "Round") -> str:
 
 
 def _charged(pca: "Estimator") -> str:
-    """What a fit that did not end has spent, at whoever spent most; empty if nobody did."""
+    """What an unfinished fit has spent, at the party that spent most. Empty if none did."""
     ledgers = pca.unfinished_.ledgers.values() if hasattr(pca, "unfinished_") else ()
     spent = max((ledger.spent_mu for ledger in ledgers), default=0.0)
     return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""

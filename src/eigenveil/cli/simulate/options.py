@@ -63,11 +63,11 @@ Split: TypeAlias = Annotated[
     str,
     typer.Option(
         metavar="HOW",
-        help="Who gets which rows. iid: rows are shuffled and dealt out evenly. by:COLUMN: one site for each value of a "
-        "column of a csv or parquet file, which is then left out of the data. skewed: site i, from 0 on, gets a share in "
-        "proportion to 1 / (i + 1), and from another population: rows are sorted along the first principal direction of the "
-        "whole table, except that half of them, drawn at random, fall anywhere, and sites get them in that order. With "
-        "--person, people are dealt out, each with all their rows.",
+        help="Who gets which rows. With iid, rows are shuffled and dealt out evenly. With by:COLUMN, there is one site for "
+        "each value of a column of a csv or parquet file, which is then left out of the data. With skewed, sites differ in "
+        "size and population. Site i, from 0 on, gets a share in proportion to 1 / (i + 1). Rows are sorted along the first "
+        "principal direction of the whole table, except that half of them, drawn at random, fall anywhere. Sites get them "
+        "in that order. With --person, people are dealt out, each with all their rows.",
         rich_help_panel=_SITES,
     ),
 ]
