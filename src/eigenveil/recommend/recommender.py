@@ -65,10 +65,10 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker. The
         latter is PPM's guarantee.
     neighbours : "zero-out", "add-remove" or "replace-one", default 'zero-out'
-        For unit='user': neighbouring relation: which two tables the guarantee makes indistinguishable. zero-out: one
-        history is blank; the number of users is public. add-remove: one user is not there at all; then delta is
-        needed, and nobody can say beforehand what to expect. replace-one: one history is another. Other commands
-        begin with add-remove; here a plan would then have nothing to say.
+        For unit='user': neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out,
+        one history is blank, and the number of users is public. With add-remove, one user is not there at all. Then
+        delta is needed, and there is no forecast. With replace-one, one history is another. Other commands begin with
+        add-remove; here a plan would then have nothing to say.
     trust : "hub", "site" or "masked", default 'hub'
         Who adds the noise. With hub it is the analyst who runs this, who sees the sums. With site it is every site,
         at sqrt(sites) times the noise. With masked it is the sites together, under masks that cancel in the sum only.

@@ -125,7 +125,7 @@ class _Affordable:
 
     sites: int = param("The number of sites, with equal numbers of rows.", default=1, check=whole(1), metavar="M")
     trust: list[str] | None = param(
-        "Who may add the noise; repeat it for several. curator: one holder of all rows adds it. stream: the "
+        "Who may add the noise. Repeat it for several. curator: one holder of all rows adds it. stream: the "
         "same, row after row. hub: sites send raw sums to a hub that adds it. site: every site adds all of it. masked: the "
         "sites together, under masks. peers: no hub, and noise that cancels between pairs. peers-independent: no hub, and "
         "every peer adds all of it.",

@@ -96,9 +96,9 @@ class RecommenderParams(Seed, RecommenderBudget):
         metavar="WHICH",
     )
     neighbours: Literal["zero-out", "add-remove", "replace-one"] = param(
-        "Neighbouring relation: which two tables the guarantee makes indistinguishable. zero-out: one history is blank; the "
-        "number of users is public. add-remove: one user is not there at all; then {delta} is needed, and nobody can say "
-        "beforehand what to expect. replace-one: one history is another. Other commands begin with add-remove; here a plan "
+        "Neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out, one history is "
+        "blank, and the number of users is public. With add-remove, one user is not there at all. Then {delta} is needed, and "
+        "there is no forecast. With replace-one, one history is another. Other commands begin with add-remove; here a plan "
         "would then have nothing to say.",
         default="zero-out",
         only="unit=user",
