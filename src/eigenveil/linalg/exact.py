@@ -29,6 +29,7 @@ def two_sum(a: Array, b: Array) -> DoubleDouble:
     >>> [float(part) for part in two_sum(np.float64(1.0), np.float64(2.0**-60))] == [1.0, 2.0**-60]
     True
     """
+    # Either of the two may be larger, so nothing has to be sorted first.
     total = a + b
     back = total - a
     return total, (a - (total - back)) + (b - back)
@@ -80,6 +81,7 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
     """
     product, rest = two_product(right[0][None, :], left[:, None])
     hi, lo = two_sum(value[0], -product)
+    # The small parts are added up first and join the large one in a single rounding.
     lo += value[1]
     lo -= rest
     lo -= right[1][None, :] * left[:, None]
@@ -96,6 +98,7 @@ def exact_product(left: Integers, right: Integers) -> Array:
     True
     """
     require(left.shape[1] == right.shape[0], f"shapes {left.shape} and {right.shape} cannot be multiplied")
+    # A product of two limbs has twice their bits, and adding k of them takes log2 k more.
     width = (_EXACT_BITS - math.ceil(math.log2(max(left.shape[1], 1) + 1))) // 2
     lefts, rights = _limbs(left, width), _limbs(right, width)
     hi = lo = np.zeros((left.shape[0], right.shape[1]))
