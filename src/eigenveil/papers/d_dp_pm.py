@@ -142,15 +142,13 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             self._rows = self._read(rows)
         if exchange == 0:
             if component > 0:
-                # Step 3, on the rows themselves. A deflated row can leave its ball, which is why `Segments` projects
-                # public vectors.
+                # Step 3, on the rows themselves: they can leave their ball, so `Segments` projects public vectors.
                 self._rows -= np.outer(self._scores, total)
             self._scores = self._noisy(np.zeros(len(self._rows)), self.sigma_q)
         elif exchange <= self.rounds:
             self._scores = self._noisy(self.alpha * (self._rows @ total), self.sigma_p[exchange - 1])
         else:
-            # Step 9 divides by the norm over all peers. It is private and released without noise, so deflation has no
-            # guarantee.
+            # Step 9 divides by the norm over all peers, which is private and has no noise: nothing is guaranteed.
             self._scores = self._scores / math.sqrt(total[0]) if total[0] > 0 else np.zeros(len(self._rows))
             self._segments.append(self._scores)
         if self._stage(question.step) == "length":

@@ -194,8 +194,7 @@ class SumTask(Task[State, Array, Result]):
 
     def combine(self, left: Array, right: Array) -> Array:
         """The sum."""
-        # Protocols call this in the order of sites, never of arrival, so a study and its simulation agree to the last
-        # bit.
+        # Protocols add in the order of sites, so a study and its simulation agree to the last bit.
         return np.add(left, right)
 
     def gridded(self, question: Question, part: Array, *, parts: int) -> Array:
@@ -218,8 +217,7 @@ class SumTask(Task[State, Array, Result]):
     def advance(self, state: State, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> State:
         """The next state, after the total has been released."""
         question = self.ask(state)
-        # The sensitivity follows from the question alone. No part states one, so a lying site cannot make the noise
-        # smaller.
+        # From the question alone: no part states a sensitivity, so a lying site cannot make the noise smaller.
         private = Bounded(total, stretch * self.sensitivity(question), symmetric=self.symmetric)
         return self.update(state, mechanism.release(private, label=self.label(question), share=self.share(question)))
 

@@ -129,8 +129,7 @@ class KrylovSum(ProductTask[KrylovState]):
         with blas_threads(1):
             values, rotation = np.linalg.eigh(small)
         values, rotation = values[::-1], rotation[:, ::-1]
-        # Against the whole span, and a second time in `_next_block`. A three-term recurrence or a single pass fails
-        # here.
+        # Against the whole span, and again in `_next_block`: a three-term recurrence or a single pass fails.
         rest: Array = span @ inner
         np.subtract(released, rest, out=rest)
         basis, link = _next_block(span, rest, floor=_DROPPED * float(np.abs(values).max()))

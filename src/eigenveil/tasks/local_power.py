@@ -148,8 +148,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         rotation = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
         private = self._product(rows, basis)
         if self.published:
-            # FedPower Alg. 2. After unreleased steps this scale is itself private, which is one reason why nothing is
-            # claimed.
+            # FedPower Alg. 2. After unreleased steps this scale is itself private: one reason why nothing is claimed.
             printed = Bounded(private.value @ rotation, float(np.abs(basis).max()))
             product = mechanism.release(printed, label=self.label(question), share=share)
         else:

@@ -93,8 +93,7 @@ class RowBounds:
                 math.isfinite(radius) or _norm(high - low, units) <= LARGEST,
                 f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
             )
-        # The mean lies in the box, so its farthest corner bounds it. Without a box the row bound is the only number
-        # known.
+        # The mean lies in the box, so the farthest corner bounds it. Otherwise only the row bound is known.
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
         if sparse and private:

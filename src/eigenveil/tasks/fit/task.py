@@ -366,7 +366,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
-        # A fit that may begin again has no noise. With noise, eigenvalues are never exactly equal.
+        # A fit that may begin again has no noise. With noise, a tie would only be chance.
         if not self.begins_again or self.rank is None:
             return None
         return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
@@ -404,8 +404,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     def _task(self, stage: Stage, center: Array | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
         made = self._made.get(stage)
-        # By identity: an equal center in another array costs one more task and nothing else. The search is the same for
-        # all.
+        # By identity: an equal center in another array only costs one more task. The search needs no center.
         if made is None or (made[0] is not center and stage != "mean"):
             made = (center, self._make(stage, center))
             self._made[stage] = made
