@@ -63,6 +63,7 @@ def whole_file(path: Path) -> Iterator[Path]:
     A reader never sees half a file. After an error, an interrupt or a crash the old file is still there.
     """
     require(path.parent.is_dir(), f"the folder {path.parent} does not exist")
+    # In the same folder, because a rename is atomic only within one file system.
     handle, name = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     os.close(handle)
     temporary = Path(name)
@@ -73,6 +74,7 @@ def whole_file(path: Path) -> Iterator[Path]:
             os.fsync(file.fileno())
         temporary.replace(path)
     except BaseException:
+        # An interrupt counts too: what was written so far may be raw data.
         temporary.unlink(missing_ok=True)
         raise
 
@@ -106,6 +108,7 @@ class ArchiveKind:
         text = json.dumps({"format": self.format, "version": self.version, **header})
         with whole_file(path) as temporary:
             temporary.write_bytes(save(dict(arrays), metadata={_KEY: text}))
+            # A temporary file is readable by its owner only. That is right for states of streams, which are raw data.
             if readable:
                 temporary.chmod(0o644)
 
@@ -135,7 +138,9 @@ class ArchiveKind:
         try:
             header = json.loads(metadata[_KEY])
         except (KeyError, ValueError, RecursionError) as error:
+            # A header of deeply nested lists exhausts the stack of the parser, so a hostile file ends here too.
             raise self.error(f"{path} is a safetensors file but not {self.words}") from error
+        # The format comes first, because the version of another kind of archive says nothing here.
         if not isinstance(header, dict) or header.get("format") != self.format:
             raise self.error(f"{path} is a safetensors file but not {self.words}")
         if header.get("version") not in (self.version, *self.older):

@@ -32,6 +32,7 @@ _UNSEEN = "".join(filter(str.isspace, map(chr, range(0x3001)))) + "\xad\u061c\u1
 _UNSEEN += "".join(map(chr, (*range(0x200B, 0x2010), *range(0x202A, 0x202F), *range(0x2060, 0x2070))))
 # Two whole numbers from here on may have the same float64.
 _EXACT = 2.0**53
+# In this order, because a bool is an Integral too, and an Integral is a Number.
 _KINDS = (str, bytes, bool, np.bool_, numbers.Integral, numbers.Number)
 _AT_ONCE = 1 << 16
 
@@ -88,6 +89,7 @@ person, or leave those rows out.
     require(ids.ndim == 1, f"{what} must be a column name or one identifier per row, got shape {ids.shape}")
     if ids.dtype.kind in "fc":
         require(bool(np.isfinite(ids).all()), _missing(what, "person"))
+        # Narrower floats merge whole numbers much sooner, float16 from 2^11 on.
         require(bool((np.abs(ids) < min(2.0 ** (np.finfo(ids.dtype).nmant + 1), _EXACT)).all()), _inexact(what))
     elif ids.dtype.kind in "mM":
         require(not bool(np.isnat(ids).any()), _missing(what, "person"))

@@ -135,9 +135,11 @@ def block_size(rows: Rows) -> int:
     2000
     """
     if rows.sparse:
+        # Only the innermost rows know how many entries they store.
         inner: Any = rows
         while not isinstance(inner, SparseRows) and hasattr(inner, "inner"):
             inner = inner.inner
+        # Rows of another class do not say, so one entry per row is assumed for them.
         stored = inner.values.nnz / max(1, rows.shape[0]) if isinstance(inner, SparseRows) else 1.0
         return max(64, min(1 << 14, int(_BLOCK_STORED / max(1.0, stored))))
     return max(64, min(_BLOCK_NUMBERS // rows.shape[1], 1 << 16))
@@ -249,6 +251,8 @@ class WeightedRows:
             _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
         except TypeError:
             raise ValueError("person must have identifiers of one type that can be sorted") from None
+        # A person's rows are averaged. So the sensitivities of one row hold, however many rows the person has
+        # (docs/decisions/0004).
         return cls(rows, 1.0 / counts[index].astype(np.float64))
 
     @property
@@ -265,6 +269,8 @@ class WeightedRows:
         """The blocks of the inner rows, weighted."""
         start = 0
         for block in self.inner.blocks(size):
+            # By the length that the block has, which may be less than `size`. A weight in the wrong place would raise
+            # no error, and a person could count more than once.
             yield Block(block.values, self.weights[start : start + len(block)])
             start += len(block)
 
@@ -355,6 +361,7 @@ def _symmetric(matrix: Any) -> Array:
         apart <= _ROUNDING * float(np.abs(values).max()),
         "matrix must be symmetric; it differs from its transpose by more than rounding",
     )
+    # Exactly symmetric, like the noise: the difference of mirrored entries would otherwise be public without noise.
     kept: Array = (values + values.T) / 2
     kept.flags.writeable = False
     return kept
@@ -386,6 +393,7 @@ class WatchedRows:
     def blocks(self, size: int) -> Iterator[Block]:
         """The blocks of the inner rows."""
         for block in self.inner.blocks(size):
+            # Reported once the caller asks for the next block, so that a display does not run ahead of the work.
             yield block
             self.seen(len(block))
 

@@ -113,6 +113,7 @@ def _kind_of(path: Path, *, piped: bool) -> StreamFormat:
 
 def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> Source:
     lines = _whole_lines(file, path)
+    # A byte-order mark would become part of the first column's name.
     head = next((text for chunk in lines if (text := chunk.removeprefix(_BOM).lstrip(b"\r\n"))), b"")
     require(head != b"", f"{path} is empty")
     first, _, rest = head.partition(b"\n")
@@ -142,7 +143,9 @@ def _csv_batches(
     import pyarrow as pa
     import pyarrow.csv as pc
 
+    # pyarrow needs a whole line in one block, so the block is as long as the longest line that is accepted.
     reading = pc.ReadOptions(column_names=list(names), use_threads=False, block_size=_LONGEST_LINE)
+    # Types are given, because inferred ones would change with what a chunk happens to contain.
     convert = pc.ConvertOptions(
         column_types={name: pa.float64() for name in columns}, include_columns=list(columns), strings_can_be_null=True
     )
@@ -234,6 +237,7 @@ def _arrow_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -
             if batch is None:
                 return
             seen += batch.num_rows
+            # The sender decides how long a batch is, so it is split before it becomes float64.
             size = _batch(len(columns))
             for start in range(0, batch.num_rows, size):
                 yield as_numbers(batch.slice(start, size).select(list(columns)), gaps=True)
@@ -244,6 +248,7 @@ def _arrow_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -
 def _arrow_reader(pa: Any, file: Any) -> Any:
     """A stream of record batches, from the streaming format or, where the file is seekable, the file format."""
     seekable = bool(getattr(file, "seekable", lambda: False)())
+    # The file format begins with these bytes and has its index at the end, so a pipe cannot carry it.
     if seekable and file.read(6) == b"ARROW1":
         file.seek(0)
         whole = pa.ipc.open_file(file)

@@ -117,6 +117,7 @@ def is_arrow_like(data: Any) -> bool:
     >>> is_arrow_like(np.zeros(2))
     False
     """
+    # The type is recognised by its name, because polars need not be installed.
     kind = type(data)
     module = kind.__module__.partition(".")[0]
     return (module == "pyarrow" and kind.__name__ in {"Table", "RecordBatch"}) or (
@@ -216,6 +217,7 @@ def _read_columns(
     )
     require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
     named = [*drop, *([person] if person is not None else [])]
+    # Also refuses names that occur twice: a selection by name would not say which column is meant.
     require_names(path, schema.names, named)
     if chosen is not None:
         require_names(path, schema.names, chosen)
@@ -300,6 +302,7 @@ def person_ids(table: Any, person: str) -> Any:
             whole = whole.dictionary_decode()
         if isinstance(whole, pa.ExtensionArray):
             whole = whole.storage
+        # Nulls get the same error as any identifier that names nobody.
         require_ids([None] * bool(whole.null_count), what=what)
         if types.is_floating(whole.type):
             numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
@@ -308,6 +311,8 @@ def person_ids(table: Any, person: str) -> Any:
     except pa.ArrowException:
         raise ValueError(f"{what} must have values of one type") from None
     names = codes.dictionary
+    # Each distinct identifier is checked once, however many rows it has. Numbers and dates can only be missing as
+    # nulls, which were refused above.
     if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
@@ -354,6 +359,7 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
 
 
 def _read_npy(path: Path) -> Rows:
+    # A pickle in the file could execute code of its author.
     array = np.load(path, mmap_mode="r", allow_pickle=False)
     require(isinstance(array, np.ndarray), "it is an npz archive, not an npy array")
     return _dense(array)
@@ -365,6 +371,7 @@ def _read_npz(path: Path) -> Rows:
     with loaded as archive:
         names = sorted(archive.files)
         require(len(names) > 0, "it contains no array")
+        # These are names that scipy's `save_npz` writes.
         if {"format", "shape"} <= set(names):
             return _read_sparse(path)
         name = "X" if "X" in names else names[0]

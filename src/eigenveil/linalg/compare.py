@@ -48,6 +48,7 @@ def projection_distance(left: Array, right: Array) -> float:
     >>> round(projection_distance(np.eye(3)[:, :1], np.eye(3)[:, 1:2]) ** 2, 12)
     2.0
     """
+    # || L L^T - R R^T ||_F^2 = j + k - 2 sum cos^2 = 2 sum sin^2 + |j - k|.
     gap = abs(left.shape[1] - right.shape[1])
     return float(np.sqrt(2 * np.square(sines(left, right)).sum() + gap))
 
@@ -68,6 +69,7 @@ def align_procrustes(basis: Array, target: Array) -> Array:
     >>> np.allclose(aligned, np.eye(3)[:, :2])
     True
     """
+    # The orthogonal factor of this product minimises the Frobenius distance to the target: FedPower (3.2).
     left, _, right = np.linalg.svd(basis.T @ target)
     aligned: Array = basis @ (left @ right)
     return aligned
@@ -79,4 +81,5 @@ def align_signs(basis: Array, target: Array) -> Array:
     >>> align_signs(-np.eye(2), np.eye(2)).tolist()
     [[1.0, 0.0], [0.0, 1.0]]
     """
+    # Not `np.sign`: a column orthogonal to its target would become zero.
     return basis * np.where(np.einsum("ij,ij->j", basis, target) < 0, -1.0, 1.0)

@@ -41,6 +41,7 @@ def two_sum(a: Array, b: Array) -> DoubleDouble:
     >>> [float(part) for part in two_sum(np.float64(1.0), np.float64(2.0**-60))] == [1.0, 2.0**-60]
     True
     """
+    # Either of the two may be larger, so nothing has to be sorted first.
     total = a + b
     back = total - a
     return total, (a - (total - back)) + (b - back)
@@ -92,6 +93,7 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
     """
     product, rest = two_product(right[0][None, :], left[:, None])
     hi, lo = two_sum(value[0], -product)
+    # The small parts are added up first and join the large one in a single rounding.
     lo += value[1]
     lo -= rest
     lo -= right[1][None, :] * left[:, None]
@@ -141,4 +143,5 @@ def limbs_of(matrix: Integers, *, terms: int) -> tuple[Array, ...]:
 
 def _width(terms: int) -> int:
     """How many bits a limb has."""
+    # A product of two limbs has twice their bits, and adding k of them takes log2 k more.
     return (_EXACT_BITS - math.ceil(math.log2(max(terms, 1) + 1))) // 2

@@ -245,6 +245,7 @@ class Graph:
         below: dict[str, list[str]] = {name: [] for name in self.names}
         for name in self.names:
             if name != root:
+                # The first of several, because every peer must find the same tree by itself.
                 above[name] = next(other for other in self._near[name] if away[other] < away[name])
                 below[above[name]].append(name)
         return SpanningTree(root, above, {name: tuple(found) for name, found in below.items()}, min(furthest))
@@ -320,6 +321,7 @@ class Graph:
         for radius in range(1, len(near)):
             if -1 not in furthest:
                 break
+            # One whole number per peer: a union of a thousand peers is then a single operation.
             balls = [reduce(or_, (balls[other] for other in near[i]), balls[i]) for i in range(len(near))]
             furthest = [
                 radius if far < 0 and ball == everybody else far for far, ball in zip(furthest, balls, strict=True)
@@ -369,6 +371,7 @@ def _ring(m: int) -> list[tuple[int, int]]:
 
 
 def _grid(m: int) -> list[tuple[int, int]]:
+    # The square root rounded up, in whole numbers: the last row is the one that may be short.
     across = math.isqrt(m - 1) + 1
     along = [(i, i + 1) for i in range(m - 1) if (i + 1) % across]
     return along + [(i, i + across) for i in range(m - across)]
@@ -406,6 +409,7 @@ def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Grap
     )
     rng = np.random.default_rng(seed)
     shuffled = [int(i) for i in rng.permutation(m)]
+    # An odd degree adds the opposite peer, which exists only for an even number of peers.
     steps = [*range(1, degree // 2 + 1), *([m // 2] if degree % 2 else [])]
     edges = sorted({tuple(sorted((i, (i + step) % m))) for step in steps for i in range(m)})
     circulant = [(shuffled[i], shuffled[j]) for i, j in edges]
@@ -429,6 +433,7 @@ def _swapped(edges: list[tuple[int, int]], rng: np.random.Generator) -> list[tup
         rng.integers(2, size=count).tolist(),
         strict=True,
     ):
+        # Two edges can be swapped in two ways, and both must be possible.
         (a, b), (c, d) = edges[first], edges[second] if keep else edges[second][::-1]
         one, other = frozenset((a, d)), frozenset((c, b))
         if len({a, b, c, d}) == 4 and one not in there and other not in there:

@@ -94,6 +94,7 @@ class _Limits:
 
     def enter(self, count: int) -> None:
         with self._lock:
+            # Only the first block records the numbers: a later one would record a limit and restore that.
             if not self._now:
                 pools = _pools("scipy.linalg" in sys.modules).lib_controllers
                 self._before = [(pool, pool.num_threads) for pool in pools if pool.user_api == "blas"]
@@ -129,6 +130,7 @@ def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Cal
         # One thread per worker, so that each takes its items in order and a slow one does not stop the others at once.
         pools = [stack.enter_context(ThreadPoolExecutor(1)) for _ in workers]
         waiting: deque[Future[None]] = deque()
+        # numpy's settings belong to a thread. Without this, a worker's warning could reveal something about a row.
         take = _with_errstate(take)
         for worker, pool, item in zip(cycle(workers), cycle(pools), items, strict=False):
             waiting.append(pool.submit(take, worker, item))
@@ -344,4 +346,5 @@ def spectral_norm(matrix: Array) -> float:
         if unit == 0.0 or not np.isfinite(unit):
             return unit
         gram = (matrix / unit).T @ (matrix / unit)
+    # Rounded up, because checks of a basis rest on it: a norm that is too small would let noise be too small.
     return unit * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * (1 + 1e-14)

@@ -44,5 +44,6 @@ def csr_piece(matrix: Any, here: slice) -> Any:
     # Attributes are set one by one, because the constructor copies slices of much larger arrays.
     piece = sp.csr_array((here.stop - here.start, matrix.shape[1]), dtype=matrix.dtype)
     piece.data, piece.indices = matrix.data[low:high], matrix.indices[low:high]
+    # The one array that is not shared: row ends are counted from the first row of the piece.
     piece.indptr = matrix.indptr[here.start : here.stop + 1] - low
     return piece

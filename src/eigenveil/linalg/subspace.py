@@ -126,6 +126,7 @@ def merge(left: Subspace, right: Subspace, *, rank: int, forget: float = 1.0, en
     _check_merge(left, right, rank, forget, enhance)
     first, second = forget * left.values, enhance * right.values
     overlap = left.basis.T @ right.basis
+    # Q R = U2 - U1 Z, where nearly dependent columns are dropped. A plain QR would fill them with rounding noise.
     fresh = complement(right.basis, left.basis, within=overlap)
     rank = min(rank, left.rank + fresh.shape[1])
     small = np.block(

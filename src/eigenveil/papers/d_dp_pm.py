@@ -127,8 +127,10 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """This step's part. The rows are read in the first step and kept."""
+        # Repeated and never drawn again: two draws for one question could be averaged.
         if question.step == self._step:
             self._require_same(question)
+            # A copy, so that no caller can change the answer that is kept.
             return Bounded(self._answer.copy(), math.inf)
         require(
             question.step == self._step + 1,
@@ -140,11 +142,13 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
             self._rows = self._read(rows)
         if exchange == 0:
             if component > 0:
+                # Step 3, on the rows themselves: they can leave their ball, so `Segments` projects public vectors.
                 self._rows -= np.outer(self._scores, total)
             self._scores = self._noisy(np.zeros(len(self._rows)), self.sigma_q)
         elif exchange <= self.rounds:
             self._scores = self._noisy(self.alpha * (self._rows @ total), self.sigma_p[exchange - 1])
         else:
+            # Step 9 divides by the norm over all peers, which is private and has no noise: nothing is guaranteed.
             self._scores = self._scores / math.sqrt(total[0]) if total[0] > 0 else np.zeros(len(self._rows))
             self._segments.append(self._scores)
         if self._stage(question.step) == "length":
@@ -221,6 +225,8 @@ class PublishedSegments(SumTask[PublishedState, Subspace]):
         center, parts = self.domain.shifted_center, [np.zeros((0, self.domain.dim))]
         for block in rows.blocks(block_size(rows)):
             if block.sparse:
+                # `squared`: scores and sums use each row twice, so a person's weight enters as its root
+                # (docs/decisions/0004).
                 part = self.domain.sparse(block, squared=True)
                 shift = 0.0 if center is None else np.outer(part.shift, center)
                 parts.append(part.rows.toarray() - shift)

@@ -92,6 +92,7 @@ class InstanceLeakage:
         excess = (beta + 1) * (self.ratios - 1)
         if not (1 + excess > 0).all():
             return math.inf
+        # Ratios may be near one, where the logarithm of 1 + excess would lose their digits.
         spread = float((np.log1p(excess) - (beta + 1) * np.log(self.ratios)).sum()) / beta
         curved = self.shifts.T @ (self.shifts / (1 + excess)[:, None])
         if not self.drawn:
@@ -114,6 +115,7 @@ class InstanceLeakage:
             return beta * (self.divergence(beta) - epsilon)
 
         low, high = 0.0, 1.0
+        # The exponent is convex. Once doubling no longer lowers it, the minimum is below `high`.
         while exponent(high) < exponent(high / 2) and high < 1e12:
             high *= 2
         for _ in range(100):
@@ -228,6 +230,7 @@ def observed_law(
     rounds, sizes = len(sigma_p), [len(rows) for rows in peers]
     count, dim, ends = sum(sizes), peers[0].shape[1], np.cumsum([0, *sizes])
     places = [slice(start, stop) for start, stop in pairwise(ends.tolist())]
+    # The factor m is that of (11); (16) drops it.
     mixed = len(peers) * np.linalg.matrix_power(weights, steps)
     seen = np.eye(len(peers))[[observer]] if as_printed else _received(weights, steps, observer)
     # Everything is linear in the sources, which are all standard normal. Columns are q^(0), then p^(1) and so on.
@@ -239,6 +242,7 @@ def observed_law(
         views.append(np.tensordot(seen, sums, axes=1).reshape(-1, sums.shape[-1]))
         agreed = np.tensordot(mixed, sums, axes=1)
         scores = np.vstack([alpha * (rows @ part) for rows, part in zip(peers, agreed, strict=True)])
+        # A view, so that p^(t) is added to the scores themselves.
         drawn = scores[:, round_ * count : (round_ + 1) * count]
         drawn[np.diag_indices(count)] += sigma
     mine = np.zeros(count, dtype=bool)
@@ -259,6 +263,7 @@ def _received(weights: Array, steps: int, observer: int) -> Array:
     for _ in range(steps):
         rows.append(power[neighbours])
         power = power @ weights
+    # With the row of zeros there is a largest singular value even if the observer receives nothing.
     messages = np.vstack([*rows, np.zeros((1, len(weights)))])
     messages[:, observer] = 0.0
     _, sizes, combinations = np.linalg.svd(messages, full_matrices=False)

@@ -85,6 +85,7 @@ def local_rows_pca(
         noisy = mechanism.release(Bounded(_on_grid(rows, domain), sensitivity), label="every row")
         gram += noisy.T @ noisy
         step = step_of(sensitivity, rows.size, multiplier=scale / sensitivity)
+        # The noise as it was drawn, with what rounding added to the sensitivity, and not the nominal scale.
         floor += len(rows) * (distance_in_steps(sensitivity, rows.size, step) * step * scale / sensitivity) ** 2
     values, vectors = top_eigen(gram, rank=rank)
     floor = floor if debiased else 0.0

@@ -38,6 +38,7 @@ class Question:
 
     def same(self, other: "Question") -> bool:
         """Whether both questions are the same, to the last bit."""
+        # Sites in one process share these arrays, so identity usually decides without reading them.
         return (self.step, self.stage, len(self.arrays)) == (other.step, other.stage, len(other.arrays)) and all(
             one is two or np.array_equal(one, two) for one, two in zip(self.arrays, other.arrays, strict=True)
         )
@@ -193,6 +194,7 @@ class SumTask(Task[State, Array, Result]):
 
     def combine(self, left: Array, right: Array) -> Array:
         """The sum."""
+        # Protocols add in the order of sites, so a study and its simulation agree to the last bit.
         return np.add(left, right)
 
     def gridded(self, question: Question, part: Array, *, parts: int) -> Array:
@@ -215,6 +217,7 @@ class SumTask(Task[State, Array, Result]):
     def advance(self, state: State, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> State:
         """The next state, after the total has been released."""
         question = self.ask(state)
+        # From the question alone: no part states a sensitivity, so a lying site cannot make the noise smaller.
         private = Bounded(total, stretch * self.sensitivity(question), symmetric=self.symmetric)
         return self.update(state, mechanism.release(private, label=self.label(question), share=self.share(question)))
 
@@ -248,6 +251,7 @@ def on_grid(array: Array, sensitivity: float, *, parts: int) -> Array:
     >>> on_grid(np.array([0.3, 7.0]), 1.0, parts=2).tolist()
     [0.29998779296875, 7.0]
     """
+    # Public numbers alone decide the step. One that depended on the rows would show in which numbers can come out.
     step = step_of(sensitivity, array.size)
     return values_of(steps_of(array, step, most=min(CAPACITY, 2**53 // parts)), step)
 

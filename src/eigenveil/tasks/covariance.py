@@ -62,6 +62,7 @@ class CovarianceSum(SumTask[Array | None, Array]):
     @property
     def symmetric(self) -> bool:
         """Gram matrices are symmetric."""
+        # The mechanism then draws symmetric noise, which has half the variance off the diagonal at the same cost.
         return True
 
     def update(self, state: Array | None, released: Array) -> Array:

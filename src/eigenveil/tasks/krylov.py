@@ -84,6 +84,7 @@ class KrylovSum(ProductTask[KrylovState]):
     def __post_init__(self) -> None:
         require_contraction(self.begin, dim=self.domain.dim)
         width = self.begin.shape[1]
+        # H = Q^T G Q and its Ritz values mean something only for an orthonormal Q.
         gap = float(np.abs(self.begin.T @ self.begin - np.eye(width)).max())
         require(gap < _ORTHONORMAL, f"begin must be orthonormal, but begin.T @ begin is {gap:.1e} off the identity")
         require(1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}")
@@ -121,14 +122,18 @@ class KrylovSum(ProductTask[KrylovState]):
         span = np.hstack([state.span, state.basis])
         done = state.span.shape[1]
         inner = span.T @ released
+        # Rounding leaves it unsymmetric, and `eigh` would read one triangle only.
         corner = (inner[done:] + inner[done:].T) / 2
         small = np.block([[state.small, inner[:done]], [inner[:done].T, corner]])
+        # Small eigenproblems are solved on one thread: starting more costs more than it saves.
         with blas_threads(1):
             values, rotation = np.linalg.eigh(small)
         values, rotation = values[::-1], rotation[:, ::-1]
+        # Against the whole span, and again in `_next_block`: a three-term recurrence or a single pass fails.
         rest: Array = span @ inner
         np.subtract(released, rest, out=rest)
         basis, link = _next_block(span, rest, floor=_DROPPED * float(np.abs(values).max()))
+        # By G Q = Q H + R E^T, a Ritz vector leaves the span only through its part in the last block.
         leaving = link @ rotation[done:, : self.rank]
         residual = float(np.linalg.norm(leaving, 2)) if leaving.size else 0.0
         stuck = 2 * residual > state.residual and residual <= _FLOOR * float(values[0])
@@ -158,6 +163,7 @@ class KrylovSum(ProductTask[KrylovState]):
             return False
         if state.basis.shape[1] == 0:
             return True
+        # There is no next value yet, and so no gap to compare the residual with.
         if len(state.values) == self.rank:
             return state.residual <= _ROUNDING * float(state.values[0])
         gap = float(state.values[self.rank - 1] - state.values[self.rank])

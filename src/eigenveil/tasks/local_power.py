@@ -134,6 +134,8 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         broadcast, steps = question.arrays[0], self.steps[question.step]
         share = self.shares[question.step]
         basis = broadcast
+        # Noise on the last step alone, as printed, is not private. Where 1e-5 is claimed at epsilon = 1, the true delta
+        # is at least 5e-3 for four local steps.
         for step in range(1, steps):
             private = self._product(rows, basis)
             if self.published:
@@ -146,16 +148,19 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         rotation = np.eye(basis.shape[1]) if steps == 1 else basis.T @ _ALIGNED[self.align](basis, broadcast)
         private = self._product(rows, basis)
         if self.published:
+            # FedPower Alg. 2. After unreleased steps this scale is itself private: one reason why nothing is claimed.
             printed = Bounded(private.value @ rotation, float(np.abs(basis).max()))
             product = mechanism.release(printed, label=self.label(question), share=share)
         else:
             product = mechanism.release(private, label=self.label(question, steps), share=share / steps)
             product = product if steps == 1 else product @ rotation
+        # The local basis was not released then, so its distance from the broadcast one is private.
         hidden = self.published and steps > 1
         return LocalPart(product, math.nan if hidden else float(np.linalg.norm(basis @ rotation - broadcast, 2)))
 
     def combine(self, left: LocalPart, right: LocalPart) -> LocalPart:
         """The sum of the products and the larger of the spreads (3.3)."""
+        # Unlike `max`, `np.maximum` keeps NaN: one hidden spread hides that of the whole.
         return LocalPart(np.add(left.product, right.product), float(np.maximum(left.spread, right.spread)))
 
     def gridded(self, question: Question, part: LocalPart, *, parts: int) -> LocalPart:
@@ -184,6 +189,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         """The next basis, orth of the total, and the leading left singular vectors of the total."""
         question = self.ask(state)
         product = total.product
+        # If sites added the noise, the total is public already, and no sensitivity is needed.
         if mechanism.scale(1.0) > 0:
             private = Bounded(product, stretch * self.sensitivity(question))
             product = mechanism.release(private, label=self.label(question), share=self.share(question))
@@ -220,6 +226,7 @@ class LocalPower(Task[LocalState, LocalPart, Subspace]):
         require(len(arrays) == 2, f"a part must be two arrays, got {len(arrays)}")
         product = require_array(arrays[0], self.begin.shape)
         hidden = self.published and self.steps[question.step] > 1
+        # `require_array` refuses NaN, and NaN is the only spread that may be sent here.
         if hidden and isinstance(arrays[1], np.ndarray) and arrays[1].shape == (1,) and np.isnan(arrays[1][0]):
             return LocalPart(product, math.nan)
         spread = float(require_array(arrays[1], (1,))[0])
@@ -259,6 +266,7 @@ def decaying_steps(steps: int, rounds: int) -> tuple[int, ...]:
     (4, 3, 2, 1, 1, 1)
     """
     _require_schedule(steps, rounds)
+    # Single steps at the end remove the error that local steps leave where sites differ.
     return tuple(max(steps - round_, 1) for round_ in range(rounds))
 
 

@@ -58,6 +58,7 @@ class PowerIteration(ProductTask[PowerState]):
 
     def __post_init__(self) -> None:
         require_contraction(self.begin, dim=self.domain.dim)
+        # Width is free in privacy: the sensitivity of a product does not depend on it (docs/decisions/0003).
         width = self.begin.shape[1]
         require(
             self.rank is None or 1 <= self.rank <= width, f"rank must lie in 1..{width}, the width, got {self.rank}"
@@ -89,6 +90,7 @@ class PowerIteration(ProductTask[PowerState]):
         """The next basis; after the last round the basis is kept together with its product."""
         round_ = state.round + 1
         last = round_ == len(self.shares)
+        # `ritz` needs the product together with the basis that was multiplied, not with the next one.
         if last and self.tolerance == 0:
             return PowerState(round_, state.basis, released, done=True)
         following = PowerState(round_, orthonormal(released), released)
@@ -115,6 +117,8 @@ class PowerIteration(ProductTask[PowerState]):
         if state.product is None or state.done:
             return self.result(state)
         rank = self.rank or self.begin.shape[1]
+        # Before the end, the basis is already that of the product, so this small matrix has the product's singular
+        # values. They estimate eigenvalues; data scale needs their roots.
         rotation, values, _ = np.linalg.svd(state.basis.T @ state.product)
         return Subspace(signed(state.basis @ rotation[:, :rank]), np.sqrt(values[:rank]))
 

@@ -33,6 +33,7 @@ class ProductTask(SumTask[State, Subspace]):
     def sensitivity(self, question: Question) -> float:
         """The same as for one site, for this basis."""
         basis = question.arrays[0]
+        # The largest norm that `require_contraction` accepts, so the noise covers every basis that a hub may send.
         return self.domain.gram_times_sensitivity(self.neighbours, basis=basis, basis_norm=CONTRACTION)
 
     def shape(self, question: Question) -> tuple[int, ...]:
@@ -42,6 +43,7 @@ class ProductTask(SumTask[State, Subspace]):
     def require_product(self, question: Question, *, steps: int, least: int, most: int) -> None:
         """Refuse a question without one basis of `least` to `most` columns and norm at most 1 + 1e-8."""
         require_step(question, steps=steps, arrays=1)
+        # Measured where the rows are: a longer basis would stretch a person's part beyond the noise.
         require_contraction(question.arrays[0], dim=self.domain.dim)
         width = question.arrays[0].shape[1]
         limits = f"{most}" if least == most else f"{least} to {most}"
@@ -55,6 +57,7 @@ def require_shares(shares: tuple[float, ...]) -> None:
     """
     require(len(shares) > 0, "there must be at least one round, got no shares")
     require(
+        # Shares that add up to one on paper may exceed it by rounding.
         min(shares) > 0 and sum(shares) <= 1 + 1e-12,
         f"shares must be positive and sum to at most one, got {len(shares)} from {min(shares):g} that sum to {sum(shares):g}",
     )

@@ -118,4 +118,5 @@ def _whitened(basis: Array, product: Array, *, rank: int) -> Subspace:
     factor = product @ (vectors * scales)
     frame = orthonormal(factor)
     rotation, values, _ = np.linalg.svd(frame.T @ factor)
+    # The singular values of F are those of the paper's B, so they are in data scale and need no root.
     return Subspace(signed(frame @ rotation[:, :rank]), values[:rank])

@@ -145,6 +145,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
             if width > 0:
                 require_contraction(array, dim=self.domain.dim)
         found = question.arrays[0]
+        # The sensitivity needs P = I - V V^T to be a contraction, so a site checks V itself.
         gap = float(np.abs(found.T @ found - np.eye(component)).max(initial=0.0))
         require(gap <= _ORTHONORMAL, f"found must be orthonormal, but found.T @ found is {gap:.1e} off the identity")
 
@@ -153,6 +154,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
         found, current = question.arrays
         if current.shape[1] == 0:
             return Bounded(self._started(rows)[:, None], self.sensitivity(question))
+        # Public vectors are projected and never the rows: a deflated row as published can leave its ball.
         return bounded_gram_times(rows, basis=_off(current, found), domain=self.domain, neighbours=self.neighbours)
 
     def _started(self, rows: Rows) -> Array:
@@ -174,6 +176,7 @@ class Segments(SumTask[SegmentsState, Subspace]):
 
     def _scores(self, count: int) -> NDArray[np.int64]:
         """Hidden scores, (count,), in whole numbers, clipped."""
+        # Rounded down, so that no score exceeds the clip that the sensitivity is computed from.
         most = math.floor(self.clip / self._score_unit)
         return np.clip(self._drawn(count), -most, most)
 
@@ -206,16 +209,19 @@ class Segments(SumTask[SegmentsState, Subspace]):
         component, round_ = divmod(state.step, self.rounds)
         found, values, step = state.found, state.values, state.step + 1
         if round_ == 0:
+            # No product is known yet to compare with, so only an exact zero counts as nothing.
             direction = _direction(released, found, least=0.0)
             return SegmentsState(step, found, values, direction, 0.0, state.largest, state.movement)
         largest = max(state.largest, _norm(_off(released, found)))
         direction = _direction(released, found, least=_NOTHING_LEFT * largest)
+        # v^T G v for the direction that was multiplied; noise can make it negative.
         value = math.sqrt(max(float(np.vdot(state.current, released)), 0.0))
         moved = _norm(_off(direction, state.current))
         still = self.tolerance > 0 and moved <= self.tolerance
         if round_ < self.rounds - 1 and not still:
             return SegmentsState(step, found, values, direction, value, largest, state.movement)
         return SegmentsState(
+            # Skips the rounds that were not needed: a step always has the same component and the same share.
             (component + 1) * self.rounds,
             np.hstack([found, direction]),
             np.append(values, value),
@@ -267,6 +273,7 @@ class _WholeStart:
             return
         part = self._domain.whole_sparse(block, unit=self._unit)
         stored, shift = part.rows.astype(np.int64), part.shift.astype(np.int64)
+        # Products of this many rows and scores add up below 2^62, so int64 does not overflow.
         for start in range(0, len(block), self._most):
             some = slice(start, start + self._most)
             self._total.add(stored[some].T @ scores[some], len(scores[some]))

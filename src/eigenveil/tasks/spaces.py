@@ -23,6 +23,7 @@ __all__ = ["SiteSpace", "SiteSpaces", "SpacesKind"]
 SpacesKind = Literal["merge", "uda", "wda"]
 
 # In data scale, relative to the largest value: below this, a direction of a Gram matrix is rounding.
+# Eigenvalues are good to about 1e-13 of the largest, and values are their roots.
 _NOTHING = 3e-7
 
 
@@ -134,6 +135,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         return _filled_up(found, rank=self.rank)
 
     def _in_average(self, sent: SiteSpace) -> Subspace:
+        # `_merged` adds squares of values. So a Gram matrix over its number of people has values over the root of that.
         values = np.ones(sent.space.rank) if self.kind == "uda" else sent.space.values / math.sqrt(sent.people)
         return Subspace(sent.space.basis, values)
 
@@ -157,6 +159,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
         basis = require_array(arrays[0], (self.domain.dim, count))
         people = float(require_array(arrays[2], (1,))[0])
         require(
+            # The average divides by it, so a number below one would multiply the site's own weight.
             people == 1.0 if not self.normalise else people >= 1.0,
             "a part must have a divisor of 1, or a count of people",
         )
@@ -196,6 +199,7 @@ def _filled_up(space: Subspace, *, rank: int) -> Subspace:
     """`rank` directions: where fewer were found, others of zero weight fill the rest."""
     if space.rank >= rank:
         return space
+    # Fewer than `rank` directions were found, so these axes leave enough directions outside their span.
     axes = np.eye(space.dim)[:, : min(space.dim, 2 * rank)]
     others = complement(axes, space.basis)[:, : rank - space.rank]
     return Subspace(np.hstack([space.basis, others]), np.append(space.values, np.zeros(rank - space.rank)))

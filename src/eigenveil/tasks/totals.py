@@ -140,6 +140,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         total = None
         if by_sum:
             total, rest = rest[: self.domain.dim] / by_sum, rest[self.domain.dim :]
+        # The order is that of `private`: the sum, then the count, then the trace.
         count = float(rest[0] / by_count) if by_count else None
         trace = float(rest[-1] / by_trace) if by_trace else None
         return TotalsResult(total, count, trace)

@@ -116,14 +116,18 @@ class BlockTracker(SketchTracker[BlockState]):
         weight = old.weight * fade
         pull, more, mean = np.zeros(old.dim), 0.0, old.mean
         if self.center:
+            # The old mean counts with its faded weight, so that a stream that drifts is followed.
             pull, more, mean = pull_of_means(old.mean, block.mean, weight, float(len(block)))
         squares = np.square(old.subspace.values) * fade
         if old.subspace.rank == 0:
             found = block.leading(width)
         elif len(block) <= width:
+            # Decomposed fully, so that a stream which ends early is exact (docs/decisions/0006).
             found = _whole(old.subspace.basis, squares, block, pull, width)
         else:
+            # From the seed and the block number, so that a stored state continues to the same last bit.
             rng = np.random.default_rng((self.seed, state.blocks))
+            # As many more as the sketch lacks, so that it can grow to its full width.
             fresh = rng.standard_normal((len(block), _FRESH + max(0, width - old.subspace.rank)))
             found = _projected(old.subspace.basis, squares, block, pull, fresh, width)
         energy = old.energy * fade + block.energy + more
@@ -158,6 +162,7 @@ class _Block:
             return cls(values, np.zeros(dim), np.zeros(dim), squares)
         mean: Array = (values.T @ np.ones(count)) / count
         inside = squares - count * float(mean @ mean)
+        # Sparse rows are never moved: the mean would fill in every zero.
         if sp.issparse(rows) or count * float(mean @ mean) <= _MEAN_DOMINATES * inside:
             return cls(values, mean, mean, max(inside, 0.0))
         moved = values - mean
@@ -194,6 +199,7 @@ class _Block:
                 line -= count * weight * self.offset
             start = top_eigen(gram, rank=rank, overwrite=True)[1]
         del gram
+        # Eigenvalues of a Gram matrix have half the digits in their roots, so values come from an SVD of the scores.
         basis = orthonormal(_unit(start))
         return _rotated(basis, _svd_values(self.times(basis)))
 
@@ -232,6 +238,7 @@ def _projected(basis: Array, squares: Array, block: _Block, pull: Array, fresh: 
     held = basis.shape[1]
     scores = block.times(basis)
     span = np.empty((len(basis), held + fresh.shape[1] + 1))
+    # C U = Y^T Y U + U S^2 + q q^T U, added up term by term, so that C is never formed.
     span[:, :-1] = block.back(np.hstack([scores, fresh]))
     span[:, :held] += basis * squares
     span[:, :held] += np.outer(pull, pull @ basis)

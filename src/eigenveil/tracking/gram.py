@@ -85,10 +85,12 @@ class GramTracker(SketchTracker[GramState]):
         rows = self.terms.person_blocks
         fresh = state.held.released(self.terms, mechanism, rows=rows, label="increment", slot=slot)
         public = state.public.and_then(fresh, state.fade) if state.syncs else fresh
+        # Only where nothing is pending: raw sums around the old center would have to be moved as well.
         center, public = self._recentered(state.center, public, mechanism)
         rank, adapt = state.rank, self.terms.adapt
         if adapt is not None:
             values = sketch_of(public, center).subspace.values
+            # FPCA (4) moves the rank by one for each block, and several blocks may have been waiting.
             for _ in range(min(state.blocks, len(values))):
                 rank = adapt.adjusted(rank, values)
         return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank)
@@ -105,6 +107,7 @@ class GramTracker(SketchTracker[GramState]):
 
     def noise_floor(self, state: GramState) -> float:
         """The spectral norm of the noise in the released sum."""
+        # About 2 sqrt(d) deviations of an entry off the diagonal, as for any symmetric matrix of independent noise.
         return 2.0 * float(np.sqrt(state.public.gram_noise * self.terms.domain.dim))
 
     @property
@@ -122,6 +125,7 @@ class GramTracker(SketchTracker[GramState]):
         """
         if not self.terms.center or isinstance(mechanism, Exact) or sums.weight <= 0:
             return center, sums
+        # After a release of a few rows, noise alone could carry the ball away. `lies_far` compares the offset with it.
         noise = float(np.sqrt(sums.total_noise * self.terms.domain.dim)) / sums.weight
         offset = offset_of(sums.total, sums.weight, noise=sums.total_noise)
         if not lies_far(offset, radius=self.terms.domain.radius, noise=noise):

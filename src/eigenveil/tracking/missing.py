@@ -64,6 +64,7 @@ def filled(rows: Array, sketch: Sketch) -> Array:
     for start in range(0, len(torn), _AT_ONCE):
         lines = torn[start : start + _AT_ONCE]
         seen = ~gaps[lines]
+        # Zeros at the gaps, so that one product with the whole basis is U_o^T (y - mean)_o for every row.
         off = np.where(seen, whole[lines] - sketch.mean, 0.0)
         inner = np.einsum("nd,dk,dl->nkl", seen.astype(np.float64), space.basis, space.basis, optimize=True)
         inner[:, np.arange(space.rank), np.arange(space.rank)] += hold

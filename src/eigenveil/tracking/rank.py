@@ -42,6 +42,7 @@ class EnergyBounds:
             # Too few rows to decide.
             return rank
         total = float(values[:rank].sum())
+        # Rows of zeros have no energy to compare with.
         if total <= 0:
             return max(rank, 1)
         share = float(values[rank - 1]) / total

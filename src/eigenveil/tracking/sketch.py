@@ -83,6 +83,7 @@ def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> S
         pull, more, mean = pull_of_means(left.mean, right.mean, left.weight, right.weight)
         energy += more
         if more > 0:
+            # q q^T is a scatter of rank one, so it is merged like any other subspace.
             spaces.append(Subspace((pull / math.sqrt(more))[:, None], np.array([math.sqrt(more)])))
     spaces = [space for space in spaces if space.rank > 0]
     joint = merge_all(spaces, rank=rank) if spaces else left.subspace

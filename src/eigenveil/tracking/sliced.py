@@ -86,6 +86,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         # Checked before anything is charged: otherwise NaN would be noticed only after the charge.
         stored = rows.data if sp.issparse(rows) else rows
         require(bool(np.isfinite(stored).all()), "rows must be finite, and not too large to square")
+        # The sum and the products share a slot: together they are one charge of a person in this block.
         slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
         width = min(state.rank + self.oversample, terms.domain.dim)
         by_sum, by_gram, share = terms.sum_sensitivity(), terms.gram_sensitivity(), 1.0 - terms.share
@@ -103,6 +104,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         most = max(width, min(2 * width, columns))
         space, energy = _leading(parts, terms.domain.dim, width, most=most)
         fade = terms.forget**2
+        # In data scale. Merging eigenvalues of covariances as Alg. 3 prints it would add their squares.
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
         rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
         return SlicedState(
@@ -156,6 +158,7 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
     trace, start = 0.0, 0
     for part in slices:
         stop = start + part.shape[1]
+        # These columns meet the diagonal in the rows of the same numbers.
         trace += float(np.trace(part[start:stop]))
         held = left.shape[1]
         frame = np.hstack([left, complement(part, left)]) if held < dim else left
@@ -170,6 +173,7 @@ def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tup
         right = np.vstack([right @ back[:keep, :held].T, back[:keep, held:].T])
         start = stop
     inner = values[:, None] * (right.T @ left)
+    # Truncation between slices leaves it a little unsymmetric.
     eigenvalues, rotation = np.linalg.eigh((inner + inner.T) / 2)
     space = Subspace(left @ rotation[:, : -width - 1 : -1], np.sqrt(np.maximum(eigenvalues[: -width - 1 : -1], 0.0)))
     return space, trace

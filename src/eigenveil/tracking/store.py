@@ -21,6 +21,7 @@ from eigenveil.tracking.tree import TreeState
 
 __all__ = ["restored", "taken_apart"]
 
+# A file can name only these classes, so reading one never executes anything else.
 _KNOWN: Final = {
     kind.__name__: kind for kind in (Subspace, Sketch, Sums, BlockState, GramState, SlicedState, TreeState)
 }
@@ -53,6 +54,7 @@ def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
         case None | bool() | int() | float():
             return tree
         case list():
+            # JSON has no tuples, and a state has no lists: every list was a tuple.
             return tuple(restored(item, arrays) for item in tree)
         case {"array": str(name), **rest} if not rest:
             require(name in arrays, f"the array {name!r} is missing")
@@ -61,6 +63,7 @@ def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
             require(name in _KNOWN, f"there is no state of type {name!r}")
             kind: Any = _KNOWN[name]
             expected = {f.name for f in fields(kind)}
+            # All of them: without `apart`, sums would take its default of zero and claim too small a sensitivity.
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")
             return kind(**{key: restored(part, arrays) for key, part in parts.items()})
     raise ValueError("the state was not saved by this program")

@@ -140,6 +140,7 @@ class Sums:
         """The sums of no rows."""
         dim, kind = terms.domain.dim, np.int64 if terms.whole else np.float64
         # A broadcast zero takes no memory.
+        # It is read-only, and every sum that adds to it makes new arrays first.
         return cls(np.broadcast_to(np.zeros((), dtype=kind), (dim, dim)), np.zeros(dim, dtype=kind), 0.0)
 
     @classmethod
@@ -179,6 +180,8 @@ class Sums:
         faded = faded._coarser(_bits_for(faded.weight + count, self.bits))
         gram, total = faded.gram, faded.total
         if faded.bits > 0:
+            # The block is added up in its own fine units and shifted once. Each rounding moves neighbours apart, so one
+            # must do.
             gram, total = np.zeros_like(gram), np.zeros_like(total)
         # In place: fading has made new arrays.
         add_block(as_block(rows), terms.domain, gram=gram, total=total if terms.center else None)
@@ -193,6 +196,7 @@ class Sums:
             bits = _bits_for(first.weight + later.weight, max(first.bits, later.bits))
             first, later = first._coarser(bits), later._coarser(bits)
             gram, total = first.gram, first.total
+            # In place is safe: `_faded` has made new arrays, so no caller's sums change.
             gram += later.gram
             total += later.total
             return Sums(gram, total, first.weight + later.weight, apart=first.apart + later.apart, bits=bits)
@@ -235,6 +239,7 @@ class Sums:
         gram, total = self.gram, self.total
         if terms.domain.unit is not None:
             dim, units = terms.domain.dim, 2.0**self.bits
+            # The root of the number of entries is d for the products and sqrt(d) for the sum.
             by_gram += dim * (2 * rows + self.apart) * units * terms.domain.unit**2
             by_sum += math.sqrt(dim) * (2 * rows + self.apart) * units * sum_unit(terms.domain)
             # Only the conversion rounds, because units are powers of two.
@@ -274,6 +279,8 @@ def _times(array: Integers, fade: float) -> Integers:
 
 def _bits_for(rows: float, bits: int) -> int:
     """The least number of bits, from `bits` on, such that sums of `rows` rows in units of 2^bits stay below 2^62."""
+    # Coarser units and not an error: a stream that nobody synchronises must not stop when int64 is full
+    # (docs/decisions/0007).
     while rows > _MOST_ROWS << bits:
         bits += 1
     return bits
@@ -319,11 +326,14 @@ def offset_of(total: Array, weight: float, *, noise: float) -> Array:
 def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> Sketch:
     """The sketch of released sums around `center`, (d,): the mean subtracted, and negative eigenvalues set to zero."""
     dim = len(sums.total)
+    # Once, from all released sums. Subtracting each increment's own noisy mean would add a random direction per
+    # increment, for short ones more than the noise (docs/decisions/0007).
     offset = offset_of(sums.total, sums.weight, noise=sums.total_noise)
     scatter = np.array(sums.gram)
     for start in range(0, dim if offset.any() else 0, _CACHED_ROWS):
         # A strip at a time, so that this needs only one more matrix.
         scatter[start : start + _CACHED_ROWS] -= np.outer(sums.weight * offset[start : start + _CACHED_ROWS], offset)
+    # Noise can make it negative.
     energy = max(float(np.trace(scatter)), 0.0)
     space = Subspace.of_gram(scatter, rank=dim if rank is None else min(rank, dim), overwrite=True)
     return Sketch(space, offset if center is None else center + offset, sums.weight, energy)

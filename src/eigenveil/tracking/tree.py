@@ -85,8 +85,10 @@ class TreeTracker(SketchTracker[TreeState]):
         # From the longest interval to the shortest, each faded by the blocks after it.
         own = Sums.of(rows, terms)
         earlier = [sums for sums in reversed(state.raw[:level]) if sums is not None]
+        # All lower bits of the previous number were set, so every lower level has its interval.
         lengths = [2**size for size in range(level - 1, -1, -1)]
         whole = _joined(earlier, lengths, own, 1, terms)
+        # Before the release, because a charge is not refunded.
         require(bool(np.isfinite(whole.gram.diagonal()).all()), "rows must be finite, and not too large to square")
         rows_in_it, slots = self._person(level)
         slot = Slot(f"{terms.series}: level {level}", number >> level, slots)
@@ -119,6 +121,7 @@ class TreeTracker(SketchTracker[TreeState]):
         """The spectral norm of the noise in the sum of the intervals."""
         if state.blocks == 0:
             return 0.0
+        # A symmetric matrix of independent noise has a norm of about 2 sqrt(d) deviations of an entry off the diagonal.
         return 2.0 * math.sqrt(self._public(state).gram_noise * self.terms.domain.dim)
 
     @property
@@ -129,11 +132,13 @@ class TreeTracker(SketchTracker[TreeState]):
     def _person(self, level: int) -> tuple[int, int]:
         """The most rows of a person in one interval of this level, and the number of intervals that are charged."""
         most = self.terms.person_blocks
+        # A person has at most one row in a block, and an interval of this level has 2^level blocks.
         rows = min(most, 2**level)
         return rows, -(-most // rows)
 
     def _public(self, state: TreeState) -> Sums:
         found = [(2**level, sums) for level, sums in enumerate(state.public) if sums is not None]
+        # The longest interval is the earliest, and fading goes from the earliest to the latest.
         found.reverse()
         lengths = [length for length, _ in found]
         return _joined([s for _, s in found[:-1]], lengths[:-1], found[-1][1], lengths[-1], self.terms)
@@ -142,5 +147,6 @@ class TreeTracker(SketchTracker[TreeState]):
 def _joined(earlier: list[Sums], lengths: list[int], last: Sums, length: int, terms: SumTerms) -> Sums:
     """Sums of consecutive intervals as one, each faded by the blocks after it; `length` is that of the last one."""
     stretches = [*zip(earlier, lengths, strict=True), (last, length)]
+    # Fading composes: each join fades all that came before by the length of the interval that it adds.
     joined = reduce(lambda left, right: (left[0].and_then(right[0], terms.fade(right[1])), 0), stretches)
     return joined[0]

@@ -76,6 +76,7 @@ class BlockPower(Tracker[BlockPowerState]):
         waiting = admit(rows, len(state.basis))
         length = self.block or len(state.basis)
         while len(waiting) > 0:
+            # Blocks are counted over the whole stream, so how the caller splits it has no effect.
             taken, waiting = np.split(waiting, [length - state.held])
             product = read_only(state.product + taken.T @ (taken @ state.basis))
             state = BlockPowerState(state.basis, state.sizes, product, state.blocks, state.held + len(taken))
@@ -93,6 +94,7 @@ class BlockPower(Tracker[BlockPowerState]):
 def _finish(state: BlockPowerState) -> BlockPowerState:
     """The state after its block: directions that the block does not touch stay unchanged."""
     empty = _zero_like(state.basis)
+    # A block of zeros is not counted: values assume that all counted blocks are alike.
     if not state.product.any():
         return BlockPowerState(state.basis, state.sizes, empty, state.blocks, 0)
     rank = state.basis.shape[1]

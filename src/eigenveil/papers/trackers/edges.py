@@ -48,6 +48,7 @@ def admit(rows: Any, dim: int, *, gaps: bool = False) -> Array:
     numbers = given.astype(np.float64)
     sizes = np.abs(numbers)
     require(gaps or not np.isnan(sizes).any(), "rows contain NaN; fill or drop such rows first")
+    # `fmax` ignores NaN, which marks a gap here.
     largest = np.fmax.reduce(sizes, axis=None, initial=0.0)
     require(bool(largest < np.inf), "rows contain infinity; fill or drop such rows first")
     require(bool(largest < _LARGEST), f"rows contain numbers above {_LARGEST:.0e}, which are too large to square")

@@ -95,8 +95,10 @@ def _shrink(sketch: Array, size: int) -> Array:
     With fewer columns than `size` nothing has to be reduced: d rows represent the whole Gram matrix.
     """
     vectors, values = thin_svd(sketch.T, rank=min(size, sketch.shape[1]))
+    # Dropping the small values instead would break the bound: a direction may come in small pieces.
     level = values[size - 1] if len(values) == size else 0.0
     above = values > level
+    # The root of s^2 - level^2 in two factors: squares of large values may overflow, and those of near ones cancel.
     lowered = np.sqrt(values[above] - level) * np.sqrt(values[above] + level)
     shrunk: Array = lowered[:, None] * vectors[:, above].T
     return shrunk

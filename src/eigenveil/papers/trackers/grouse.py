@@ -75,6 +75,7 @@ class Grouse(Tracker[GrouseState]):
         for row, gaps in zip(numbers, np.any(np.isnan(numbers), axis=1).tolist(), strict=True):
             weights, residual = _fit_observed(basis, row) if gaps else _fit(basis, row)
             size, left = float(np.linalg.norm(weights)), float(np.linalg.norm(residual))
+            # The row has no direction in the span to rotate, and the formula divides by this norm.
             if size == 0.0:
                 continue
             seen += 1

@@ -71,6 +71,7 @@ class Oja(Tracker[OjaState]):
             energy = float(coordinates @ coordinates)
             if energy == 0.0:
                 continue
+            # Before the step, so that the first row cannot divide by zero.
             captured += energy
             seen += 1
             _move(basis, row, coordinates / sqrt(energy), sqrt(energy), self.rate * self.rank / captured)
@@ -89,6 +90,7 @@ def _move(basis: Array, row: Array, unit: Array, size: float, eta: float) -> Non
     M is the Gram matrix of the new columns, so the result is orthonormal and has the span that QR would give. As M differs from
     the identity in one direction only, this is one rank-one update.
     """
+    # M has one eigenvalue other than one, 1 + (2 eta + eta^2 |x|^2) |y|^2, and `shrink` is its inverse root.
     gain = eta * size * size
     shrink = 1.0 / sqrt(1.0 + 2.0 * gain + gain * (eta * float(row @ row)))
     towards = (shrink * eta * size) * row + (shrink - 1.0) * (basis @ unit)

@@ -103,6 +103,7 @@ class Spirit(Tracker[SpiritState]):
         _track(frame, weights, row)
         begun = weights > 0.0
         basis, weights = orthonormal(frame[begun].T), weights[begun]
+        # With the new basis, as in the authors' program: otherwise variables would be added without end.
         energies = energies[begun] + np.square(row @ basis)
         total = self.forget * state.total + float(row @ row)
         wanted = self._wanted(energies, total, state.wanted)

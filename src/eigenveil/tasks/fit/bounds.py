@@ -89,9 +89,11 @@ class RowBounds:
             start = (low + high) / 2 if start is None else start
             half = _norm(np.maximum(np.abs(high - start), np.abs(low - start)), units)
             require_param(
+                # Without a row bound the box decides the radius, whose square must not overflow.
                 math.isfinite(radius) or _norm(high - low, units) <= LARGEST,
                 f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
             )
+        # The mean lies in the box, so the farthest corner bounds it. Otherwise only the row bound is known.
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
         if sparse and private:
@@ -101,6 +103,7 @@ class RowBounds:
                 start,
                 units,
                 reach_of_mean,
+                # Each step of the search may move the center by the whole bound of the mean.
                 steps=3 if low is None and mean_bound is None else 1,
                 radius=min(radius, half),
             )
@@ -133,6 +136,7 @@ class RowBounds:
         if self.low is not None and self.high is not None:
             middle = np.zeros(self.dim) if center is None else center
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
+            # A little larger, so that rounding does not clip a row that lies in the corner itself.
             radius = min(radius, max(_norm(corner, self.scale), SMALLEST) * (1 + 1e-12))
         return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed)
 
@@ -217,6 +221,7 @@ def _vector(name: str, value: Any, dim: int, which: str = "") -> Array:
     good = array.shape in {(), (dim,)}
     require_param(good, f"{{{name}}}{which} must be a number or {dim} numbers, got shape {array.shape}")
     require_param(bool(np.isfinite(array).all()), f"{{{name}}}{which} must be finite")
+    # A copy: bounds must not change when the caller's array does.
     return np.array(np.broadcast_to(array, (dim,)))
 
 

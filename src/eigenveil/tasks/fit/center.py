@@ -53,6 +53,7 @@ class CenterSearch(SumTask[Center, Center]):
 
     def require_question(self, question: Question) -> None:
         """A step of the search, around a finite point; the first is around the agreed origin."""
+        # Without an origin, the first question has no array: the search begins at zero.
         require_step(question, steps=len(self.shares), arrays=min(len(question.arrays), 1))
         require(
             question.step > 0 or question.same(self.ask(self.start())),
@@ -89,6 +90,8 @@ class CenterSearch(SumTask[Center, Center]):
         assert people is not None
         noise = 0.0
         if self.multiplier > 0:
+            # In units of the sum. The share of the count cancels, because `Totals` scales each entry by the root of its
+            # own share. The norm of d such entries is about sqrt(d) times one.
             entry = self.multiplier * sum_sensitivity(self.bounds.mean_bound, self.neighbours)
             noise = entry / math.sqrt(self.shares[state.steps]) * math.sqrt(self.bounds.dim)
         center, far = self.bounds.center_from(state.center, found.sum, people, noise=noise)

@@ -7,6 +7,7 @@ __all__ = ["Extent", "Split", "split_budget"]
 
 # The mean needs little: an error e in it adds n e e^T to the Gram matrix, far less than the noise there.
 _MEAN_SHARE: Final = 0.1
+# Reserved for up to three steps. What the search does not use goes to the components (docs/decisions/0005).
 _SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
 _COUNT_SHARE: Final = 0.01
 _TRACE_SHARE: Final = 0.01
@@ -43,8 +44,10 @@ class Extent:
         cls, split: Split, *, dim: int, shares: tuple[float, ...], rounds: int, size: int, at_most: float = 1.0
     ) -> Self:
         """The search for the mean in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals."""
+        # The components get least when the search takes all its steps, and an extent must hold in every case.
         main = min(split.main(len(split.mean)), at_most)
         each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
+        # A step of the search releases d sums and a count in one vector.
         return cls(len(split.mean) + rounds + 1, max(size, dim + 1), min(each))
 
 
@@ -57,6 +60,7 @@ def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split
     0.89
     """
     steps = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
+    # The count is released with the first sum of rows. It is a release of its own only where no mean is searched for.
     beside = _COUNT_SHARE if count and mean else 0.0
     alone = _COUNT_SHARE if count and not mean else 0.0
     return Split(steps, beside, alone + (_TRACE_SHARE if trace else 0.0))

@@ -148,6 +148,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         inner = self._task(state.stage, state.center.center).ask(state.inner)
         if state.stage == "mean":
             return replace(inner, stage="mean")
+        # The center and its steps are in every question. From these alone a site computes its domain and its charge, so
+        # it need not trust the hub's memory (docs/decisions/0008).
         center = _NOWHERE if state.center.center is None else state.center.center
         return Question(inner.step, (center, np.array([float(state.center.steps)]), *inner.arrays), state.stage)
 
@@ -169,12 +171,14 @@ class Fit(WholeFit[FitState, Any, FitResult]):
                 given.shape == (self.bounds.dim,) if searched else np.array_equal(given, expected),
                 "the center is not the agreed one",
             )
+            # An honest hub never asks for a center out there: `center_from` moves it back into the box.
             low, high = self.bounds.low, self.bounds.high
             require(
                 not searched or low is None or high is None or bool(((given >= low) & (given <= high)).all()),
                 "the center lies outside the column bounds",
             )
             require(
+                # The steps decide what the components may spend, so a site accepts only numbers that a search can take.
                 steps.shape == (1,) and float(steps[0]) in range(int(searched), len(self.split.mean) + 1),
                 "the question must give the number of steps in which the mean was found",
             )
@@ -209,12 +213,15 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         """As in the stage's own task."""
         task, inner = self._asked(question)
         part = task.part(inner, arrays)
+        # Before any addition. Two lying sites could otherwise raise a sum and lower it again, so that rounding shows
+        # one person's presence (docs/decisions/0008).
         return part if self.grid == 0 else task.gridded(inner, part, parts=self.grid)
 
     def counted(self, state: FitState, sites: tuple[str, ...]) -> FitState:
         """The number of people at these sites, where that is public."""
         if self.sizes is None or self.people is None:
             return state
+        # Rounded once, so the order in which sites answered has no effect.
         people = math.fsum(self.sizes[site] for site in sites)
         inner = replace(state.inner, people=people) if state.stage == "mean" else state.inner
         return replace(state, inner=inner, center=replace(state.center, people=people))
@@ -234,6 +241,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         """The stage's own task advances; once it has a result, the next stage begins."""
         task = self._task(state.stage, state.center.center)
         through = self._portion(self.ask(state), mechanism)
+        # Rounding parts onto the grid may move neighbours a little further apart, and the noise must cover that too.
         inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
         # Freed now: it is no longer needed, and as large as what comes next.
         del total
@@ -281,6 +289,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
         """Directions, their values, the center, and five numbers."""
+        # Only arrays of float64 are sent, so an unknown word travels as -1.
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
         numbers = np.array([result.trace, result.people, float(result.steps), *words])
         return (result.subspace.basis, result.subspace.values, result.center, numbers)
@@ -288,6 +297,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     def found(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result that `answer` made these arrays from; a `ValueError` if they cannot be an answer."""
         require(len(arrays) == 4, f"an answer has 4 arrays, got {len(arrays)}")
+        # An answer comes from another party, so it is checked like a part.
         basis, values, center, numbers = (require_array(array, array.shape) for array in arrays)
         dim = self.bounds.dim
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
@@ -344,16 +354,19 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if isinstance(result, Subspace):
             subspace = result
         else:
+            # Only rows that are not clipped can fail this: a clipped row has a norm of at most 1e100.
             require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
             state = replace(state, tied=self._ties(result))
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
+        # Kept from here on, because a site may leave between the components and the totals.
         people = state.center.people if self.sizes is not None else None
         done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace, people=people)
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
+        # A fit that may begin again has no noise. With noise, a tie would only be chance.
         if not self.begins_again or self.rank is None:
             return None
         return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
@@ -391,6 +404,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     def _task(self, stage: Stage, center: Array | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
         made = self._made.get(stage)
+        # By identity: an equal center in another array only costs one more task. The search needs no center.
         if made is None or (made[0] is not center and stage != "mean"):
             made = (center, self._make(stage, center))
             self._made[stage] = made
