@@ -270,7 +270,10 @@ def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         # Without the middle of a star, nobody reaches anybody.
-        ((*EXACT, "star", "--dead", 0), r"site 0, site 2, .* cannot be reached.*and 4 must be\. More of them can on a --graph"),
+        (
+            (*EXACT, "star", "--dead", 0),
+            r"site 0, site 2, .* cannot be reached.*and 4 must be\. More of them can on a --graph",
+        ),
         (
             (*EXACT, "ring", "--dead", 0, "--quorum", 6),
             r"site 0 cannot be reached, .*: 5 peers that .* --quorum, at least",
@@ -281,7 +284,10 @@ def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
             (*SECRET, "ring", "--dead", 2),
             "site 2 cannot be reached.* take a denser --noise-graph.*--noise independent needs no",
         ),
-        ((*SECRET, "random-regular:4", "--dead", "2@50"), "site 2 cannot be reached.*--restarts.*; charged so far: mu = 0"),
+        (
+            (*SECRET, "random-regular:4", "--dead", "2@50"),
+            "site 2 cannot be reached.*--restarts.*; charged so far: mu = 0",
+        ),
     ],
     ids=["star", "quorum", "most", "cut", "budget"],
 )
