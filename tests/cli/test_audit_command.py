@@ -68,7 +68,7 @@ def test_what_stands_and_what_is_found_out_ends_well() -> None:
     done = run("good", "wrong/plain", "--quick", "--seed", "1")
     assert done.exit_code == 0, done.output
     assert "none was refuted" in done.output and "no proof" in done.output
-    assert "All 1 specimens that are known to be wrong were found out" in done.output
+    assert "All 1 specimens, which are known to be wrong, were refuted" in done.output
     assert "proved" not in done.output
 
 

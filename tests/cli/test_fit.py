@@ -202,6 +202,15 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     assert files_in(tmp_path) == before
 
 
+def test_columns_that_cannot_be_used_are_named_with_the_option_that_drops_them(tmp_path: Path) -> None:
+    source, arguments = tmp_path / "people.csv", ("-k", 1, *PRIVATE, "-o", tmp_path / "model.safetensors")
+    source.write_text("a,first name,b\n1,x,2\n3,y,4\n")
+    assert refusal("fit", source, *arguments).endswith("leave them out with --drop 'first name'")
+    source.write_text("a,b,c\n1,,\n3,4,5\n")
+    assert refusal("fit", source, *arguments).endswith("leave them out with --drop b --drop c")
+    assert f"Did you mean {source}?" in refusal("fit", tmp_path / "poeple.csv", *arguments)
+
+
 @pytest.mark.parametrize("header", ["0,1,2,3,4", "1,2,3,4,5", "2019,2020,2021,2022,2023", "a,b,c,d,5"])
 def test_names_that_are_numbers_in_order_are_names(tmp_path: Path, header: str) -> None:
     source, target = tmp_path / "years.csv", tmp_path / "model.safetensors"

@@ -21,6 +21,8 @@ def test_flags_have_no_type(path: tuple[str, ...]) -> None:
     shown = CliRunner(env={"COLUMNS": "200"}).invoke(app, [*path, "--help"])
     assert shown.exit_code == 0
     assert "--help" in shown.output and "bool" not in shown.output.lower()
+    for word in ("<path>", "<int", "<float", "<str>", "<list", "{"):
+        assert word not in shown.output
 
 
 def line_of(command: str, option: str) -> str:

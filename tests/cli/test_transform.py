@@ -69,7 +69,9 @@ def test_wrong_columns_are_named(tmp_path: Path, model: Path) -> None:
     narrow = written(tmp_path, "npy", rows()[:, :3])
     assert "has 3 columns and the model has 5" in refusal("transform", narrow, "-m", model, "-o", target)
     dropped = written(tmp_path, "csv")
-    assert "lacks 'age'" in refusal("transform", dropped, "-m", model, "-o", target, "--drop", "age")
+    assert "lacks columns of the model: age" in refusal(
+        "transform", dropped, "-m", model, "-o", target, "--drop", "age"
+    )
     assert not target.exists()
 
 

@@ -422,7 +422,9 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     named = tmp_path / "gone X.csv"
     assert refusal("simulate", named, *EXACT, "--sites", 3) == f"error: {named} does not exist. Check the path"
     for kind in ("npy", "svm"):
-        assert "is for csv and parquet" in refusal("simulate", written(tmp_path, kind), *EXACT, "--split", "by:age")
+        assert "needs a csv or parquet file" in refusal(
+            "simulate", written(tmp_path, kind), *EXACT, "--split", "by:age"
+        )
     gaps = visits(tmp_path, "parquet", ward=[None] + [1.0] * (COUNT - 1))
     drop = ("--drop", "hospital", "--drop", "patient")
     assert "column 'ward' has missing values" in refusal("simulate", gaps, *EXACT, "--split", "by:ward", *drop)

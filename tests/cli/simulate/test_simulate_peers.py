@@ -152,7 +152,7 @@ def test_published_noise_guarantees_nothing(tmp_path: Path) -> None:
     result = eigenveil("simulate", written(tmp_path, "npy"), *EXACT, *arguments)
     assert result.exit_code == 0, result.output
     said = flat(result.stdout)
-    assert "noise as published in D-DP-PM, with nothing guaranteed" in said
+    assert "noise as published in D-DP-PM, without any guarantee" in said
     assert "No privacy: noise as published in D-DP-PM Alg. 1. No guarantee is established" in said
     assert "noise floor" not in said
 
@@ -274,18 +274,24 @@ def test_peers_that_are_gone_are_left_behind(tmp_path: Path) -> None:
     ("arguments", "words"),
     [
         # Without the middle of a star, nobody reaches anybody.
-        ((*EXACT, "star", "--dead", 0), r"no way to site 0, site 2, .*and 4 are needed\. A --graph with more edges"),
+        (
+            (*EXACT, "star", "--dead", 0),
+            r"site 0, site 2, .* cannot be reached.*and 4 are needed\. A --graph with more edges",
+        ),
         (
             (*EXACT, "ring", "--dead", 0, "--quorum", 6),
-            r"no way to site 0; 5 peers that .* --quorum can be lower",
+            r"site 0 cannot be reached, .*: 5 peers that .* --quorum can be lower",
         ),
-        ((*EXACT, "ring", "--dead", "any:5"), "no way to site .* and 4 are needed"),
+        ((*EXACT, "ring", "--dead", "any:5"), "site .* cannot be reached.* and 4 are needed"),
         # A ring without one peer is a path, which one colluder cuts.
         (
             (*SECRET, "ring", "--dead", 2),
-            "no way to site 2; .* Use a denser --noise-graph.*--noise independent needs no",
+            "site 2 cannot be reached.* Use a denser --noise-graph.*--noise independent needs no",
         ),
-        ((*SECRET, "random-regular:4", "--dead", "2@50"), "no way to site 2; .*--restarts.*; charged so far: mu = 0"),
+        (
+            (*SECRET, "random-regular:4", "--dead", "2@50"),
+            "site 2 cannot be reached.*--restarts.*; charged so far: mu = 0",
+        ),
     ],
     ids=["star", "quorum", "most", "cut", "budget"],
 )
@@ -318,28 +324,28 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--topology does not apply with --graph": (*RING, "--topology", "tree"),
     "--fanout does not apply with --graph": (*RING, "--fanout", 3),
     "--trust does not apply with --graph": (*SECRET_RING, "--trust", "site"),
-    "--survivors does not apply with --graph: --quorum says": (*RING, "--survivors", 3),
+    "--survivors does not apply with --graph: use --quorum": (*RING, "--survivors", 3),
     "--local-steps does not apply with --graph": (*RING, "--local-steps", 4),
     "--align does not apply with --graph": (*RING, "--align", "sign"),
     "--participation does not apply with --graph": (*RING, "--participation", "without-replacement:2"),
     "--calibration does not apply with --graph": (*SECRET_RING, "--calibration", "paper"),
     "--person-sites does not apply with --graph": (*SECRET_RING, "--person-sites", 2),
-    "--method merge needs a hub: with --graph it is power, krylov, covariance or segments": (
+    "--method merge needs a hub. With --graph use power, krylov, covariance or segments": (
         *(*RING, "--method", "merge"),
     ),
-    "--consensus is for --graph": (*PLAIN, "--consensus", "tree"),
-    "--steps is for --graph": (*PLAIN, "--steps", 3),
-    "--noise is for --graph": (*PLAIN, "--noise", "published"),
-    "--noise-graph is for --graph": (*PLAIN, "--noise-graph", "ring"),
-    "--restarts is for --graph": (*PLAIN, "--restarts", 1),
-    "--method segments is for --graph": (*PLAIN, "--method", "segments"),
+    "--consensus is for peers without a hub": (*PLAIN, "--consensus", "tree"),
+    "--steps is for peers without a hub": (*PLAIN, "--steps", 3),
+    "--noise is for peers without a hub": (*PLAIN, "--noise", "published"),
+    "--noise-graph is for peers without a hub": (*PLAIN, "--noise-graph", "ring"),
+    "--restarts is for peers without a hub": (*PLAIN, "--restarts", 1),
+    "--method segments is for peers without a hub": (*PLAIN, "--method", "segments"),
     "--colluders is for --trust masked or --graph": (*PLAIN, "--colluders", 1),
-    "--colluders is for --noise pairwise and a budget": (*RING, "--colluders", 1),
+    "--colluders is for --noise pairwise with a budget": (*RING, "--colluders", 1),
     "--colluders must be an integer from 1 to 3, got 4": (*SECRET_RING, "--colluders", 4),
-    "--noise pairwise is for a budget, and --no-privacy": (*RING, "--noise", "pairwise"),
-    "--noise independent is for a budget, and --no-privacy": (*RING, "--noise", "independent"),
+    "--noise pairwise needs a budget, and --no-privacy": (*RING, "--noise", "pairwise"),
+    "--noise independent needs a budget, and --no-privacy": (*RING, "--noise", "independent"),
     "--noise-graph is for --noise pairwise and a budget": (*RING, "--noise-graph", "ring"),
-    "--noise published keeps no guarantee, so there is no --epsilon": (*SECRET_RING, "--noise", "published"),
+    "--noise published gives no guarantee, so it takes no --epsilon": (*SECRET_RING, "--noise", "published"),
     "--noise published needs --method segments, as it is D-DP-PM's Alg. 1": (*RING, "--noise", "published"),
     "--noise published needs --center none or public numbers": (*EXACT, *PUBLISHED, "--sites", 5),
     "--noise published needs a --row-bound": (*EXACT, *PUBLISHED, "--sites", 5, "--center", "none"),
@@ -361,7 +367,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--row-bound (or --column-bounds) is required": (
         *("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--graph", "ring", "--sites", 5),
     ),
-    "--dead 7: there is no such site": (*RING, "--dead", 7),
+    "--dead 7: no site has this name": (*RING, "--dead", 7),
     "--sites is missing": (*EXACT, "ring"),
 }
 
@@ -418,7 +424,7 @@ def test_help_teaches_peers() -> None:
         "--sites 20 --graph ring",
         "--consensus chebyshev --epsilon 1",
         "--dead 3@50 --restarts 1",
-        "Peers with no hub",
+        "Peers without a hub",
         "two sites with a comma between",
         "until the error is negligible",
     ):
@@ -432,7 +438,7 @@ def test_peers_as_a_process(tmp_path: Path) -> None:
     assert Model.load(target).guarantee.epsilon == 1
     lost = run_forked("simulate", source, *EXACT, "star", "--sites", 5, "--dead", 0, env=QUIET)
     assert (lost.returncode, lost.stdout) == (3, "")
-    assert re.fullmatch(r"error: peers lost in round 1: no way to site 0, .*\n", lost.stderr)
+    assert re.fullmatch(r"error: peers lost in round 1: site 0, .* cannot be reached, .*\n", lost.stderr)
 
 
 def test_ctrl_c_says_which_round_was_reached(tmp_path: Path) -> None:

@@ -113,7 +113,7 @@ def test_two_runs_with_a_state_between_them_are_one(tmp_path: Path, target: Path
     assert piped(as_csv(values[:600]), *CSV, *terms, *each, "-o", target, "--state", state).exit_code == 0
     result = piped(as_csv(values[600:]), *CSV, "--resume", *each, "-o", target, "--force", "--state", state)
     assert result.exit_code == 0, result.output
-    assert f"{COUNT - 600} rows after 600 before in " in result.stdout
+    assert f"{COUNT - 600} rows, after 600 rows in earlier runs, in " in result.stdout
     if terms == EXACT:
         assert same(target, Model.load(whole))
     assert Model.load(target).settings["rows"] == COUNT
