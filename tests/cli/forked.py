@@ -21,6 +21,8 @@ _FORKS.set_forkserver_preload(
     [
         *("pytest", "pyarrow.csv", "pyarrow.parquet", "rich.live", "sklearn.base", "eigenveil.cli"),
         *("eigenveil.network.agents.hub", "eigenveil.network.agents.site", "eigenveil.network.agents.peer"),
+        *("eigenveil.estimators.federated.pca", "eigenveil.estimators.gossip.pca", "eigenveil.estimators.private.pca"),
+        *("eigenveil.estimators.streaming.pca", "eigenveil.recommend"),
     ]
 )
 

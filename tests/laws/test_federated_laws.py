@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import pandas as pd
+import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 from hypothesis import given, settings
@@ -63,9 +63,8 @@ def site_table(people: Sequence[tuple[int, Array]], *, grouped: bool, sparse: bo
     """One site's rows, as a table that says whose they are, or as an array."""
     stacked = np.vstack([np.empty((0, DIM)), *(rows for _, rows in people)])
     if grouped:
-        table = pd.DataFrame(stacked, columns=list("abcd"))
-        table["who"] = np.repeat([name for name, _ in people], [len(rows) for _, rows in people]).astype(np.int64)
-        return table
+        who = np.repeat([name for name, _ in people], [len(rows) for _, rows in people]).astype(np.int64)
+        return pa.table(dict(zip("abcd", stacked.T, strict=True)) | {"who": who})
     return sp.csr_array(stacked) if sparse else stacked
 
 

@@ -83,7 +83,7 @@ def _require_results(folders: Folders, name: str, learned: Model) -> None:
     assert model.guarantee.private
     words = (folder / "model.guarantee.txt").read_text()
     assert words == f"{model.guarantee}\n"
-    assert words.startswith("(5, 1e-06)-differential privacy for each person")
+    assert (model.guarantee.epsilon, model.guarantee.delta) == (5.0, 1e-6)
     scores = folder / "scores.csv"
     assert scores.stat().st_mode & 0o777 == 0o600
     found = np.loadtxt(scores, delimiter=",", skiprows=1)
