@@ -205,8 +205,8 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     [
         (("-k", 3), "--epsilon is missing. Try --epsilon 1, or give --no-privacy"),
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
-        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta does not apply"),
-        ((*PRIVATE, "--neighbours", "add-remove"), "--delta is missing with --neighbours add-remove"),
+        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta means nothing"),
+        ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
         ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
         ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),
         ((*PRIVATE, "--survivors", 2), "--survivors is for --trust masked"),
@@ -235,7 +235,7 @@ def test_what_cannot_be_done_is_refused_in_one_line(
 def test_an_output_that_exists_is_kept_unless_told(tmp_path: Path, space: Path) -> None:
     before = space.read_bytes()
     arguments = ("recommend", "fit", plays_in(tmp_path), *PRIVATE, "-o", space)
-    assert "--force overwrites it" in refusal(*arguments)
+    assert "Overwrite it with --force" in refusal(*arguments)
     assert space.read_bytes() == before
     assert eigenveil(*arguments, "--force").exit_code == 0
     assert space.read_bytes() != before

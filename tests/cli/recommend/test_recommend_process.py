@@ -56,7 +56,10 @@ def test_fit_and_top_as_processes(tmp_path: Path) -> None:
     assert listed.stderr.count("\n") == 1
     refused = run_forked("recommend", "fit", source, *PRIVATE, "-o", target, env=QUIET)
     assert (refused.returncode, refused.stdout) == (2, "")
-    assert refused.stderr == f"error: --output {target} already exists. Overwrite it with --force\n"
+    assert (
+        refused.stderr
+        == f"error: --output {target} already exists. Overwrite it with --force, or choose another name with --output\n"
+    )
 
 
 @pytest.mark.parametrize("terminal", [False, True])
