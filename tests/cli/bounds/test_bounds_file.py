@@ -58,7 +58,7 @@ def test_a_fit_takes_the_bound_and_the_mean_that_were_found(tmp_path: Path) -> N
     np.testing.assert_allclose(model.components, by_hand.components_, atol=1e-9)
     np.testing.assert_allclose(model.mean, by_hand.mean_, atol=1e-9)
     both = epsilon_of(2**0.5 * Budget(0.9, 1e-6).mu, 1e-6)
-    said = result.stdout.rpartition("both together keep (")[2].partition(",")[0]
+    said = result.stdout.rpartition("the total is (")[2].partition(",")[0]
     assert both <= float(said) < both + 1e-3
 
 
@@ -116,7 +116,7 @@ def test_a_spectrum_takes_them_and_its_plan_does_not_search(tmp_path: Path) -> N
     assert result.exit_code == 0, result.output
     assert "--no-search" in result.stdout.rpartition("eigenveil plan")[2]
     assert f"{json.loads(bounds.read_text())['row_bound']:.4g}" in result.stdout
-    assert "both together keep" in result.stdout
+    assert "the total is" in result.stdout
 
 
 def test_a_public_center_goes_from_the_bounds_to_the_fit_and_not_to_a_stream(tmp_path: Path) -> None:

@@ -159,8 +159,8 @@ class BoundsFile:
         # Rounded up: a guarantee must not look better than it is.
         whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
         return (
-            f"finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}); where they are of the same people, both together "
-            f"keep ({whole:g}, {budget.delta:g})"
+            f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}). If both used the same people, the total is "
+            f"({whole:g}, {budget.delta:g})."
         )
 
 
