@@ -269,7 +269,7 @@ def test_a_copy_cannot_publish_and_the_original_can(way: str) -> None:
     given = pca.publish_scores(epsilon=1.0, delta=1e-6)
     assert given.guarantee is pca.guarantee_ and other.guarantee_ != pca.guarantee_
     # Nor does a copy of what has published.
-    with pytest.raises(EigenveilError, match="only the original can publish"):
+    with pytest.raises(EigenveilError, match="Only the original can publish"):
         COPIES[way](pca).publish_scores(epsilon=1.0, delta=1e-6)
     assert COPIES[way](pca).guarantee_ == pca.guarantee_
 
