@@ -1,6 +1,6 @@
 """PPM's Table 1, the bytes that clients and server send, evaluated, beside the bytes of real fits, masked and plain.
 
-In the paper's bundles n is the columns, p the width of the iterated basis, s the sites and L the iterations. It counts numbers
+In the paper's notation n is the columns, p the width of the iterated basis, s the sites and L the iterations. It counts numbers
 that go up, of 8 bytes here, from one client and at the server in all, with constants left out:
 
     DistPrivPCA, FedPower       L n p               L s n p
@@ -166,7 +166,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="small studies only")
     options = parser.parse_args()
     print(
-        "PPM Table 1 in its own bundles: n columns, p wide, L iterations, s sites; masked with 80% survivors, one colluder\n"
+        "PPM Table 1 in its own notation: n columns, p wide, L iterations, s sites; masked with 80% survivors, one colluder\n"
     )
     with blas_threads(1):
         run(QUICK if options.quick else STUDIES)

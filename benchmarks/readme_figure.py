@@ -54,7 +54,7 @@ CONTENDERS = (
     Contender("Analyze Gauss", mask(analyze_gauss_scale, symmetric=True), "c", most=1.0),
     Contender(
         "PPM, for a person",
-        ours("power", calibration="paper", oversample=0, iterations=ROUNDS, neighbours="replace-one"),
+        ours("power", calibration="paper", oversample=0, rounds=ROUNDS, neighbours="replace-one"),
         "d",
     ),
     Contender("MOD-SuLQ", mask(mod_sulq_scale, symmetric=True), "e"),

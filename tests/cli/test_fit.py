@@ -181,7 +181,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
         "cannot be read as npz": tmp_path / "broken.npz",
         "cannot be read as csv": tmp_path / "ragged.csv",
         "is not UTF-8 text": tmp_path / "latin.csv",
-        "has the ending '.xlsx'": tmp_path / "people.xlsx",
+        "has the unknown ending '.xlsx'": tmp_path / "people.xlsx",
     }
     pc.write_csv(arrow_table(secret, flag=pa.array([None, 1.0] + [0.0] * (COUNT - 2))), sources["has missing values"])
     pc.write_csv(arrow_table(secret, remark=["123456.789"[:3] + "x"] * COUNT), sources["remark (string)"])
@@ -190,7 +190,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
         sources[f"cannot be read as {ending}"].write_bytes(b"PK\x03\x04 123456.789")
     sources["cannot be read as csv"].write_text("a,b\n1,2\n123456.789\n")
     sources["is not UTF-8 text"].write_bytes(b"h\xf6he,b\n123456.789,2\n1,2\n")
-    sources["has the ending '.xlsx'"].write_text("123456.789")
+    sources["has the unknown ending '.xlsx'"].write_text("123456.789")
     before = files_in(tmp_path)
     for words, source in sources.items():
         line = refusal("fit", source, "-k", 2, *PRIVATE, "-o", target)

@@ -38,24 +38,26 @@ def require_file(path: Path) -> None:
     )
 
 
-def require_output(path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path]) -> None:
+def require_output(
+    path: Path, *, endings: Sequence[str], force: bool, inputs: Sequence[Path], option: str = "--output"
+) -> None:
     """Refuse an output that could not be written, or must not be overwritten."""
     require(
         path.suffix.lower() in endings,
-        f"--output must end in {' or '.join(endings)}, got {path}. Try --output {path.with_suffix(endings[0])}",
+        f"{option} must end in {' or '.join(endings)}, got {path}. Try {option} {path.with_suffix(endings[0])}",
     )
-    require(path.parent.is_dir(), f"--output {path}: the folder {path.parent} does not exist. Create it first")
-    require(not path.is_dir(), f"--output {path} is a folder. Name a file in it")
+    require(path.parent.is_dir(), f"{option} {path}: the folder {path.parent} does not exist. Create it first")
+    require(not path.is_dir(), f"{option} {path} is a folder. Name a file in it")
     if path.exists():
         # Checked before --force: overwriting an input with its own result is never meant.
         same = any(source.exists() and source.samefile(path) for source in inputs)
-        require(not same, f"--output {path} is also an input of this command. Give it another name")
+        require(not same, f"{option} {path} is also an input of this command. Give it another name")
         require(
-            force, f"--output {path} already exists. Overwrite it with --force, or choose another name with --output"
+            force, f"{option} {path} already exists. Overwrite it with --force, or choose another name with {option}"
         )
     require(
         os.access(path.parent, os.W_OK),
-        f"--output {path}: you may not write to the folder {path.parent}. Choose another one",
+        f"{option} {path}: you may not write to the folder {path.parent}. Choose another one",
     )
 
 

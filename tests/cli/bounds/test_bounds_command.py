@@ -181,7 +181,7 @@ def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
         (("--epsilon", 1), "--delta is missing"),
         (("--no-privacy", "--epsilon", 1), "contradict each other"),
         (("--no-privacy", "--delta", 1e-6), "--delta does not apply"),
-        (("--no-privacy", "--total", 1), "--total means nothing"),
+        (("--no-privacy", "--total", 1), "--total has no meaning"),
         ((*BUDGET, "--total", 0.5), "--total must be more than --epsilon"),
         ((*BUDGET, "--quantile", 1.5), "--quantile must be a number from 0.5 to below 1, got 1.5"),
         ((*BUDGET, "--within", 3), "--within must be LOW,HIGH"),

@@ -212,7 +212,7 @@ MISTAKES = {
 ASIDE = {
     "--explained and --decay each give the spectrum": "--explained 0.5 --decay 1",
     "--spectrum and --public-data and --from-model each": "--spectrum a.json --public-data b.csv --from-model c.safetensors",
-    "--fill must be more than 0 and at most 1, as no row is longer than the bound, got 1.5": "--fill 1.5",
+    "--fill must be more than 0 and at most 1, as no row exceeds the bound, got 1.5": "--fill 1.5",
     "error: --explained must lie in [0.333, 1]": "--explained 0.1",
     "error: --decay must lie in 0..200, got -1": "--decay -1",
     "--row-bound must be positive, got 0.0": "--row-bound 0",

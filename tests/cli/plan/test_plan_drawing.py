@@ -98,7 +98,7 @@ def test_plot_writes_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     assert len(shapes(target.read_text(), "circle")) == 10
     assert target.stat().st_mode & 0o777 == 0o644
     before = target.read_text()
-    assert "--force overwrites it" in refused(*SMALL, "--plot", target)
+    assert "Overwrite it with --force" in refused(*SMALL, "--plot", target)
     assert planned(*SMALL, "--plot", target, "--force", "--epsilons", "1").exit_code == 0
     assert target.read_text() != before
     assert [path.name for path in tmp_path.iterdir()] == ["plan.svg"]

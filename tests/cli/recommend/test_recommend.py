@@ -78,7 +78,7 @@ def test_the_summary_says_what_was_planned_guaranteed_and_written_and_no_private
     for words in (
         "covariance: one release of all pairs of items",
         "% of the filter was found, and 3 of 3 directions are above the noise",
-        "-differential privacy for each user, with their whole history",
+        "-differential privacy for each user",
         "joint differential privacy",
         f"item space written to {target}",
     ):
@@ -205,7 +205,7 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
     [
         (("-k", 3), "--epsilon is missing. Try --epsilon 1, or give --no-privacy"),
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
-        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta means nothing"),
+        (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta has no meaning"),
         ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
         ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
         ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),

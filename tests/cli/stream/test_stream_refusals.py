@@ -20,7 +20,7 @@ def test_lines_that_cannot_be_read_are_refused_without_showing_them(tmp_path: Pa
     for words, data in {
         "after row 1009: the next line has 2 fields": good + b"123456.789,1\n",
         "after row 1009: not a number in column 'income'": good + b"1,123456.789x,3,4,5\n",
-        "or say that it has none: --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
+        "or use --no-header on the command line": b"123456.789,1,2,3,4\n" + good,
         "the stream is empty": b"",
         "the stream has no rows": b"a,b,c\n",
         "the stream has fewer rows than --components 2": b"a,b,c\n123456.789,2,3\n",
@@ -45,7 +45,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--forget must be in (0, 1], got 1.5": (*EXACT, "--forget", 1.5),
     "--block-size must be an integer of at least 1": (*EXACT, "--block-size", 0),
     "--memory-limit must be bytes such as": (*EXACT, "--memory-limit", "64 parsecs"),
-    "and --memory-limit allows 0.000954 MiB; take a smaller --block-size": (*EXACT, "--memory-limit", "1KB"),
+    "and --memory-limit allows 0.000954 MiB. Choose a smaller --block-size": (*EXACT, "--memory-limit", "1KB"),
     "--horizon is required for --publish continual": ("-k", 2, *PRIVATE, "--publish", "continual"),
     "--horizon is for --publish continual, got 9": (*EXACT, "--horizon", 9),
     "--horizon is for a private stream": (*EXACT, "--publish", "continual", "--horizon", 9),

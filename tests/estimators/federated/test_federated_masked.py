@@ -298,7 +298,7 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "too many survivors": ({"survivors": 8}, "survivors must be from 1 to the 7 sites"),
     "all collude": ({"survivors": None, "colluders": 7}, "colluders must be an integer"),
     "a share too large": ({"survivors": 1.5}, r"survivors must be .* or a share in \(0, 1\], such as 0.8, got 1.5"),
-    "a huge epsilon": ({"epsilon": 1e20}, "or a smaller epsilon"),
+    "a huge epsilon": ({"epsilon": 1e20}, "or use a smaller epsilon"),
     "colluders without masks": (
         {"trust": "site", "survivors": None, "colluders": 2},
         "colluders is for trust='masked'",
@@ -420,7 +420,7 @@ def test_little_room_is_said_before_anything_is_charged() -> None:
         private_masked(epsilon=1e14).fit(SITES)
     with pytest.raises(ValueError, match="clipped with fewer than 1000 people at a site"):
         private_masked(epsilon=1e20).fit(SITES)
-    with pytest.raises(ValueError, match="ask for fewer rounds"):
+    with pytest.raises(ValueError, match="Use fewer rounds"):
         private_masked(method="power", rounds=120).fit(SITES)
 
 

@@ -208,9 +208,6 @@ def of_this_study(model: Path, digest: str) -> bool:
 def require_outputs(outputs: Sequence[tuple[str, Path, Sequence[str]]], *, force: bool, inputs: Sequence[Path]) -> None:
     """Refuse outputs that cannot be written, or are the same file. Each is an option, a path and its endings."""
     for option, path, endings in outputs:
-        try:
-            require_output(path, endings=endings, force=force, inputs=inputs)
-        except ValueError as error:
-            raise ValueError(str(error).replace("--output", option, 1)) from error
+        require_output(path, endings=endings, force=force, inputs=inputs, option=option)
     paths = [path.resolve() for _, path, _ in outputs]
     require(len(set(paths)) == len(paths), "two outputs would go to the same file; give each its own name")

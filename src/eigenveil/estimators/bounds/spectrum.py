@@ -149,8 +149,7 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     --------
     >>> rows = np.random.default_rng(0).standard_normal((20_000, 4)) * [3, 2, 1, 1]
     >>> found = released_spectrum(rows, epsilon=0.5, delta=1e-6, row_bound=8.0, random_state=0)
-    >>> found.spectrum.values.round(2).tolist()                     # 9/64, 4/64, 1/64 and 1/64, a little less by
-    clipping
+    >>> found.spectrum.values.round(2).tolist()  # 9/64, 4/64, 1/64 and 1/64, a little less by clipping
     [0.14, 0.06, 0.02, 0.02]
     """
     release = SmallRelease.of(X, asked)
