@@ -51,10 +51,11 @@ _KEYS: Final = (
 _KEYS_HEAD: Final = """# Keys of a study file and of a policy
 
 What `eigenveil study new` and `eigenveil policy new` write, and what you may write into those files yourself.
-Keys without a default are required. A study file begins with `eigenveil_study = 1`, the version of its
-format. It also says who takes part, in `[authority]`, `[hub]`, `[[site]]`, `[[node]]` and `[[peer]]`. Each has a `certificate`, and an `address` if it listens. If `neighbours`
-makes the numbers of people public, `[sizes]` has them for each site. See [Across organisations](network.md)
-for how all of it is used. `python -m eigenveil.params.docs` writes this page.
+Keys without a default are required. A study file begins with `eigenveil_study = 1`, the version of its format.
+It also says who takes part, in `[authority]`, `[hub]`, `[[site]]`, `[[node]]` and `[[peer]]`. Each has a
+`certificate`, and an `address` if it listens. If `neighbours` makes the numbers of people public, `[sizes]` has
+them for each site. See [Across organisations](network.md) for how all of it is used. `python -m
+eigenveil.params.docs` writes this page.
 """
 
 
