@@ -105,7 +105,7 @@ class Limits:
 @parameters(section="budget", frozen=True)
 @limiting("budget")
 class Spending:
-    """[budget]: what one study may cost each person, and all studies together for the life of a dataset."""
+    """[budget]: what one study may cost each person, and all studies together, for as long as a dataset is used."""
 
     life_epsilon: float = param(
         "The largest epsilon of all studies on a dataset together.", default=3.0, check=EPSILON_LIMIT.check

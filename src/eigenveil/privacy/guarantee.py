@@ -17,9 +17,11 @@ from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
 
-__all__ = ["SEEDED", "Guarantee", "plain"]
+__all__ = ["SEEDED", "SEEN_BY", "Guarantee", "plain"]
 
 SEEDED: Final = "reproducible, not private: the noise came from a known seed. Anyone who knows the seed can subtract it"
+# So begins what `released` lists last, if some see more than everyone does.
+SEEN_BY: Final = "seen by "
 _SMALL, _LARGE = 1e-9, 1e6
 # More releases than this are grouped, so that the page stays one page.
 _MOST_LISTED: Final = 6
@@ -104,10 +106,10 @@ class Guarantee:
         if self.epsilon is None:
             return
         listed = {
-            "Who is protected": (self.unit,),
+            "Who is protected": (self._if_secret(self.unit),),
             "What that means": (self._meaning(),),
-            "Protected from": (self.against,),
-            "What is released": ("; ".join(self.released),),
+            "Protected from": (self._if_secret(self.against),),
+            "What is released": (self._released(),),
             "Neighbouring tables": (self.neighbours,),
             "What we assume": self.assumptions,
             "Clipping": (self.clipping,),
@@ -162,10 +164,22 @@ class Guarantee:
         # Rounded up, never down; more digits only where 100 would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "the released numbers look almost the same for two neighbouring tables. An attacker listed below, who knows "
-            "everything else, can tell which of two equally likely neighbouring tables is real "
-            f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. A coin is right 50 times"
+            "the released numbers look almost the same for two neighbouring tables. Anyone described under 'Protected from' who "
+            "knows everything else can tell which of two equally likely neighbouring tables is real "
+            f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. Guessing is right 50 times"
         )
+
+    def _if_secret(self, text: str) -> str:
+        """The text, or that it would be true of secret noise."""
+        return text if self.private or not text else f"nobody. With secret noise it would be: {text}"
+
+    def _released(self) -> str:
+        """What everyone sees, and then what only some see."""
+        everyone, some = (
+            [item for item in self.released if item.startswith(SEEN_BY) is only] for only in (False, True)
+        )
+        listed = "; ".join(everyone)
+        return f"to everyone: {'. '.join((listed, *map(_capital, some)))}" if some else listed
 
     def _cost(self) -> str:
         """What each release cost, all of them together, and what the budget allows."""
@@ -226,7 +240,11 @@ def plain(number: float) -> str:
 
 def _sentence(text: str) -> str:
     """With a capital and a full stop."""
-    return text[0].upper() + text[1:] + ("" if text.endswith(".") else ".")
+    return _capital(text) + ("" if text.endswith(".") else ".")
+
+
+def _capital(text: str) -> str:
+    return text[0].upper() + text[1:]
 
 
 def _wrapped(text: str, width: int, first: str, later: str) -> list[str]:

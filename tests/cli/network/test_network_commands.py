@@ -61,16 +61,17 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
     assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this site" if place.name == ME else "pinned by your policy"
-        assert f"{place.name}, {note}: {pin_words(place.pin)}" in said
-    assert "NOT pinned" not in said
+        named = "hub" if place.name == "hub" else f'"{place.name}"'
+        assert f"Z {named}, {note}: {pin_words(place.pin)}" in said
+    assert "NOT verified" not in said
     assert f"id {folders.study.id}, digest {folders.study.digest}" in said
     assert "- Columns used: age, weight, pulse, mood, sleep (5 of the 6 in people.parquet)" in said
     assert "- Rounds: at most 5. " in said
     assert "- What leaves: the number of people, the sum of their rows" in said
     assert "under masks, with this site's share of the noise" in said
-    assert "- Cost to each person: at most epsilon 5 at delta 1e-06 (mu " in said
+    assert "- Cost to each person: at most epsilon 5 at delta 1e-06. " in said
     assert 'dataset "patients" has cost nothing.' in said
-    assert "of the 9 that your policy allows for life" in said
+    assert "of the 9 your policy allows, both at delta" in said
     assert "nobody was called" in said
     # How many people there are is private, and this is no terminal.
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
@@ -82,7 +83,7 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
 def test_without_a_policy_nobody_is_pinned_and_nobody_there_is_asked(folders: Folders) -> None:
     done = eigenveil(*folders.site(ME, "--dataset", "patients"))
     assert done.exit_code == 2
-    assert done.stdout.count("NOT pinned: compare by telephone") == 3
+    assert done.stdout.count("NOT verified: compare this fingerprint by telephone") == 3
     assert "nothing limits what all studies together may cost" in done.stdout
     assert "You have no policy" in done.stdout
     assert done.stderr.startswith("error: consent needs a person at a terminal, and there is none")
@@ -155,7 +156,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     again = eigenveil(*folders.site(ME, "--policy", policy))
     assert again.stderr == "error: cut short\n"
     assert "and goes on with it" in again.stdout
-    assert "With this study: at most 4.481 of the 9" in again.stdout
+    assert "In total with this study: at most epsilon 4.481 of the 9" in again.stdout
     assert notes[1] is None
     line = eigenveil(*folders.site(ME, "--policy", policy, "--dataset", "others")).stderr
     assert "this site joined the study with 'patients', which cannot be changed" in line
@@ -190,7 +191,7 @@ def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: 
         ledger.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
-    assert "study 'heart' does not fit in the budget for life of dataset 'patients'" in done.stderr
+    assert "study 'heart' does not fit in the total budget of dataset 'patients'" in done.stderr
     # A second name of its own would have a budget of its own: that is for people to decide, not for a file name.
     with DurableLedger.open(path) as ledger:
         ledger.declare("staff", b"other rows")
@@ -214,7 +215,7 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
     done = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--dry-run"))
     assert done.exit_code == 0
     assert "WARNING: A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY" in done.stdout
-    assert 'dataset "patients" loses its guarantee for life' in done.stdout
+    assert 'dataset "patients" loses its guarantee for good' in done.stdout
     # Its policy must allow them as well.
     policy = seeded.policy(ME)
     refused = eigenveil(*seeded.site(ME, "--dataset", "patients", "--rehearsal", "--policy", policy, "--yes"))

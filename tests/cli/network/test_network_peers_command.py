@@ -43,15 +43,15 @@ def test_a_dry_run_says_what_leaves_to_whom_and_at_what_cost_and_writes_nothing(
     assert who_learns(folders.study, whose="this") in said
     for place in folders.study.places:
         note = "this peer" if place.name == ME else "pinned by your policy"
-        assert f"peer {place.name}, {note}: {pin_words(place.pin)}" in said
+        assert f'"{place.name}", {note}: {pin_words(place.pin)}' in said
     address = {place.name: place.address for place in folders.study.peers}
     assert f"- Neighbours: peer 0 at {address['peer 0']} and peer 2 at {address['peer 2']}." in said
     assert "assume that every peer sees it" in said
-    assert f"this peer listens at {address[ME]} for the neighbours that call it." in said
+    assert f"this peer listens at {address[ME]} for the neighbours that connect to it." in said
     assert "shared between pairs of peers and cancels only in sums over all of them" in said
     assert "even if one peer tells the others everything" in said
     assert "at most epsilon 5 at delta 1e-06" in said
-    assert "of the 9 that your policy allows for life" in said
+    assert "of the 9 your policy allows, both at delta" in said
     assert "nobody was called" in said
     assert not re.search(rf"{COUNT}|{COUNT:,}", said)
     assert files_in(folders.of(ME)) == before | {"policy.toml"}
@@ -70,7 +70,7 @@ def test_a_policy_without_the_pins_of_all_other_peers_refuses(tmp_path: Path) ->
         "- [pins.peers] 'peer 3'",
     ]
     unpinned = eigenveil(*folders.site(ME, "--dataset", "patients"))
-    assert unpinned.stdout.count("NOT pinned: compare by telephone") == 3
+    assert unpinned.stdout.count("NOT verified: compare this fingerprint by telephone") == 3
     assert "consent needs a person at a terminal" in unpinned.stderr
 
 

@@ -63,7 +63,7 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
             assert (code, error) == (0, "")
             require_plain_lines(said)
             assert "charged: mu = 1.02 of the 1.02 reserved" in said
-            assert "left for life: another study of epsilon" in said
+            assert "left of the total budget: another study of epsilon" in said
         code, said, error = hub.ended()
         assert (code, error) == (0, "")
         require_plain_lines(said)
@@ -214,7 +214,7 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
     os.close(screen)
     # It is the site's own terminal.
     assert f"Rows: {COUNT:,}, from {COUNT:,} people" in said
-    assert "NOT pinned: compare by telephone" in said
+    assert "NOT verified: compare this fingerprint by telephone" in said
     with DurableLedger.reading(folders.of("site 0") / "ledger.db") as ledger:
         assert not {"join", "commit"} & {line.kind for line in ledger.entries()}
         (dataset,) = ledger.datasets()

@@ -9,11 +9,11 @@ import pytest
 
 from cli.network.network_folders import Folders
 from eigenveil import GossipPCA
-from eigenveil.cli.network.words import cost_fact, leaving_peer, leaving_site, left_words, rounded
+from eigenveil.cli.network.words import _sums, cost_fact, leaving_peer, leaving_site, left_words, rounded
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
-from eigenveil.network.study.words import who_learns
+from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Budget, Charge, epsilon_of
 
 
@@ -57,6 +57,19 @@ def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
     assert "mean" not in what
 
 
+def test_a_method_that_nobody_described_is_an_error() -> None:
+    unknown: Any = "a new one"
+    with pytest.raises(AssertionError, match="a new one"):
+        _sums("site", unknown, 5, count=True, center=None, trace=False)
+
+
+def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:
+    told = dict(facts_of(Folders(tmp_path, task={"scale": [2.0] * 5}).study))
+    assert told["Clipping"].startswith("rows are clipped to norm 4 around the noisy mean that the study releases. ")
+    assert "Columns are first divided by the study's scale, and the norm is in these units." in told["Clipping"]
+    assert "learns noisy estimates of the components, the mean of all rows" in told["Result"]
+
+
 @pytest.mark.parametrize(
     "privacy, learned, covered",
     [
@@ -85,7 +98,7 @@ def test_what_leaves_a_peer_is_said_for_every_noise(
         ({"rounds": 3}, "the number of people, products of the rows with 5 directions and the sum of squares", 25),
         (
             {"method": "covariance", "rounds": None},
-            "the number of people and the sums of products of each two columns",
+            "the number of people and the sums of products of every pair of columns",
             15,
         ),
     ],
@@ -115,9 +128,12 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
         (state,) = ledger.datasets()
         said = cost_fact(account, state, life=life, joined=False).words
         spent, reserved = rounded(epsilon_of(0.3, 1e-5)), rounded(epsilon_of(0.5, 1e-5))
-        assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted for life" in said
+        assert f"{spent} spent, {reserved} reserved by open studies, {reserved} counted in total" in said
         most = epsilon_of(math.hypot(0.5, 1.0), 1e-5 - 1e-9)
-        assert f"With this study: at most {rounded(most)} of the 9 that your policy allows for life." in said
+        assert (
+            f"In total with this study: at most epsilon {rounded(most)} of the 9 your policy allows, both at delta 1e-05."
+            in said
+        )
         ledger.finish("1" * 64)
         (state,) = ledger.datasets()
     left = left_words(state, life)
@@ -126,4 +142,4 @@ def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Pa
     # Another study of that much fits, and one a little larger does not.
     fits = math.hypot(0.3, Budget(float(found[1]), 1e-5).mu)
     assert fits <= life.mu < math.hypot(0.3, Budget(float(found[1]) * 1.001, 1e-5).mu)
-    assert left_words(state, None).startswith("no budget for life is set")
+    assert left_words(state, None).startswith("no total budget is set")

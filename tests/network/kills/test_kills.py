@@ -209,7 +209,7 @@ def test_of_two_studies_that_start_at_once_on_a_life_for_one_exactly_one_joins(
     (refused,) = [child for child in killed if child.ended.done()]
     (joined,) = [child for child in killed if not child.ended.done()]
     ((kind, why),) = refused.said("failed")
-    assert kind == "BudgetExceeded" and "does not fit in the budget for life of dataset 'patients'" in why
+    assert kind == "BudgetExceeded" and "does not fit in the total budget of dataset 'patients'" in why
     assert not any(what == "waiting" for what, *_ in refused.said("told"))
     children.kill(joined)
     joined.ended.result(20)

@@ -1,4 +1,4 @@
-"""The budget for life: reservations count, what was not spent comes back, and the rule holds after any sequence of steps."""
+"""The total budget: reservations count, what was not spent comes back, and the rule holds after any sequence of steps."""
 
 import math
 import tempfile
@@ -65,7 +65,7 @@ def test_a_refusal_says_what_is_spent_reserved_asked_and_allowed(tmp_path: Path)
         for mu, what in ((0.1, "spent"), (0.3, "reserved by open studies"), (0.5, "asked")):
             assert f"{epsilon_of(mu, 1e-5):.4g} {what}" in words
         assert f"together {epsilon_of(math.hypot(0.3, 0.5), 1e-5):.4g}" in words
-        assert "allows epsilon = 2 at delta = 1e-05 for life" in words
+        assert "allows epsilon = 2 at delta = 1e-05 in total" in words
         assert "Nothing was written" in words
         assert ledger.head == head
 
@@ -122,7 +122,7 @@ def test_a_study_without_privacy_needs_a_policy_without_a_bound(tmp_path: Path) 
         ledger.finish(exact.study)
         # What was said without privacy stays said.
         assert ledger.datasets()[0].void
-        with pytest.raises(BudgetExceeded, match="no guarantee for life can be kept"):
+        with pytest.raises(BudgetExceeded, match="no guarantee can be kept any more"):
             ledger.join(account(), life=LIFE)
         ledger.verify()
 

@@ -150,7 +150,7 @@ def test_many_processes_cannot_overspend(server: Children, tmp_path: Path) -> No
     said = server.rest()
     assert [words for words in said if words[0] == "status"] == [["status", "0"]] * 6, said
     with DurableLedger.open(path) as ledger:
-        # Each line is checked against the rule for life as it stood then.
+        # Each line is checked against the rule for the total as it stood then.
         ledger.verify()
         (state,) = ledger.datasets()
         studies = ledger.studies()

@@ -94,13 +94,13 @@ def dataset_named(
     require(
         len(names) == 1,
         f"--dataset is missing: this {role}'s name for the people in the table; {there}. Budgets attach to the name for "
-        "life, so give the same people the same name",
+        "as long as it is used, so give the same people the same name",
     )
     return names[0]
 
 
 def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """Refuse, before asking for consent, a study that costs more than the dataset has left for life."""
+    """Refuse, before asking for consent, a study that costs more than is left of the dataset's total budget."""
     from eigenveil.network.ledger.budget import Standing, require_life
 
     others = [

@@ -62,12 +62,12 @@ def disclose(
     _show(voice, [words.cost_fact(account, state, life=life, joined=joined is not None)])
     if account.private and life is None:
         none = "none is set, so nothing limits what all studies together may cost."
-        voice.item("Budget for life", none, style="yellow")
+        voice.item("Total budget", none, style="yellow")
     _show(voice, leaving)
     _show(voice, (fact for fact in facts_of(study) if fact.label not in _TOLD_ABOVE))
     voice.item("Ledger", f'{ledger.absolute()}, dataset "{account.dataset}"')
     voice.item("Study file", f"id {study.id}, digest {study.digest}")
-    voice.item("Parties", f"{len(study.places)}, each with its pin:")
+    voice.item("Parties", f"{len(study.places)}, each with its pin (the fingerprint of a party's key):")
     _show_parties(voice, agent)
     voice.gap()
     if agent.policy is None:

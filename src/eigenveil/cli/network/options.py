@@ -88,12 +88,14 @@ PolicyFile: TypeAlias = Annotated[
         show_default="none",
     ),
 ]
-Ledger: TypeAlias = Annotated[Path, typer.Option(metavar="FILE", help="Your ledger: what has been spent, for life.")]
+Ledger: TypeAlias = Annotated[
+    Path, typer.Option(metavar="FILE", help="Your ledger: what all studies have spent in total.")
+]
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
         metavar="NAME",
-        help="Your name for the people in the table. Budgets attach to this name for life.",
+        help="Your name for the people in the table. Budgets attach to this name for as long as it is used.",
         show_default="the only name in the ledger",
     ),
 ]

@@ -75,13 +75,13 @@ class Results:
 
 
 def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """Say what the study was charged, and what is left of the dataset's budget for life."""
+    """Say what the study was charged, and what is left of the dataset's total budget."""
     study = next(state for state in ledger.studies() if state.account.study == account.study)
     dataset = next(state for state in ledger.datasets() if state.name == account.dataset)
-    # Anything that left without privacy ends the guarantee for life, whatever comes later.
+    # Anything that left without privacy ends the guarantee for good, whatever comes later.
     if account.epsilon is None:
         voice.say(
-            f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none for life", style="red"
+            f"charged: the study gave no guarantee, so dataset {account.dataset!r} has none any more", style="red"
         )
         return
     delta = account.delta if life is None else life.delta

@@ -61,7 +61,7 @@ def site(
       eigenveil site heart.toml --data patients.parquet \\
         --policy policy.toml --yes
 
-    Exit codes: 1 if the person says no or the budget for life is too
+    Exit codes: 1 if the person says no or the total budget is too
     small, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()

@@ -6,7 +6,7 @@
 import math
 from collections.abc import Iterator, Sequence
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, assert_never
 
 from eigenveil.errors import require
 from eigenveil.network.study.words import Fact
@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from eigenveil.network.ledger.durable import DatasetState, StudyBudget
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import Place, StudyFile
+    from eigenveil.plan.choose.sites import Method
     from eigenveil.privacy import Budget
 
 __all__ = [
@@ -53,7 +54,7 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
     yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
     sums = _sums("site", plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
-    yield Fact("Connection", f"this site calls {above.name} at {address or above.address}.")
+    yield Fact("Connection", f"this site connects to {_the(above)} at {address or above.address}.")
 
 
 def leaving_peer(
@@ -91,7 +92,7 @@ def leaving_peer(
     yield Fact(
         "Neighbours", f"{names}. They pass on what they get, added to their own: assume that every peer sees it."
     )
-    yield Fact("Connection", f"this peer listens at {listens} for the neighbours that call it.")
+    yield Fact("Connection", f"this peer listens at {listens} for the neighbours that connect to it.")
 
 
 def _covered(study: "StudyFile") -> str:
@@ -116,18 +117,21 @@ def _numbers(count: int) -> str:
     return f"{_counted(count, 'number')} ({in_bytes(8 * count)})"
 
 
-def _sums(role: str, method: str, width: int, *, count: bool, center: object, trace: bool) -> list[str]:
+def _sums(role: str, method: "Method", width: int, *, count: bool, center: object, trace: bool) -> list[str]:
     sums = ["the number of people"] if count else []
     sums += ["the sum of their rows (for the mean)"] if isinstance(center, str) else []
     match method:
         case "covariance":
-            sums.append("the sums of products of each two columns")
+            sums.append("the sums of products of every pair of columns")
         case "merge" | "uda" | "wda":
             sums.append(f"the {width} leading directions of this {role}'s own rows")
         case "fedpower":
             sums.append(f"products of the rows with {width} directions (after steps on these rows alone)")
-        case _:
+        case "krylov" | "power" | "dr-svd":
             sums.append(f"products of the rows with {width} directions")
+        case _:
+            # A new method must say here what leaves before anyone can consent to it.
+            assert_never(method)
     return sums + (["the sum of squares of all entries"] if trace else [])
 
 
@@ -137,13 +141,26 @@ def party_words(study: "StudyFile", me: "Place", policy: "Policy | None") -> Ite
 
     for place in study.places:
         # All parties, pinned or not: without a policy the person is the only one who can compare.
-        who, pin = f"{place.certificate.role} {place.name}", pin_words(place.pin)
+        who, pin = _named(place), pin_words(place.pin)
         if place is me:
             yield f"{who}, this {place.certificate.role}", pin, "dim"
         elif policy is not None and _pinned(place, policy):
             yield f"{who}, pinned by your policy", pin, None
         else:
-            yield f"{who}, NOT pinned: compare by telephone", pin, "yellow"
+            yield f"{who}, NOT verified: compare this fingerprint by telephone", pin, "yellow"
+
+
+def _named(place: "Place") -> str:
+    """The role and the name in quotes, without the role where the name begins with it: hub, "site 0", site "north"."""
+    role, name = place.certificate.role, place.name
+    if name == role:
+        return role
+    return f'"{name}"' if name.startswith(f"{role} ") else f'{role} "{name}"'
+
+
+def _the(place: "Place") -> str:
+    named = _named(place)
+    return named if named.startswith('"') else f"the {named}"
 
 
 def _pinned(place: "Place", policy: "Policy") -> bool:
@@ -153,27 +170,28 @@ def _pinned(place: "Place", policy: "Policy") -> bool:
 
 
 def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool) -> Fact:
-    """What the study costs each person, beside what the dataset has cost so far and may cost for life.
+    """What the study costs each person, beside what the dataset has cost so far and may cost in total.
 
     `joined`: the study is counted in `state` already.
     """
     name = f'dataset "{account.dataset}"'
     # In capitals, so that the screen shows it in red: no number could be compared with a budget.
     if account.epsilon is None or account.delta is None:
-        loses = f"In the ledger, {name} loses its guarantee for life, whatever is done with it later."
+        loses = f"In the ledger, {name} loses its guarantee for good, whatever is done with it later."
         return Fact(_COST, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
     most = _with_this_study(account, state, life=life, joined=joined)
-    cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g} (mu {account.mu:.4g})."
-    if life is None:
-        return Fact(_COST, f"{cost} {_so_far(account, state, account.delta, name)} With this study: at most {most}.")
-    allowed = f"of the {life.epsilon:g} that your policy allows for life"
-    return Fact(_COST, f"{cost} {_so_far(account, state, life.delta, name)} With this study: at most {most} {allowed}.")
+    cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g}."
+    # A study and a policy may count at two deltas, and epsilons at two deltas cannot be compared.
+    delta = account.delta if life is None else life.delta
+    allowed = "" if life is None else f" of the {life.epsilon:g} your policy allows, both"
+    total = f"In total with this study: at most epsilon {most}{allowed} at delta {delta:g}."
+    return Fact(_COST, f"{cost} {_so_far(state, delta, name)} {total}")
 
 
-def _so_far(account: "StudyBudget", state: "DatasetState | None", delta: float, name: str) -> str:
+def _so_far(state: "DatasetState | None", delta: float, name: str) -> str:
     if state is None:
         return f"So far {name} has cost nothing."
-    parts = (("spent", state.spent), ("reserved by open studies", state.reserved), ("counted for life", state.counted))
+    parts = (("spent", state.spent), ("reserved by open studies", state.reserved), ("counted in total", state.counted))
     each = ", ".join(f"{rounded(state.epsilon(delta, mu=mu))} {words}" for words, mu in parts)
     return f"So far {name}, as epsilon at delta {delta:g}: {each}."
 
@@ -191,20 +209,20 @@ def _with_this_study(
 
 
 def left_words(state: "DatasetState", life: "Budget | None") -> str:
-    """What is left of a dataset's budget for life."""
+    """What is left of a dataset's total budget."""
     if life is None:
-        return "no budget for life is set, so nothing limits further studies"
+        return "no total budget is set, so nothing limits further studies"
     room = life.delta - state.beyond
     if state.void or room <= 0:
-        return "nothing is left for life"
+        return "nothing is left of the total budget"
     from eigenveil.privacy import Budget
 
     # In Gaussian DP the squares of mu add up, so what is left is a difference of squares.
     square = Budget(life.epsilon, room).mu ** 2 - state.counted**2
     if square <= 0:
-        return "nothing is left for life"
+        return "nothing is left of the total budget"
     left = rounded(_epsilon(math.sqrt(square), room), up=False)
-    return f"left for life: another study of epsilon {left} at delta = {life.delta:g}, of {life.epsilon:g} in all"
+    return f"left of the total budget: another study of epsilon {left} at delta = {life.delta:g}, of {life.epsilon:g} in all"
 
 
 def _epsilon(mu: float, delta: float) -> float:

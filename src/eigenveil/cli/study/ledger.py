@@ -70,7 +70,7 @@ def show(
 
     - spent: what was released so far.
     - reserved: what open studies may spend, including what they have spent.
-    - counted: what counts against the budget for life, which is the reserve
+    - counted: what counts against the total budget, which is the reserve
       of open studies and what the others spent.
 
     The ledger is not written to, and a site may run meanwhile.
@@ -267,11 +267,11 @@ def _show_dataset(
     if state.beyond > 0:
         console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
     if state.life is None:
-        console.print("  for life  the policy sets no limit")
+        console.print("  in total  the policy sets no limit")
     else:
-        console.print(f"  for life  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
+        console.print(f"  in total  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
     if state.void:
-        console.print("  VOID: a study without privacy was joined, so there is no guarantee for life", style="bold red")
+        console.print("  VOID: a study without privacy was joined, so there is no guarantee any more", style="bold red")
     if not studies:
         console.print("  no study yet\n")
         return
@@ -311,7 +311,7 @@ def _what(entry: "Entry") -> str:
             known = f", also known as {', '.join(body['known_as'])}" if body["known_as"] else ""
             return ("rows seen for the first time" if body["rows"] == "first" else "other rows than before") + known
         case "life":
-            return "joined again under another budget for life"
+            return "joined again under another total budget"
         case _:
             return ""
 

@@ -1,6 +1,6 @@
-"""What a study may spend, what it has spent, and whether all studies of a dataset together keep its budget for life.
+"""What a study may spend, what it has spent, and whether all studies of a dataset together keep its total budget.
 
-The rule for life. Let M be the sum of mu^2 over all studies of a dataset: what is reserved for open studies, and what was
+The rule for the total. Let M be the sum of mu^2 over all studies of a dataset: what is reserved for open studies, and what was
 spent by those that ended. Let D be the sum of what they take of delta beyond that. Then
     M <= mu_for(epsilon, delta - D)^2 and D < delta
 for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
@@ -74,7 +74,7 @@ class StudyBudget:
     """What a study may spend, as joined.
 
     - `study` is the digest of its file and `title` its name for people.
-    - Budgets attach to `dataset`, a declared name, for life.
+    - Budgets attach to `dataset`, a declared name, for as long as it is used.
     - `mu` is the most it may spend, in Gaussian-DP terms. It is infinite where epsilon and delta are None, which means no
       privacy: an exact result, or a rehearsal with a known seed.
     - `beyond` is what it takes of delta on top of what mu accounts for.
@@ -250,7 +250,7 @@ class Together:
         return cls(len(found), math.fsum(s.counts for s in found), math.fsum(s.beyond for s in found))
 
     def within(self, life: Budget | None) -> bool:
-        """Whether the budget for life holds. Without one, or with an infinite epsilon, it always does."""
+        """Whether the total budget holds. Without one, or with an infinite epsilon, it always does."""
         if life is None or math.isinf(life.epsilon):
             return True
         # The delta that masks may fail with is gone whatever epsilon is, so only the rest of delta is left for mu.
@@ -267,19 +267,22 @@ class Together:
 
 
 def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, title: str) -> None:
-    """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's budget for life."""
+    """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's total budget."""
     life = asked.life
     total = Together.of([*others, asked])
     if life is None or total.within(life):
         return
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
-    opening = f"study {title!r} does not fit in the budget for life of dataset {dataset!r}"
-    allowed = f"The policy allows epsilon = {life.epsilon:g} at delta = {life.delta:g} for life. Nothing was written"
+    opening = f"study {title!r} does not fit in the total budget of dataset {dataset!r}"
+    allowed = (
+        f"The policy allows epsilon = {life.epsilon:g} at delta = {life.delta:g} in total, for as long as this dataset is used. "
+        "Nothing was written"
+    )
     if math.isinf(asked.mu):
         raise BudgetExceeded(f"{opening}: it has no privacy. {allowed}")
     if any(math.isinf(other.counts) for other in others):
         raise BudgetExceeded(
-            f"{opening}: a study without privacy was joined before, so no guarantee for life can be kept. {allowed}"
+            f"{opening}: a study without privacy was joined before, so no guarantee can be kept any more. {allowed}"
         )
     if total.beyond >= life.delta:
         raise BudgetExceeded(
@@ -297,12 +300,12 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
 
 
 def life_values(life: Budget | None) -> dict[str, Any] | None:
-    """A budget for life as plain values; an infinite epsilon is null."""
+    """A total budget as plain values; an infinite epsilon is null."""
     return None if life is None else {"epsilon": _finite(life.epsilon), "delta": life.delta}
 
 
 def life_from(values: Mapping[str, Any] | None) -> Budget | None:
-    """The budget for life that an entry records."""
+    """The total budget that an entry records."""
     return None if values is None else Budget(_number(values["epsilon"]), values["delta"])
 
 

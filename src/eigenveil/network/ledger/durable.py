@@ -1,9 +1,9 @@
 """`DurableLedger`: a site's ledger on disk. A charge and the exact bytes it pays for are there before they leave the site.
 
-One file serves all studies and all datasets of a site, for life. Each thing that happens is an entry, sealed with the
+One file serves all studies and all datasets of a site, for good. Each thing that happens is an entry, sealed with the
 hash of the entries before it, and every budget is read from sealed entries. A study goes through these states:
 
-    | state     | call    | entry written              | counts for life      | next state |
+    | state     | call    | entry written              | counts in total      | next state |
     |-----------|---------|----------------------------|----------------------|------------|
     | (unknown) | join    | join                       | all that is reserved | open       |
     | open      | join    | life, if that has changed  | all that is reserved | open       |
@@ -215,7 +215,7 @@ class DurableLedger:
             together = table.together_of(tables, dataset)
             if charges and not together.within(standing.life):
                 raise BudgetExceeded(
-                    f"the studies of dataset {dataset!r} together exceed the budget for life this study was joined under. Join "
+                    f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
                     "it again under the current policy. Nothing was written and nothing may leave"
                 )
             body = {

@@ -54,9 +54,9 @@ class DatasetState:
 
     - `spent` is the mu of everything released so far.
     - `reserved` is what open studies may spend, including what they have spent.
-    - `counted` is what counts for life: the reserve of open studies and what closed ones spent.
+    - `counted` is what counts in total: the reserve of open studies and what closed ones spent.
     - `beyond` comes on top, out of delta.
-    - `life` is the budget for life that the last study was joined under.
+    - `life` is the total budget that the last study was joined under.
     """
 
     name: str
@@ -81,7 +81,7 @@ class DatasetState:
 
     @property
     def void(self) -> bool:
-        """Whether a study without privacy has ended the guarantee for life."""
+        """Whether a study without privacy has ended the guarantee for good."""
         return math.isinf(self.counted)
 
     def epsilon(self, delta: float, *, mu: float | None = None) -> float:
@@ -152,7 +152,7 @@ class Replay:
         # A commit without charges spends nothing, so it cannot exceed the budget.
         costs = standing.state == "open" and (entry.kind != "commit" or entry.body["charges"])
         if costs and not together.within(standing.life):
-            raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds the budget for life of its dataset")
+            raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds the total budget of its dataset")
 
     def _stands(self, entry: Entry) -> Standing:
         """How the study stands after this entry, worked out; an error of the kinds `_add` catches if it cannot be."""
@@ -161,7 +161,7 @@ class Replay:
         body, known = entry.body, self.standings.get(entry.study)
         if entry.kind == "join":
             account = StudyBudget.of(entry.study, entry.dataset, body["account"])
-            # The policy is not in the ledger, so the budget for life is taken as stated. `_add` checks that it held.
+            # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
             return Standing(account.mu, account.beyond, life)

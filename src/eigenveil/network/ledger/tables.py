@@ -83,7 +83,7 @@ def append_balance(
     `others` are all studies of the dataset as they stood before; this one may be among them.
     """
     study, dataset = account
-    # The sum is written into the entry itself, so a commit can check the budget for life from one entry.
+    # The sum is written into the entry itself, so a commit can check the total budget from one entry.
     together = Together.of({**others, study: standing}.values())
     balance = {"standing": standing.values(), "together": together.values()}
     return append(tables, kind, {**body, **balance}, study=study, dataset=dataset)
@@ -121,7 +121,7 @@ def standings_of(tables: Tables, dataset: str) -> dict[str, Standing]:
 
 
 def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Entry | None:
-    """The last entry that changed a balance of the dataset, or with `joins` the last that set its budget for life."""
+    """The last entry that changed a balance of the dataset, or with `joins` the last that set its total budget."""
     more = "AND this.kind IN ('join', 'life')" if joins else ""
     return _one(tables, f"WHERE this.dataset = ? AND {_BALANCES} {more} ORDER BY this.number DESC LIMIT 1", dataset)
 

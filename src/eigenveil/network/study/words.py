@@ -127,10 +127,11 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
     )
     how = "a method chosen from public numbers" if task.method == "auto" else f"the method {task.method}"
     mean = ", the mean of all rows" if isinstance(task.center, str) else ""
+    noisy = "" if study.budget is None else "noisy estimates of "
     yield Fact(
         "Result",
-        f"{components} of all rows together, by {how}. Everyone who takes part learns the components{mean} and the "
-        "variance along each component. No row and no score leaves its place.",
+        f"{components} of all rows together, by {how}. Everyone who takes part learns {noisy}the components{mean} and "
+        f"the variance along each component. No row and no score leaves the {_role(study)}.",
     )
     if task.person is not None:
         yield Fact(
@@ -138,7 +139,12 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
             f'the column "{task.person}" says whose row it is. It stays at its site. All rows of a person count as one.',
         )
     if task.row_bound is not None:
-        yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.")
+        units = (
+            ""
+            if task.scale is None
+            else " Columns are first divided by the study's scale, and the norm is in these units."
+        )
+        yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{units}")
     if task.column_bounds is not None:
         yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
     if task.center is not None and task.center != "private":
@@ -149,7 +155,9 @@ def _center_of(study: "StudyFile") -> str:
     center = study.params.center
     if center is None:
         return "zero"
-    return "the mean" if isinstance(center, str) else "the given center"
+    if not isinstance(center, str):
+        return "the given center"
+    return "the mean" if study.budget is None else "the noisy mean that the study releases"
 
 
 def _parties(study: "StudyFile") -> Iterator[Fact]:
@@ -180,8 +188,9 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
     against = "against the party that sees most"
     yield Fact("Cost", f"for each person at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}.")
     # Where a study makes numbers of people public, it does so for each party.
-    each = f" How many people each {_role(study)} has is public." if near.count_is_public else ""
-    yield Fact("Neighbouring tables", f"{Person().relation(near)}.{each}")
+    each = f" How many people each {_role(study)} has is public."
+    told = f"{Person().relation(near)}.{each}" if near.count_is_public else f"{Person().tables(near)}. {_count(study)}"
+    yield Fact("Neighbouring tables", told)
     if isinstance(params, PeerStudy):
         if params.restarts:
             yield Fact("Restarts", f"the budget allows {params.restarts} rounds to begin again when peers vanish.")
@@ -194,6 +203,16 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
         yield Fact(
             "People at several sites", f"the cost is for people with rows at no more than {params.person_sites} sites."
         )
+
+
+def _count(study: "StudyFile") -> str:
+    """How a number of people that is not public is protected."""
+    if study.seed is not None:
+        return "The number of people leaves with noise that can be subtracted."
+    if study.trust == "hub":
+        nodes = " and its nodes" if study.nodes else ""
+        return f"Against everyone except the hub{nodes}, the number of people is protected too."
+    return "The number of people is protected too: it leaves only with noise."
 
 
 def _waiting(study: "StudyFile") -> Fact:

@@ -59,7 +59,7 @@ class GuaranteeFacts:
     ...     charges=(), reproducible=False,
     ... )
     >>> facts.guarantee().clipping
-    'rows were clipped to norm 12 around the mean. The bound was given without looking at these rows, or found privately at ...'
+    'rows were clipped to norm 12 around the mean'
     """
 
     budget: Budget
@@ -113,7 +113,7 @@ def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str
     """What a recommender released: the item space, item `degrees`, which items they `kept`, and the `parts` of a lone site."""
     return (
         "the item space (components and their values)",
-        *(("item degrees (each vote over the root of its user's degree)",) if degrees else ()),
+        *(("item degrees (votes over the square root of their user's degree)",) if degrees else ()),
         *((f"which {kept} items were kept",) if kept is not None else ()),
         *(("every number that leaves a site",) if parts else ()),
     )

@@ -15,15 +15,16 @@ __all__ = [
     "UserHistories",
 ]
 
-_COLUMNS: Final = "the number of columns, their names and their types are public, and so is that all entries are finite"
+_COLUMNS: Final = (
+    "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
+)
+_BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
 # The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
-    Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove). The "
-    "number of people is protected too",
-    Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out). Both have the "
-    "same number of people, which is public",
-    Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person (replace-one). Both "
-    "have the same number of people, which is public",
+    Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove)",
+    Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out)",
+    Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person "
+    "(replace-one)",
 }
 _USERS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one user, whose whole history is in one table and not in the other (add/remove). The "
@@ -81,6 +82,11 @@ class Person:
 
     def relation(self, neighbours: Neighbours) -> str:
         """What two neighbouring tables have in common, and what not."""
+        public = "Both have the same number of people, which is public"
+        return f"{self.tables(neighbours)}. {public if neighbours.count_is_public else 'The number of people is protected too'}"
+
+    def tables(self, neighbours: Neighbours) -> str:
+        """How two neighbouring tables differ."""
         return _PERSONS[neighbours]
 
     def assumptions(self) -> Iterator[str]:
@@ -155,13 +161,15 @@ class TableRows:
                 "can check them"
             )
         yield _COLUMNS
+        if self.norm is not None:
+            yield _BOUND
         if self.least is not None:
             yield f"that the table has at least {self.least} rows is public"
         if self.given:
             yield f"if given, {_listed(self.given)} are public"
 
     def clipping(self) -> str:
-        """How rows were clipped, and where the bound comes from."""
+        """How rows were clipped."""
         return "" if self.norm is None else _clipped(self.norm, self.around)
 
 
@@ -190,6 +198,7 @@ class StreamRows:
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
         yield _COLUMNS
+        yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
         if self.origin:
@@ -198,7 +207,7 @@ class StreamRows:
             yield f"nobody is in two of the {self.merged} streams that were merged"
 
     def clipping(self) -> str:
-        """How rows were clipped, and where the bound comes from."""
+        """How rows were clipped."""
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
         return _clipped(self.norm, self.around) + own
 
@@ -206,7 +215,7 @@ class StreamRows:
 @final
 @dataclass(frozen=True, slots=True)
 class UserHistories:
-    """Histories of users, each divided by the root of its number of items, or of `least` if it has fewer.
+    """Histories of users, each divided by the square root of its number of items, or of `least` if it has fewer.
 
     With `listed`, a public list names the items in use. The number of `users` is public if `counted`, and with several sites it
     is public `at_each`. With `degrees_given`, the caller gave item degrees.
@@ -221,8 +230,8 @@ class UserHistories:
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the histories, and public about them."""
-        used = ", which of them are used" if self.listed else ""
-        yield f"which items exist is public{used}, and that all entries are zeros and ones"
+        used = " and which of them are used" if self.listed else ""
+        yield f"which items exist{used} is public, and so is the fact that every entry is zero or one"
         if self.counted:
             each = " at each site" if self.at_each else ""
             yield (
@@ -231,13 +240,13 @@ class UserHistories:
             )
         if self.degrees_given:
             yield "the item degrees that were given are public, and were not counted in these histories"
+        if self.least > 1:
+            yield f"the least number of items, {self.least}, was chosen without looking at these histories"
 
     def clipping(self) -> str:
         """How histories were scaled down."""
-        return (
-            f"each history was divided by the root of its number of items, or of {self.least} if it has fewer. That least number "
-            "was not read from these histories"
-        )
+        fewer = f", or of {self.least} if it has fewer" if self.least > 1 else ""
+        return f"each history was divided by the square root of its number of items{fewer}"
 
     def caveats(self, budget: Budget) -> Iterator[str]:
         """What the guarantee does not cover."""
@@ -251,10 +260,7 @@ class UserHistories:
 
 
 def _clipped(norm: float, around: str) -> str:
-    return (
-        f"rows were clipped to norm {norm:g} around {around}. The bound was given without looking at these rows, or found "
-        "privately at its own cost"
-    )
+    return f"rows were clipped to norm {norm:g} around {around}"
 
 
 def _listed(names: Sequence[str]) -> str:

@@ -7,7 +7,7 @@ from typing import Final, Literal, final
 
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.facts.protected import Person, User
-from eigenveil.privacy.guarantee import plain
+from eigenveil.privacy.guarantee import SEEN_BY, plain
 
 __all__ = [
     "HubAndSites",
@@ -20,6 +20,7 @@ __all__ = [
 ]
 
 _SITES: Final = "which sites take part is public, and which of them answered in each round"
+_WORDS: Final = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 _EXACT: Final = "exact Gaussian composition (Balle and Wang 2018)"
 # Only estimators that take `ledger=` say this.
 _SHARED: Final = "A shared ledger adds up the costs"
@@ -109,12 +110,22 @@ class HubAndSites(SeenBy):
     @property
     def released(self) -> tuple[str, ...]:
         """What is covered besides the result."""
-        return ("the transcript",) if self.at_sites is None else ("the transcript", "every number that leaves a site")
+        if self.at_sites is None:
+            return ("the transcript",)
+        leaves = "every number that leaves a site"
+        if self.at_hub is not None:
+            # The page's own epsilon does not cover it.
+            leaves = f"{SEEN_BY}{self._middle} only, at {_pair(self.at_sites)}: {leaves}"
+        return ("the transcript", leaves)
+
+    @property
+    def _middle(self) -> str:
+        # Inner nodes add up what sites send, so they see as much as the hub.
+        return "the hub and the inner nodes of the tree" if self.tree else "the hub"
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""
-        # Inner nodes add up what sites send, so they see as much as the hub.
-        middle, see = ("the hub and the inner nodes of the tree", "see") if self.tree else ("the hub", "sees")
+        middle, see = self._middle, "see" if self.tree else "sees"
         if self.at_sites is None:
             raw = f"T{middle[1:]} {see} the raw parts of each site (sums without noise) and must be trusted"
             return f"{_anyone(protects)}. {raw}. So must each site, with its own rows"
@@ -124,16 +135,15 @@ class HubAndSites(SeenBy):
         # everybody else.
         sees = "the released numbers but not what sites send to the hub"
         outside = _anyone(protects, ", including the other sites", sees=sees)
-        first = self.at_sites
         return (
             f"{outside}. Against {middle}, which {see} what each site sends with only that site's noise, the guarantee is "
-            f"({plain(first.epsilon)}, {plain(first.delta)})"
+            f"{_pair(self.at_sites)}"
         )
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of parties, channels and keys."""
         yield _SITES
-        readers = "the hub and the inner nodes of the tree read" if self.tree else "the hub reads"
+        readers = f"{self._middle} {'read' if self.tree else 'reads'}"
         if self.at_sites is None:
             yield f"the channels are secure: nobody but {readers} what sites send"
         elif self.at_hub is not None:
@@ -174,7 +184,17 @@ class MaskedSites(SeenBy):
         return (
             f"{_anyone(protects)}. Also the hub, even if it breaks the protocol, together with {some} it everything. Also anyone "
             f"who reads or changes messages on their way. The hub sees only noisy sums, each over at least {over} not collude "
-            f"with it. {_only_own('site', protects)}"
+            f"with it{self._fewer()}. {_only_own('site', protects)}"
+        )
+
+    def _fewer(self) -> str:
+        """Why fewer sites are counted on than must be in a sum."""
+        lost = self.survivors - self.colluders - self.honest
+        few = "one colluder" if self.colluders == 1 else f"{_in_words(self.colluders)} colluders"
+        return (
+            f". That is {self.survivors}, less {few} and {_in_words(lost)} that sparse masks may isolate"
+            if lost > 0
+            else ""
         )
 
     def assumptions(self) -> Iterator[str]:
@@ -268,11 +288,12 @@ class PeersAlone(SeenBy):
         if self.colluders is None:
             return f"{text}. Every peer adds all the noise, so the sum has {self.excess:.4g} times the noise of one curator"
         # On large graphs there are too many sets of colluders to try them all.
-        kind = "the largest" if self.exact else "a bound on the largest"
+        kind = "the worst case" if self.exact else "a bound on the worst case"
+        few = "one colluding peer" if self.colluders == 1 else f"{_in_words(self.colluders)} colluding peers"
         return (
-            f"{text}. Every peer adds noise of its own, and noise {self.ratio:g} times as large that cancels between pairs. Mu "
-            f"is {kind} over every set of {self.colluders} colluding and one other peer (docs/pairwise-noise.md). The sum has "
-            f"{self.excess:.4g} times the noise of one curator"
+            f"{text}. Every peer adds noise of its own, and noise {self.ratio:g} times as large that cancels between pairs. The "
+            f"privacy loss (mu) is {kind} over every choice of {few} and one protected peer (docs/pairwise-noise.md). The sum "
+            f"has {self.excess:.4g} times the noise of one curator"
         )
 
     def caveats(self) -> Iterator[str]:
@@ -342,7 +363,17 @@ class NoisyRows(SeenBy):
 
 
 def _anyone(protects: Person | User, including: str = "", *, sees: str = "the released numbers") -> str:
-    return f"anyone who sees {sees}{including}, even if they know everything except {protects.secret}"
+    # In two sentences where one would be too long.
+    holds = ". This holds" if including else ","
+    return f"anyone who sees {sees}{including}{holds} even if they know everything except {protects.secret}"
+
+
+def _pair(budget: Budget) -> str:
+    return f"({plain(budget.epsilon)}, {plain(budget.delta)})"
+
+
+def _in_words(number: int) -> str:
+    return _WORDS[number] if number < len(_WORDS) else str(number)
 
 
 def _only_own(place: str, protects: Person | User) -> str:
