@@ -112,6 +112,15 @@ def test_an_exact_stream_goes_on(tmp_path: Path) -> None:
     assert sines(resumed.components_.T, whole.components_.T).max() < 1e-7
 
 
+def test_a_private_stream_of_whole_sums_goes_on(tmp_path: Path) -> None:
+    """Made between version 0.1 and the change of words: its sums are whole numbers, and its plan has a `way`."""
+    (state,) = copied(tmp_path, "whole-sums.state")
+    resumed = StreamingPCA.resume(state)
+    assert (resumed.center, resumed.plan_.tracker) == ("private", "products")
+    resumed.partial_fit(np.ones((60, 4))).sync()
+    assert resumed.guarantee_.epsilon == 1.0 and resumed.n_samples_seen_ == 760
+
+
 def test_a_private_stream_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
     (state,) = copied(tmp_path, "private.state")
     before = state.read_bytes()

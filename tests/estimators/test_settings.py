@@ -44,7 +44,18 @@ def test_no_text_array_or_object_is_recorded(kind: Any) -> None:
 
 @pytest.mark.parametrize("kind", KINDS, ids=lambda kind: kind.__name__)
 def test_seeds_budgets_and_limits_are_not_recorded(kind: Any) -> None:
-    never = {"random_state", "epsilon", "delta", "memory_limit", "deadline", "retries", "quorum", "ledger", "person"}
+    never = {
+        "random_state",
+        "epsilon",
+        "delta",
+        "memory_limit",
+        "deadline",
+        "retries",
+        "quorum",
+        "ledger",
+        "person",
+        "people",
+    }
     for name in never & set(declared(kind)):
         assert name not in asked_settings(asked_of(kind, **{name: 3})), name
     assert {name for name, one in declared(kind).items() if one.param.recorded} <= PUBLIC_IN_ALL_FORMS

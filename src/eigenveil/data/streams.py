@@ -21,6 +21,7 @@ from eigenveil.data.tables import (
     could_be_names,
     first_line,
     read_table,
+    require_commas,
     require_names,
     require_numbers,
 )
@@ -124,6 +125,7 @@ def _csv_source(file: Any, path: Path, drop: Sequence[str], *, header: bool) -> 
     except csv.Error:
         raise ValueError(f"{path} has a first line that is not comma-separated values") from None
     fields = [field.strip() for field in fields]
+    require_commas(path, fields)
     if header:
         require(
             could_be_names(fields),

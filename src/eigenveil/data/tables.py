@@ -31,6 +31,7 @@ __all__ = [
     "is_arrow_like",
     "person_ids",
     "read_table",
+    "require_commas",
     "require_names",
     "require_numbers",
 ]
@@ -204,11 +205,8 @@ def _read_columns(
     with _reading(path):
         table = _read_csv(path, person) if ending == ".csv" else None
         schema = table.schema if table is not None else pq.read_schema(path)
-    one = schema.names[0] if table is not None and len(schema.names) == 1 else ""
-    require(
-        not (";" in one or "\t" in one),
-        f"{path} has semicolons or tabs between its columns. Save it with commas instead",
-    )
+    if table is not None:
+        require_commas(path, schema.names)
     # Without a header, the first row, a person's data, would become the column names, which every model file shows.
     require(
         table is None or could_be_names(schema.names),
@@ -317,6 +315,15 @@ def person_ids(table: Any, person: str) -> Any:
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
     return codes.indices.to_numpy(zero_copy_only=False)
+
+
+def require_commas(path: Path, names: Sequence[str]) -> None:
+    """Refuse a csv file with semicolons or tabs between its columns. Its first line, which may be a person's, is not shown."""
+    one = names[0] if len(names) == 1 else ""
+    require(
+        not (";" in one or "\t" in one),
+        f"{path} has semicolons or tabs between its columns. Save it with commas instead",
+    )
 
 
 def require_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:

@@ -226,8 +226,10 @@ def center_value(value: Any) -> Any:
 
 def stream_center(value: Any) -> Any:
     """The same for a stream, which cannot take numbers."""
-    if isinstance(center_value(value), str):
+    if value == "private" and isinstance(value, str):
         return value
+    if not (hasattr(value, "__len__") or hasattr(value, "__array__")) or isinstance(value, str):
+        raise Expected("{center=private} or {center=None}")
     raise ParameterError(
         "{center} of a stream cannot be numbers: subtract them from the rows and say {center=None}, or say {center=private} "
         "and give them as {origin}"

@@ -164,8 +164,8 @@ class Guarantee:
         # Rounded up, never down; more digits only where 100 would read as certainty.
         digits = next((digits for digits in range(16) if _rounded_up(percent, digits) < 100), 0)
         return (
-            "the released numbers look almost the same for two neighbouring tables. Anyone described under 'Protected from' who "
-            "knows everything else can tell which of two equally likely neighbouring tables is real "
+            "the released numbers look almost the same for two neighbouring tables. An attacker that it protects from, "
+            "who knows everything else, can tell which of two equally likely neighbouring tables is real "
             f"at most {_rounded_up(percent, digits):.{digits}f} times in 100. Guessing is right 50 times"
         )
 

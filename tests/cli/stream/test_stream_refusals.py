@@ -140,3 +140,10 @@ def test_rows_of_another_kind_leave_the_state_as_it_was(
         assert line.endswith(f"; the state in {state} is unchanged")
         assert files_in(tmp_path) == {state.name, target.name}
     assert StreamingPCA.resume(state).n_samples_seen_ == COUNT
+
+
+def test_semicolons_are_refused_without_showing_the_first_line(tmp_path: Path) -> None:
+    source = tmp_path / "rows.csv"
+    source.write_text("1;123456.789\n2;3\n")
+    line = refusal("stream", source, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
+    assert "semicolons or tabs" in line and "123456" not in line

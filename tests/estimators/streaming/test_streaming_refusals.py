@@ -70,7 +70,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "center a truth": (
         {"center": False},
-        "center must be numbers, one per column, or say .* got False",
+        "center must be center='private' or center=None, got False",
     ),
     "center of numbers": ({"center": [1.0] * 4}, "center of a stream cannot be numbers: subtract them .* as origin"),
     "neighbours add-remove": (

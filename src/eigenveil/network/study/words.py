@@ -217,7 +217,9 @@ def _count(study: "StudyFile") -> str:
 
 def _waiting(study: "StudyFile") -> Fact:
     network = study.params
-    again = f"asks up to {network.retries} more times" if network.retries != 1 else "asks once more"
+    again = {0: "does not ask again", 1: "asks once more"}.get(
+        network.retries, f"asks up to {network.retries} more times"
+    )
     who = "each peer" if study.carrier == "gossip" else "the hub"
     return Fact(
         "Waiting",

@@ -124,4 +124,5 @@ class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, B
         default=None,
         check=whole(2),
         surfaces=OFFLINE - {"cli"},
+        recorded=False,  # A guess. Beside a guarantee that protects the number of people, it would be read as that number.
     )
