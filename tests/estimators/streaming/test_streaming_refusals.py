@@ -66,7 +66,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "memory too small": ({"memory_limit": 100}, "needs about .* MiB .* and memory_limit allows"),
     "center by name": (
         {"center": "mean"},
-        "center must be numbers, one per column, or say .* got 'mean'",
+        "center must be center='private' or center=None, got 'mean'",
     ),
     "center a truth": (
         {"center": False},
