@@ -155,9 +155,24 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
         for item in items:
             act(item)
         return
-    with ThreadPoolExecutor(threads) as pool:
-        # Reading all results raises any error from a thread.
-        deque(pool.map(_with_errstate(act), items), maxlen=0)
+    waiting = deque(items)
+
+    def drain() -> None:
+        while True:
+            try:
+                # Atomic, so no two threads get the same item.
+                item = waiting.popleft()
+            except IndexError:
+                return
+            act(item)
+
+    # This thread works too: starting one thread less, and no future for each item, matters where items take a millisecond.
+    with ThreadPoolExecutor(threads - 1) as pool:
+        others = [pool.submit(_with_errstate(drain)) for _ in range(threads - 1)]
+        drain()
+    for other in others:
+        # Raises any error from a thread.
+        other.result()
 
 
 def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
