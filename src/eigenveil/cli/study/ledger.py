@@ -205,7 +205,10 @@ def declare(
     ] = None,
     neighbours: Annotated[
         Literal["add-remove", "zero-out", "replace-one"],
-        typer.Option(metavar="WHICH", help="The neighbouring relation of its studies."),
+        typer.Option(
+            metavar="WHICH",
+            help="Neighbouring relation of its studies: which two tables their guarantee makes indistinguishable.",
+        ),
     ] = "add-remove",
 ) -> None:
     """Say once what the studies of version 0.1 protected: rows, or people.
