@@ -160,7 +160,10 @@ def test_a_fit_that_runs_decides_the_kind_until_it_ends_without_a_charge() -> No
             with pytest.raises(UnitMismatch, match="cannot be added up"):
                 refused(0.01, label="another", unit=ROW)
     assert ledger.unit is None
-    # A slot that costs nothing more is a release all the same.
+
+
+def test_a_release_that_costs_nothing_more_decides_the_kind_too() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
     ledger.spend(0.0, label="block", slot=Slot("blocks", 0, per_person=1), unit=ROW)
     assert ledger.unit == ROW and ledger.charges == ()
 
