@@ -244,7 +244,7 @@ def test_the_template_says_the_defaults() -> None:
     }
     assert written["budget"] == {"study_epsilon": 1, "study_delta": 1e-5, "life_epsilon": 3, "life_delta": 1e-5}
     assert written["agent"] == {"reply_seconds": 0, "rehearsals": False}
-    assert written["pins"] == {"hub": [], "peers": {}}
+    assert written["pins"] == {"hub": [], "withdrawn": [], "peers": {}}
 
 
 @pytest.mark.parametrize("study", [STAR, TREE, GOSSIP], ids=lambda study: study.carrier)
