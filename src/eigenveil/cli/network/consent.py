@@ -50,7 +50,7 @@ def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["
         with with_head(path, head, DurableLedger.open, writes=True) as ledger:
             yield ledger
     # Read-only, so that a dry run is possible while the site runs, and leaves no trace.
-    elif path.exists() or head is not None:
+    elif path.exists() or (head is not None and head.exists()):
         with with_head(path, head, DurableLedger.reading, writes=False) as ledger:
             yield ledger
     else:
