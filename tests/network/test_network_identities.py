@@ -21,7 +21,7 @@ from network.network_studies import Company, PeerCompany, authority, keys_of, pu
 async def ended(work: Any, seconds: float = 30.0) -> BaseException:
     """What the work raises, in time."""
     async with asyncio.timeout(seconds):
-        (found,) = await asyncio.gather(work, return_exceptions=True)
+        found: object = (await asyncio.gather(work, return_exceptions=True))[0]
     assert isinstance(found, BaseException)
     return found
 

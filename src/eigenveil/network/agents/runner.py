@@ -48,7 +48,7 @@ class Runner:
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
         greet: Callable[[str], Awaitable[None]] | None = None,
         there: Callable[[Set[str]], Collection[str]] = lambda present: present,
-        other: Callable[[str, bytes], str],
+        other: Callable[[str, bytes], str] | None = None,
         reply: float = 0.0,
     ) -> None:
         self._durable, self._transport, self._on_event, self._notes, self._reply = (
@@ -97,7 +97,9 @@ class Runner:
                 self._on_event(Event("joined", name))
             case Left(name=name, why=why, greeting=greeting):
                 self._present.discard(name)
-                self._on_event(Event("left", name, why if greeting is None else self._other(name, greeting)))
+                if greeting is not None and self._other is not None:
+                    why = self._other(name, greeting)
+                self._on_event(Event("left", name, why))
             # Another organisation chose these bytes, and they are about to be parsed.
             case Got(name=name, kind=kind, data=data):
                 if kind == NOTE and len(data) <= _LONGEST_NOTE and self._notes is not None:

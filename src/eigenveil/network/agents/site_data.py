@@ -62,8 +62,9 @@ def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
     """What the party shows to others, and whose signature it accepts."""
     # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
     # two differ in their dates.
-    mine = next(place for place in study.places if place.certificate.public == keys.certificate.public)
-    return Credentials(keys.tls_key, mine.certificate.pem.encode(), study.authority.encode())
+    listed = (place.certificate for place in study.places)
+    mine = next((one for one in listed if one.public == keys.certificate.public), keys.certificate)
+    return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
 
 
 @final

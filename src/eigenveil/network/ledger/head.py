@@ -56,14 +56,9 @@ class NotedHead:
         except (ValueError, RecursionError):
             found = None
         match found:
-            case {
-                "format": "eigenveil-head",
-                "version": 1,
-                "head": str(head),
-                "entries": int(entries),
-                "time": str(time),
-            }:
-                if len(head) == 64 and set(head) <= set("0123456789abcdef") and 0 < entries < 1 << 62:
+            case {"format": kind, "version": version, "head": str(head), "entries": int(entries), "time": str(time)}:
+                right = (kind, version) == (_FORMAT, _VERSION) and len(head) == 64
+                if right and set(head) <= set("0123456789abcdef") and 0 < entries < 1 << 62:
                     return cls(head, entries, time)
         raise LedgerError(f"{path} is not the head of a ledger. `eigenveil ledger head LEDGER --to {path}` writes one")
 
@@ -82,13 +77,11 @@ def require_noted(ledger: DurableLedger, path: Path) -> NotedHead:
 
 def note_head(ledger: DurableLedger, path: Path) -> NotedHead:
     """Write the head of the ledger to the file at `path`, whole or not at all."""
-    # Two processes of a site may end at once, and the older head must not be written last.
-    with locked(ledger.path, "head"):
-        noted = NotedHead.of(ledger.last)
-        with whole_file(path) as temporary:
-            temporary.write_text(noted.text(), encoding="ascii")
-            # It is public: auditors may read it.
-            temporary.chmod(0o644)
+    noted = NotedHead.of(ledger.last)
+    with whole_file(path) as temporary:
+        temporary.write_text(noted.text(), encoding="ascii")
+        # It is public: auditors may read it.
+        temporary.chmod(0o644)
     return noted
 
 
@@ -102,7 +95,10 @@ def with_head(
     """
     there, noted = ledger.exists(), head is not None and head.exists()
     if there and head is not None and not noted:
-        raise LedgerError(f"{head} does not exist. Make it once, with: eigenveil ledger head {ledger} --to {head}")
+        raise LedgerError(
+            f"{head} does not exist. If it did before, find out where it went. If this is the first time, run: eigenveil ledger "
+            f"head {ledger} --to {head}"
+        )
     # A ledger that was removed would be made anew, without its charges.
     if noted and not there:
         raise LedgerError(f"{ledger} does not exist, and {head} has the head of a ledger in it. Put the ledger back")
@@ -113,4 +109,6 @@ def with_head(
             yield found
         finally:
             if head is not None and writes:
-                note_head(found, head)
+                # Two processes of a site may end at once, and the older head must not be written last.
+                with locked(found.path, "head"):
+                    note_head(found, head)
