@@ -27,8 +27,8 @@ _LARGEST: Final = 4096
 class NotedHead:
     """A head as it was noted: the hash of entry number `entries`, and when that was.
 
-    >>> NotedHead("0" * 64, 7, "2026-01-01T00:00:00+00:00").text()[:40]
-    '{"entries":7,"format":"eigenveil-head","h'
+    >>> NotedHead("0" * 64, 7, "2026-01-01T00:00:00+00:00").text()[:39]
+    '{"entries":7,"format":"eigenveil-head",'
     """
 
     head: str
