@@ -13,6 +13,7 @@ __all__ = [
     "ColumnsError",
     "EigenveilError",
     "ModelFileError",
+    "OtherStudy",
     "ParameterError",
     "ParameterWarning",
     "PeerError",
@@ -96,6 +97,10 @@ class QuorumLost(ProtocolError):
         )
         self.missing, self.round, self.stage = missing, round_, stage
         self.answered, self.quorum = answered, quorum
+
+
+class OtherStudy(ProtocolError):
+    """The party that asks works on another study. The message has both digests."""
 
 
 class PeersLost(ProtocolError):

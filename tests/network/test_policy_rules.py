@@ -3,6 +3,7 @@
 import math
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -112,6 +113,23 @@ def test_in_a_tree_who_stands_above_must_be_pinned() -> None:
     # The last one of five is directly below the hub.
     assert TREE.layout().above()["site 4"] == "hub"
     assert refusals(TREE, unpinned, me="site 4") == []
+
+
+@pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.carrier} {study.trust}")
+def test_a_study_with_a_withdrawn_pin_is_refused_whoever_it_belongs_to(study: StudyFile) -> None:
+    allowed = policy_for(study)
+    for place in study.places:
+        pins = replace(allowed.pins, withdrawn=("0" * 64, place.pin))
+        (reason,) = refusals(study, replace(allowed, pins=pins))
+        assert reason.startswith("[pins] withdrawn") and place.pin in reason and repr(place.name) in reason
+    assert refusals(study, replace(allowed, pins=replace(allowed.pins, withdrawn=("0" * 64,)))) == []
+
+
+def test_withdrawn_pins_are_read_from_the_file() -> None:
+    text = f'[pins]\nwithdrawn = ["{STAR.places[1].pin}"]'
+    assert Policy.parse(text).pins.withdrawn == (STAR.places[1].pin,)
+    with pytest.raises(ValueError, match=r"\[pins\] withdrawn"):
+        Policy.parse('[pins]\nwithdrawn = ["abc"]')
 
 
 def test_sums_over_few_are_refused() -> None:
@@ -299,7 +317,7 @@ def test_the_template_says_the_defaults() -> None:
     }
     assert written["budget"] == {"study_epsilon": 1, "study_delta": 1e-5, "life_epsilon": 3, "life_delta": 1e-5}
     assert written["agent"] == {"reply_seconds": 0, "rehearsals": False}
-    assert written["pins"] == {"hub": [], "peers": {}}
+    assert written["pins"] == {"hub": [], "withdrawn": [], "peers": {}}
 
 
 @pytest.mark.parametrize("study", [STAR, PEOPLE, TREE, GOSSIP], ids=lambda study: study.carrier)

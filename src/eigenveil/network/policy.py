@@ -10,6 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal, final
 
+from eigenveil.data.owned import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.network.study.text import comment, section
@@ -25,7 +26,7 @@ from eigenveil.params.declarations.limits import limited, limiting, words_allowe
 from eigenveil.params.declare import Limit
 from eigenveil.params.renamed import RENAMED_KEYS
 from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, values_in
-from eigenveil.params.toml import load_toml, toml_value, written_by_owner
+from eigenveil.params.toml import load_toml, toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
 from eigenveil.params.words import help_of, in_study
 from eigenveil.privacy import Budget, PrivacyUnit
@@ -89,6 +90,11 @@ class Pins:
     )
     peers: Mapping[str, str] = param(
         "The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers
+    )
+    withdrawn: tuple[str, ...] = param(
+        "Pins that no longer count, because a key was lost or stolen. A study with one of them is refused.",
+        default=(),
+        check=listed(_PIN, most=_MOST_PINS, distinct=True),
     )
 
 
@@ -188,9 +194,9 @@ class Policy:
 
     @classmethod
     def read(cls, path: Path) -> "Policy":
-        """The policy in a file that only its owner may change; a `ValueError` says what is wrong with it."""
+        """The policy in a file that nobody else may change or exchange; a `ValueError` says what is wrong with it."""
         try:
-            return cls.parse(written_by_owner(path))
+            return cls.parse(text_owned(path))
         except ValueError as error:
             named = str(error).startswith(str(path))
             raise ValueError(str(error) if named else f"{path}: {error}") from error
@@ -271,6 +277,13 @@ class Policy:
             yield f"[limits] person_sites = {most}: a study between peers protects people with rows at one peer only"
 
     def _of_pins(self, study: StudyFile, me: str) -> Iterator[str]:
+        # Whoever it is, this site itself too, and whether or not its pin must be listed: somebody else may have that key.
+        for place in study.places:
+            if place.pin in self.pins.withdrawn:
+                yield (
+                    f"[pins] withdrawn: the pin {place.pin} of {place.name!r} was withdrawn. Its owner must make new keys, "
+                    "and the coordinator a new study file"
+                )
         # In a tree a site sends its sums to a node, so that one must be known to it as well.
         hub, above = study.hub, None
         if hub is not None:
@@ -425,6 +438,8 @@ def _pin_lines(study: StudyFile | None) -> Iterator[str]:
     else:
         # No pin means that no hub is accepted. A new policy fails closed.
         yield "hub = []"
+    yield from comment(declared(Pins)["withdrawn"].param.help)
+    yield "withdrawn = []"
     yield ""
     yield from comment(
         "Each other site, peer or node: masks and pair noise protect you only if the parties at their other ends are real."

@@ -44,16 +44,17 @@ _YES: Final = ("y", "yes")
 
 
 @contextmanager
-def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
-    """The ledger at `path`. A dry run only reads it, and makes none if there is none."""
+def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["DurableLedger"]:
+    """The ledger at `path`, with the head in the file `head`. A dry run only reads it, and makes none if there is none."""
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
 
     if not dry_run:
-        with DurableLedger.open(path) as ledger:
+        with with_head(path, head, DurableLedger.open, writes=True) as ledger:
             yield ledger
     # Read-only, so that a dry run is possible while the site runs, and leaves no trace.
-    elif path.exists():
-        with DurableLedger.reading(path) as ledger:
+    elif path.exists() or (head is not None and head.exists()):
+        with with_head(path, head, DurableLedger.reading, writes=False) as ledger:
             yield ledger
     else:
         with tempfile.TemporaryDirectory() as folder, DurableLedger.open(Path(folder) / "ledger.db") as ledger:

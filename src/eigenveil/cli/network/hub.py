@@ -8,6 +8,7 @@ from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
+from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
 from eigenveil.data.archive import whole_file
 from eigenveil.errors import ProtocolError, QuorumLost
 
@@ -27,6 +28,7 @@ def hub(
     model: option.HubModel = None,
     report: option.Report = None,
     force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Run the hub of a study: ask the sites, add up, and write the model.
 
@@ -52,7 +54,8 @@ def hub(
     # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
     found = StudyFile.read(study)
-    mine = Keys.load(study.parent / "hub.key" if keys is None else keys)
+    secret = passphrase_from(passphrase_file)
+    mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
     address = place_of(found, mine, role="hub").address
     assert address is not None
     target = Path(f"{study.stem}.safetensors") if model is None else model

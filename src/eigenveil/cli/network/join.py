@@ -16,6 +16,7 @@ from eigenveil.cli.network.disclosure import disclose
 from eigenveil.cli.network.results import Results, say_spent
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
@@ -51,6 +52,8 @@ class Given:
     rehearsal: bool
     dry_run: bool
     force: bool
+    passphrase_file: Path | None = None
+    require_head: Path | None = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -117,7 +120,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     from eigenveil.network.study.file import StudyFile
 
     study, role = StudyFile.read(given.study), kind.role
-    keys = option.keys_beside(given.study, study, given.keys, role=role)
+    secret = passphrase_from(given.passphrase_file)
+    keys = option.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
     # The wrong command or an old certificate is found here, before the table is read.
     place = place_of(study, keys, role=role)
     # Cheap refusals come first: nothing is opened or read yet.
@@ -132,11 +136,13 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
     holding = SiteData.read(given.data, study)
     view = PartyView(voice := Voice())
-    with consent.opened_ledger(given.ledger, dry_run=given.dry_run) as ledger:
+    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
         settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "policy": rules}
+        if given.policy is not None:
+            settings["withdrawn"] = _withdrawn_in(given.policy)
         agent = _allowed(
             lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
         )
@@ -168,6 +174,13 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         )
         results.show(voice, learned, role=role)
         say_spent(voice, ledger, agent.account, life=life)
+
+
+def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
+    """The withdrawn pins as the policy has them when it is asked."""
+    from eigenveil.network.policy import Policy
+
+    return lambda: Policy.read(policy).pins.withdrawn
 
 
 def _results(given: Given, study: "StudyFile", name: str) -> Results:

@@ -12,6 +12,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Keys as PrivateKeys
+    from eigenveil.network.identity.certificates import Passphrase
     from eigenveil.network.study.file import StudyFile
 
 __all__ = ["keys_beside", "listening_address", "of_this_study", "require_listen", "require_outputs"]
@@ -91,6 +92,15 @@ PolicyFile: TypeAlias = Annotated[
 Ledger: TypeAlias = Annotated[
     Path, typer.Option(metavar="FILE", help="Your ledger: what all studies have spent in total.")
 ]
+RequireHead: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` "
+        "writes it.",
+        show_default="none",
+    ),
+]
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -159,12 +169,14 @@ def listening_address(given: str | None, address: str) -> str:
     return address if here else f"[::]:{port}"
 
 
-def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: str) -> "PrivateKeys":
+def keys_beside(
+    study: Path, found: "StudyFile", given: Path | None, *, role: str, passphrase: "Passphrase | None" = None
+) -> "PrivateKeys":
     """The keys that were given, or the only ones beside the study file that belong to it as a `role`."""
     from eigenveil.network.identity.certificates import Certificate, Keys, in_file
 
     if given is not None:
-        return Keys.load(given)
+        return Keys.load(given, passphrase=passphrase)
     places = {place.pin: place.certificate for place in found.places}
     fitting: list[Path] = []
     others: list[Certificate] = []
@@ -193,7 +205,7 @@ def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: st
         len(fitting) == 1,
         f"several .key files beside {study} belong to it: {', '.join(path.name for path in fitting)}; give one with --keys",
     )
-    return Keys.load(fitting[0])
+    return Keys.load(fitting[0], passphrase=passphrase)
 
 
 def of_this_study(model: Path, digest: str) -> bool:

@@ -12,6 +12,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
@@ -43,6 +44,8 @@ def peer(
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
     force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
+    require_head: option.RequireHead = None,
 ) -> None:
     """Take part in a study without a hub, with the table of this peer.
 
@@ -75,7 +78,8 @@ def peer(
     130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    more = {"passphrase_file": passphrase_file, "require_head": require_head}
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, **more)
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 

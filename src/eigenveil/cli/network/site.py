@@ -11,6 +11,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -38,6 +39,8 @@ def site(
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
     force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
+    require_head: option.RequireHead = None,
 ) -> None:
     """Take part in a study with the table of this site.
 
@@ -62,13 +65,15 @@ def site(
         --policy policy.toml --yes
 
     Exit codes: 1 if the person says no or the total budget is too
-    small, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
+    small, 2 if the policy refuses or the hub has another study file,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
     from eigenveil.network.study.places import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    more = {"passphrase_file": passphrase_file, "require_head": require_head}
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, **more)
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 
 

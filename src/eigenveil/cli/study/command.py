@@ -189,12 +189,14 @@ def _around_hub(
     }
     if fanout is None:
         require(not node_address, "--node-address is for a tree: give --fanout")
+        choice.require_current(keys, authority, [hubs[0], *sites])
         return found
     # The tree decides which nodes there are, and certificates of other nodes may lie in the folder.
     names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
         there = name in certificates and certificates[name].role == "node"
         require(there, f"--authority {keys}: the certificate of {name!r} is missing, and this tree needs that node")
+    choice.require_current(keys, authority, [hubs[0], *(certificates[name] for name in names), *sites])
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
     return found | ({"node": nodes} if nodes else {})
 
@@ -208,6 +210,7 @@ def _between_peers(
 
     authority, certificates = choice.certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
+    choice.require_current(keys, authority, peers)
     names = tuple(one.name for one in peers)
     with named_parameters():
         given |= {

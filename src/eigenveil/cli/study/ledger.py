@@ -11,6 +11,7 @@ from eigenveil.cli import _options as option
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.options import RequireHead
 from eigenveil.cli.network.words import rounded
 from eigenveil.errors import require
 from eigenveil.params.renamed import RENAMED_VALUES
@@ -45,8 +46,10 @@ def group() -> None:
       eigenveil ledger show ledger.db
       eigenveil ledger verify ledger.db
 
-    verify prints a head. Note it elsewhere; a calendar will do. Later it
-    proves that no charge was forgotten, changed or removed.
+    Its head proves later that no charge was forgotten, changed or
+    removed. Note it elsewhere, as a routine:
+
+      eigenveil ledger head ledger.db --to /mnt/audit/north.head
     """
 
 
@@ -60,6 +63,7 @@ def show(
         typer.Option(metavar="NUMBER", help="The delta to count at; the policy's if not given.", show_default=False),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Show every entry of the ledger as well.")] = False,
+    require_head: RequireHead = None,
 ) -> None:
     """Show what was spent and what is reserved, dataset by dataset.
 
@@ -76,9 +80,10 @@ def show(
     The ledger is not written to, and a site may run meanwhile.
     """
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
-    with DurableLedger.reading(path) as opened:
+    with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
         found, studies = opened.datasets(), opened.studies()
         written = list(opened.entries()) if lines else []
     if dataset is not None:
@@ -104,6 +109,7 @@ def export(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the entries go, a .jsonl file.")
     ] = Path("ledger.jsonl"),
     force: option.Force = False,
+    require_head: RequireHead = None,
 ) -> None:
     """Write every entry to a file that others may see and check.
 
@@ -119,13 +125,14 @@ def export(
     from eigenveil.data.archive import whole_file
     from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import chained, written_export
+    from eigenveil.network.ledger.head import with_head
 
     require_output(target, endings=[_EXPORT], force=force, inputs=[path])
     count = 0
     with (
         whole_file(target) as temporary,
         temporary.open("w", encoding="ascii") as file,
-        DurableLedger.reading(path) as opened,
+        with_head(path, require_head, DurableLedger.reading, writes=False) as opened,
     ):
         # Checked while it is written: a damaged ledger must not give a clean-looking export.
         for text in written_export(chained(opened.entries())):
@@ -145,6 +152,7 @@ def verify(
         str | None,
         typer.Option(metavar="HASH", help="A head noted earlier, which must be in the ledger.", show_default=False),
     ] = None,
+    require_head: RequireHead = None,
 ) -> None:
     """Check every hash, every balance and every stored byte of a ledger.
 
@@ -156,15 +164,19 @@ def verify(
     It prints the head, the hash of the last entry: note it elsewhere. An old
     copy of a ledger that was put back is consistent in itself, but has
     forgotten the charges since. Only a head kept elsewhere, checked with
-    --head, reveals that.
+    --head or --require-head, reveals that.
 
     If something is wrong, it names the first wrong entry and ends with exit
     code 2.
     """
     from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import read_export
+    from eigenveil.network.ledger.head import NotedHead
     from eigenveil.network.ledger.replay import Replay
 
+    require(head is None or require_head is None, "give --head or --require-head, and not both")
+    if require_head is not None:
+        head = NotedHead.read(require_head).head
     # It was copied from paper or a calendar, so case and spaces around it do not matter.
     noted = None if head is None else head.strip().lower()
     require(
@@ -176,7 +188,8 @@ def verify(
             # An export has no stored bytes, so hashes and balances are all that can be checked.
             last = Replay().run(read_export(file), head=noted)
     else:
-        with DurableLedger.reading(path) as opened:
+        # It may be damaged: that is what this command is for.
+        with DurableLedger.reading(path, damaged=True) as opened:
             last = opened.verify(noted)
     console = output()
     console.print(f"{_counted(last.number)}: every hash and every balance is right", style="bold green")
@@ -184,6 +197,44 @@ def verify(
         console.print("The noted head is in it: no entry up to there was changed or removed.")
     console.print(f"head {last.hash}", soft_wrap=True)
     console.print("Note the head elsewhere; --head checks later that nothing was forgotten.", style="dim")
+
+
+@ledger.command(name="head")
+@errors_as_lines
+def head_of(
+    path: LedgerPath,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Where the head goes, on another system.", show_default="the screen"),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the head in FILE even if the ledger does not have it.")
+    ] = False,
+) -> None:
+    """Note the head of a ledger, one line of JSON, where others keep it.
+
+    Example, as a routine, each night:
+
+      eigenveil ledger head ledger.db --to /mnt/audit/north.head
+
+    If FILE has a head already, the ledger must have it too. If not, an older
+    copy of the ledger was put back, or entries were rewritten. Then nothing
+    is written, and the exit code is 2.
+
+    A site or peer checks the file at each start, and brings it up to date:
+
+      eigenveil site heart.toml ... --require-head /mnt/audit/north.head
+    """
+    from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import NotedHead, note_head, require_noted
+
+    with DurableLedger.reading(path) as opened:
+        if to is not None and to.exists() and not force:
+            require_noted(opened, to)
+        noted = NotedHead.of(opened.last) if to is None else note_head(opened, to)
+    if to is not None:
+        wrote(to)
+    output().print(noted.text().strip(), soft_wrap=True)
 
 
 @ledger.command()
@@ -251,6 +302,7 @@ def close(
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    require_head: RequireHead = None,
 ) -> None:
     """Close a study for good that will not be continued.
 
@@ -263,8 +315,9 @@ def close(
     wiped, so it can never be joined or charged again.
     """
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
 
-    with DurableLedger.open(path, create=False) as opened:
+    with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         found = _found(study, opened.studies())
         account, standing = found.account, found.standing
         # The lock keeps a running site from charging the study between the question and the answer.

@@ -67,7 +67,15 @@ class HubAgent:
             greeting=self.study.greeting,
             limit=self.study.params.largest,
         )
-        runner = Runner(self.durable, transport, on_event=self._on_event, notes=self._noted, there=self._there)
+        runner = Runner(
+            self.durable,
+            transport,
+            on_event=self._on_event,
+            notes=self._noted,
+            there=self._there,
+            # Only said, and no reason to stop: one site with another file must not end the study of the others.
+            other=lambda _, greeting: self.study.differs(greeting),
+        )
         try:
             # Only the parties directly below may connect; the transport refuses everyone else.
             seen = [self.study.place(name).certificate for name in self.below]

@@ -10,7 +10,7 @@ from eigenveil.errors import PeerError, require
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.runner import NOTE, Runner
 from eigenveil.network.agents.site import READY, THANKS
-from eigenveil.network.agents.site_data import credentials_of, place_of
+from eigenveil.network.agents.site_data import credentials_of, other_study, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
@@ -110,7 +110,13 @@ class NodeAgent:
                 self._ready.add(sender)
                 await report()
 
-        runner = Runner(durable, transport, on_event=self._on_event, notes=noted, greet=greet)
+        def other(name: str, greeting: bytes) -> str:
+            # Those below may be set right meanwhile. Without the one above there is nothing to do.
+            if name == above.name:
+                raise other_study(self.study, name, greeting)
+            return self.study.differs(greeting)
+
+        runner = Runner(durable, transport, on_event=self._on_event, notes=noted, greet=greet, other=other)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             await transport.listen(listen, recognise=recogniser(seen))

@@ -6,7 +6,7 @@ charged again.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
@@ -17,7 +17,14 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.refusals import Refusals
 from eigenveil.network.agents.runner import NOTE, Runner
-from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.site_data import (
+    SiteData,
+    account_of,
+    credentials_of,
+    place_of,
+    require_not_withdrawn,
+    require_policy,
+)
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
@@ -91,7 +98,8 @@ class _DurablePeer(DurableParty):
 class PeerAgent:
     """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. `withdrawn` has the pins that are
+    void by now: it is asked at every connection.
     """
 
     def __init__(
@@ -103,6 +111,7 @@ class PeerAgent:
         ledger: DurableLedger,
         dataset: str,
         policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]] = tuple,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
@@ -110,6 +119,7 @@ class PeerAgent:
         self.place = place_of(study, keys, role="peer")
         self.parties = peer_parties_of(study)
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
+        self._withdrawn = withdrawn
         request = self.parties.request
         require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
@@ -185,6 +195,8 @@ class PeerAgent:
                 await self._say(transport, self._known())
 
         async def greet(name: str) -> None:
+            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+            require_not_withdrawn(self.study.place(name), self._withdrawn())
             await transport.send(name, NOTE, self._known())
 
         # A fixed time for answers, if the site's policy asks for one: the time of an answer could tell about rows.
@@ -196,6 +208,8 @@ class PeerAgent:
             notes=noted,
             greet=greet,
             there=lambda _: self._ready,
+            # Only said: which of two neighbours has the wrong file is for people to find out.
+            other=lambda _, greeting: self.study.differs(greeting),
             reply=reply,
         )
         try:
@@ -203,7 +217,7 @@ class PeerAgent:
             mine = order.index(self.place.name)
             # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.
             seen = [self.study.place(name).certificate for name in self.near]
-            ready(await transport.listen(listen, recognise=recogniser(seen)))
+            ready(await transport.listen(listen, recognise=self._recognising(recogniser(seen))))
             for name in self.near:
                 # Exactly one of two neighbours must call: the later one in the study file does.
                 if order.index(name) < mine:
@@ -237,6 +251,15 @@ class PeerAgent:
         finally:
             await transport.close()
             runner.close()
+
+    def _recognising(self, known: Callable[[bytes], str | None]) -> Callable[[bytes], str | None]:
+        """Whose certificate a caller shows; None, as for a stranger, if the pin was withdrawn."""
+
+        def recognise(pem: bytes) -> str | None:
+            name = known(pem)
+            return None if name is None or self.study.place(name).pin in self._withdrawn() else name
+
+        return recognise
 
     def _known(self) -> bytes:
         """Who is connected, as far as this peer has heard."""

@@ -36,6 +36,7 @@ class Runner:
     - `notes` is called with notes from others, and `greet` with the name of each party that connects.
     - `reply` is a fixed time in seconds that answers take, or 0.
     - `there` says which of the connected parties count as present while others are awaited.
+    - `other` is called with a party that works on another study, and its greeting. It says so in words, or raises.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Runner:
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
         greet: Callable[[str], Awaitable[None]] | None = None,
         there: Callable[[Set[str]], Collection[str]] = lambda present: present,
+        other: Callable[[str, bytes], str] | None = None,
         reply: float = 0.0,
     ) -> None:
         self._durable, self._transport, self._on_event, self._notes, self._reply = (
@@ -58,7 +60,7 @@ class Runner:
         )
         # Those whose connection this runner has handled; the transport may know of more.
         self._present: set[str] = set()
-        self._greeting, self._there = greet, there
+        self._greeting, self._there, self._other = greet, there, other
         self._early: list[Got] = []
         # One thread only: a party is not made for two calls at once.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
@@ -93,8 +95,10 @@ class Runner:
             case Joined(name=name):
                 self._present.add(name)
                 self._on_event(Event("joined", name))
-            case Left(name=name, why=why):
+            case Left(name=name, why=why, greeting=greeting):
                 self._present.discard(name)
+                if greeting is not None and self._other is not None:
+                    why = self._other(name, greeting)
                 self._on_event(Event("left", name, why))
             # Another organisation chose these bytes, and they are about to be parsed.
             case Got(name=name, kind=kind, data=data):

@@ -5,7 +5,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, final
 
@@ -14,7 +14,15 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.site import DurableSite
 from eigenveil.network.agents.runner import Runner
-from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.site_data import (
+    SiteData,
+    account_of,
+    credentials_of,
+    other_study,
+    place_of,
+    require_not_withdrawn,
+    require_policy,
+)
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
@@ -38,7 +46,8 @@ _GOODBYE: Final = 5.0
 class SiteAgent:
     """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. `withdrawn` has the pins that are
+    void by now: it is asked at every connection.
     """
 
     def __init__(
@@ -50,6 +59,7 @@ class SiteAgent:
         ledger: DurableLedger,
         dataset: str,
         policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]] = tuple,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
@@ -57,6 +67,7 @@ class SiteAgent:
         self.place = place_of(study, keys, role="site")
         self.parties = parties_of(study)
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
+        self._withdrawn = withdrawn
         # Before any connection and any charge: a study that is refused learns nothing.
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
@@ -156,7 +167,17 @@ class SiteAgent:
             limit=self.study.params.largest,
         )
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(durable, transport, on_event=self._on_event, notes=self._noted, reply=reply)
+
+        async def greet(name: str) -> None:
+            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+            require_not_withdrawn(above, self._withdrawn())
+
+        def other(name: str, greeting: bytes) -> str:
+            raise other_study(self.study, name, greeting)
+
+        runner = Runner(
+            durable, transport, on_event=self._on_event, notes=self._noted, greet=greet, other=other, reply=reply
+        )
         try:
             where = address or above.address
             assert where is not None

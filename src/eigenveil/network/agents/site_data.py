@@ -5,6 +5,7 @@ The agents call it first. Nothing here sends anything, and a study that must be 
 
 import hashlib
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
@@ -13,7 +14,7 @@ import numpy as np
 
 from eigenveil.data.rows import CheckedRows, Rows, block_size
 from eigenveil.data.tables import read_table
-from eigenveil.errors import ParameterError, require
+from eigenveil.errors import OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
@@ -24,7 +25,15 @@ from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["SiteData", "account_of", "credentials_of", "place_of", "require_policy"]
+__all__ = [
+    "SiteData",
+    "account_of",
+    "credentials_of",
+    "other_study",
+    "place_of",
+    "require_not_withdrawn",
+    "require_policy",
+]
 
 
 def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
@@ -51,7 +60,11 @@ def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
 
 def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
     """What the party shows to others, and whose signature it accepts."""
-    return Credentials(keys.tls_key, keys.certificate.pem.encode(), study.authority.encode())
+    # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
+    # two differ in their dates.
+    listed = (place.certificate for place in study.places)
+    mine = next((one for one in listed if one.public == keys.certificate.public), keys.certificate)
+    return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
 
 
 @final
@@ -135,6 +148,20 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *
         reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
     if reasons:
         raise PolicyRefusal(reasons)
+
+
+def other_study(study: StudyFile, above: str, greeting: bytes) -> OtherStudy:
+    """The error of a party whose hub, or node above, `above`, has another study file."""
+    return OtherStudy(
+        f"{above}: {study.differs(greeting)}. Compare both with `eigenveil study show`, and ask the coordinator which is right. "
+        "If yours is wrong, `eigenveil ledger close` frees what was reserved for it"
+    )
+
+
+def require_not_withdrawn(place: Place, withdrawn: Collection[str]) -> None:
+    """Refuse a connection to a party whose pin was withdrawn after the study was checked."""
+    if place.pin in withdrawn:
+        raise PolicyRefusal([f"[pins] withdrawn: the pin {place.pin} of {place.name!r} was withdrawn"])
 
 
 def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:

@@ -24,9 +24,9 @@ stored bytes.
 A site that dies at any moment opens the ledger again and finds each step whole or not at all. It repeats what it said
 byte for byte, so nothing is charged twice and nothing leaves without a charge.
 
-One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
-head, the hash of the last entry. `eigenveil ledger verify` prints it and `export` ends with it. Note it elsewhere, and
-`verify(head)` will find out.
+Whenever it is opened, the end of the chain, the balances and the secrets of open studies are checked; `verify` checks the
+rest. One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
+head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
 """
 
 import hmac
@@ -107,13 +107,35 @@ class DurableLedger:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
-        """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it."""
-        return cls(LedgerFile.open(path, create=create))
+        """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it.
+
+        The end of the chain, the balances and the secrets of open studies are checked first, and `LedgerError` says what is
+        wrong.
+        """
+        return cls(LedgerFile.open(path, create=create))._checked()
 
     @classmethod
-    def reading(cls, path: Path) -> "DurableLedger":
-        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
-        return cls(LedgerFile.reading(path))
+    def reading(cls, path: Path, *, damaged: bool = False) -> "DurableLedger":
+        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`.
+
+        It is checked as `open` checks it, unless it may be `damaged`: then `verify` says where.
+        """
+        opened = cls(LedgerFile.reading(path))
+        return opened if damaged else opened._checked()
+
+    def _checked(self) -> "DurableLedger":
+        try:
+            with self._file.looking() as tables:
+                table.require_current(tables)
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, links followed."""
+        return self._file.path
 
     def close(self) -> None:
         """Close the file; what was committed is there."""
@@ -206,9 +228,9 @@ class DurableLedger:
             # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
                 self._hold_to(life, account, standing, tables)
-            (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
-            steps = tuple(table.steps_of(tables, account.study))
-            return Opened(False, secret or b"", steps, finished=standing.state == "finished")
+            over = standing.state == "finished"
+            secret = b"" if over else table.secret_of(tables, account.study)
+            return Opened(False, secret, tuple(table.steps_of(tables, account.study)), finished=over)
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -311,10 +333,21 @@ class DurableLedger:
             return tuple(table.study_of(tables, study) for (study,) in names)
 
     @property
+    def last(self) -> Entry:
+        """The last entry: its number says how many there are, and its hash is the head."""
+        with self._file.looking() as tables:
+            return table.last_entry(tables)
+
+    @property
     def head(self) -> str:
         """The hash of the last entry. Noted elsewhere, it proves later that no entry up to it was changed or removed."""
+        return self.last.hash
+
+    def has(self, number: int, head: str) -> bool:
+        """Whether the entry of this number has the hash `head`, which was noted when it was the last one."""
         with self._file.looking() as tables:
-            return table.last_entry(tables).hash
+            found = table.entry_at(tables, number)
+            return found is not None and hmac.compare_digest(found.hash, head)
 
     def entries(self) -> Iterator[Entry]:
         """Every entry, in order, unchecked; `verify` checks them."""
@@ -341,6 +374,7 @@ class DurableLedger:
             replay = Replay()
             last = replay.run(table.all_entries(tables), head=head)
             table.require_stored(tables, replay)
+            table.require_current(tables)
             return last
 
     def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
@@ -348,10 +382,12 @@ class DurableLedger:
         require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
         others = self._require_fits(account, standing, tables)
-        whose, body = (account.study, account.dataset), {"account": account.values()}
-        entry = table.append_balance(tables, "join", whose, standing, others, body)
-        # Drawn once for the study: keys and masks are derived from it again after a crash.
+        # Drawn once for the study: keys and masks are derived from it again after a crash. Its digest is in the entry, so
+        # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
+        body = {"account": account.values(), "secret": digest_of(table.key_of(tables), secret)}
+        whose = (account.study, account.dataset)
+        entry = table.append_balance(tables, "join", whose, standing, others, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)

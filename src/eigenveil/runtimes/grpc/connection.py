@@ -38,6 +38,8 @@ class Connection:
     ) -> None:
         self.name = name
         self.joined_at: float | None = None
+        # What the other side greeted with, if that differs from ours.
+        self.other_greeting: bytes | None = None
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
         self._stream, self._limit, self._inbox, self._start = stream, limit, inbox, start
         self._sent, self._received = sent, received
@@ -101,6 +103,7 @@ class Connection:
         if not is_greeting(theirs):
             raise BadFrame(Bye.UNFIT, "it did not greet")
         if theirs != ours:
+            self.other_greeting = theirs[1:]
             self.drop(OTHER_STUDY)
         return theirs == ours
 

@@ -252,7 +252,7 @@ class Transport:
         elif connection.joined_at is None and not self._closing.is_set():
             # A dialler tries again and again; report it once.
             if why == OTHER_STUDY != self.trouble.get(name):
-                self.events.put(Left(name, why))
+                self.events.put(Left(name, why, connection.other_greeting))
             self.trouble[name] = why
 
     def _leave(self, connection: Connection, why: str) -> None:
