@@ -69,8 +69,8 @@ KINDS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "signatures": ((Identity, "sign"), (terms, "signed_by")),
     "shares": (
         (session, "split_many"),
-        (session, "seal_letter"),
-        (session, "open_letter"),
+        (session, "seal_bundle"),
+        (session, "open_bundle"),
         (session.Session, "reveal"),
     ),
     "question": ((member, "require_asked"), (member, "question_digest")),
