@@ -68,7 +68,8 @@ KINDS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "digest": ((member, "words_digest"),),
     "signatures": ((Identity, "sign"), (terms, "signed_by")),
     "shares": (
-        (session, "split_many"),
+        (session, "split"),
+        (session, "blended"),
         (session, "seal_bundle"),
         (session, "open_bundle"),
         (session.Session, "reveal"),
