@@ -144,6 +144,8 @@ class MaskedExchange(Exchange):
         self._step: Step = "mask" if ready else "keys"
         self._common: Brief | None = None
         self._answers: dict[str, Body | None] = {}
+        # Those whose dealings do not fit their cards: their answers count as declined.
+        self._liars: set[str] = set()
         self._awaited = 0
         there = [name for name in asked if name not in masking.banned]
         self._wait_for(name for name in there if not ready or name in self._keys.roster)
@@ -161,8 +163,10 @@ class MaskedExchange(Exchange):
 
     @property
     def name(self) -> str:
-        """The step, in words."""
-        return _WORDS[self._step]
+        """The step, in words, and who has lied in it."""
+        lied = [name for name, answer in self._answers.items() if isinstance(answer, Decline) and name in self._liars]
+        why = f", where {_listed(lied)} shared other secrets than those on its key card" if lied else ""
+        return _WORDS[self._step] + why
 
     @property
     def failed(self) -> bool:
@@ -258,6 +262,7 @@ class MaskedExchange(Exchange):
         if self._step == "packets" and isinstance(body, Return) and not self._keys.proves(sender, body):
             # It has signed this, so nobody else can have made it up. Nothing was charged, and nobody needs it.
             self._blame(sender, "shared secrets that do not fit its key card")
+            self._liars.add(sender)
             body = Decline(self.round)
         if isinstance(body, Masked):
             np.add(self._words, body.words, out=self._words)
