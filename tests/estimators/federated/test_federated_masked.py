@@ -513,7 +513,7 @@ def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(mo
         return bytes(len(raw)) if session._name == "site 2" else raw
 
     monkeypatch.setattr(Session, "reveal", false)
-    gone = {"retries": 0, "survivors": 5, "faults": Faults(dies={"site 5": 4, "site 6": 4})}
+    gone: dict[str, Any] = {"retries": 0, "survivors": 5, "faults": Faults(dies={"site 5": 4, "site 6": 4})}
     pca = private_masked(method="covariance", **gone)
     with pytest.raises(ProtocolError, match="site 2 revealed false shares"):
         pca.fit(SITES)

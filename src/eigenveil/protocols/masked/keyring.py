@@ -168,8 +168,10 @@ class SharePool:
         # With b of n shares spoiled, a set drawn at random has none of them about once in (n / (n - threshold))^b times. The
         # order is the same when the hub is started again.
         for at in range(_TRIES):
-            drawn = sorted(points, key=lambda point, at=at: digest("try", self._order, name, at, point))
-            yield drawn[: self._threshold]
+            yield self._shuffled(name, points, at)[: self._threshold]
+
+    def _shuffled(self, name: str, points: Sequence[int], at: int) -> Sequence[int]:
+        return sorted(points, key=lambda point: digest("try", self._order, name, at, point))
 
 
 # Most sites have the same holders in a complete graph, and the weights of a set of holders take long to find.
