@@ -213,8 +213,11 @@ def test_pair_noise_is_bound_to_the_study_the_round_the_release_and_who_is_count
         {"base": 1},
         {"round_": 3},
         {"label": "mean"},
-        *({"steps": replace(steps, **one)} for one in ({"shape": (9,)}, {"symmetric": True}, {"step": 0.25})),
-        *({"steps": replace(steps, **one)} for one in ({"own": 9.0}, {"between": 65.0})),
+        {"steps": replace(steps, shape=(9,))},
+        {"steps": replace(steps, symmetric=True)},
+        {"steps": replace(steps, step=0.25)},
+        {"steps": replace(steps, own=9.0)},
+        {"steps": replace(steps, between=65.0)},
     ]
     one, two = agreed_keys()
     drawn = [one.stream("p1", **(same | other)).words(4).tolist() for other in ({}, *others)]
