@@ -6,7 +6,7 @@ brackets exist only where a site checks some of many signatures.
 
     | step         | the hub sends                 | the site checks                       | the site answers
     | keys         | a nonce                       | a later round, sessions left          | its key card
-    | packets      | the cards of its neighbours   | each card is signed by its site       | sealed bundles, digests of shares
+    | packets      | the cards of its neighbours   | each card is signed by its site       | sealed bundles, a `Dealing`
     | roll         | the roster, its own bundles   | itself, its holders, same cards, t    | its signature under the roster
     | [roll claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
     | seal         | signatures under the roster   | t sites have signed                   | receipts for the bundles
