@@ -64,7 +64,7 @@ class PrivateSpec:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people, the plan and the guarantee."""
+    """What a fit released: directions, spectrum, center, the number of people, the plan, the guarantee, and the Gram matrix."""
 
     subspace: Subspace
     trace: float
@@ -73,6 +73,7 @@ class PrivateFit:
     noise_floor: float
     plan: Plan
     guarantee: Guarantee
+    gram: Array | None
 
 
 @final
@@ -129,7 +130,14 @@ class Curator:
         if request.rank is None:
             subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
         return PrivateFit(
-            subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
+            subspace,
+            found.trace,
+            found.people,
+            found.center,
+            floor,
+            plan,
+            self._guarantee(found.domain, power),
+            found.gram,
         )
 
     def _public_count(self, rows: Rows) -> float | None:
