@@ -172,7 +172,7 @@ def noise_variance(model: Model, *, trace: float, people: float) -> float:
     if others <= 0:
         return 0.0
     left = trace - float(np.square(model.values).sum())
-    return max(left / divisor_of(people) / others, _hidden(model), 0.0)
+    return max(float(left / divisor_of(people) / others), _hidden(model), 0.0)
 
 
 def _hidden(model: Model) -> float:
@@ -181,7 +181,7 @@ def _hidden(model: Model) -> float:
     Their average is a trace over d. A norm of 2 s sqrt(d) / sqrt(2) has entries of size s on the diagonal, and the error of
     their average is s / sqrt(d): the floor over sqrt(2) d.
     """
-    return _floor(model) / model.components.shape[1]
+    return _floor(model) / len(model.mean)
 
 
 def _floor(model: Model) -> float:

@@ -68,7 +68,7 @@ def spectrum(
 
         console.print(warning_panel(option.SEEDED))
     if found.spectrum is not None:
-        bounding.write_json(target, found.spectrum.to_json())
+        bounding.write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
         wrote(target)
     console.print(_view(found))
     if epsilon is not None and bounding.columns_were_counted(data, features):
