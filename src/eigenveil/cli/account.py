@@ -325,12 +325,15 @@ def _remarks(entries: Sequence[_Entry]) -> Iterator[str]:
 def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
     from rich.text import Text
 
-    from eigenveil.privacy import price
+    from eigenveil.privacy import Budget, price
+    from eigenveil.privacy.facts import weak_words
 
     exact = all(loss.law == "gaussian" for loss in losses)
     console = output()
     total = price(losses, delta=delta)
     console.print(Text.assemble("\ntogether: ", (f"epsilon = {_up(total)} at delta = {delta:g}", "bold green")))
+    for text in weak_words(Budget(total, delta)) if total > 0 else ():
+        console.print(Text(f"{text[0].upper()}{text[1:]}.", style="yellow"))
     how = "exactly, in closed form" if exact else "on a grid of privacy losses, rounded up"
     console.print(f"composed {how}", style="dim")
 

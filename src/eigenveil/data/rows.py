@@ -20,6 +20,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.sparse import csr_piece
 
 __all__ = [
+    "FILL_PUBLICLY",
     "Block",
     "CheckedRows",
     "DenseRows",
@@ -35,6 +36,11 @@ __all__ = [
     "require_weights",
 ]
 
+# What to do about missing values. A mean or a median of the rows would itself be a release.
+FILL_PUBLICLY = (
+    "Fill missing values with numbers that were fixed without looking at these rows, or leave such rows out. With privacy, never "
+    "fill in a mean of these rows, as imputers do: it would leak them"
+)
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000
 # Stored entries of a sparse block: fewer, because each is used several times and has an index.
@@ -437,6 +443,6 @@ def _require_finite(block: Block) -> None:
     require_real(values.dtype, "X")
     if values.dtype.kind == "f":
         finite = bool(np.isfinite(values).all())
-        require_param(finite, "{X} contains NaN or infinity; fill or drop such rows first")
+        require_param(finite, f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}")
     if block.weights is not None:
         require_weights(block.weights)

@@ -12,6 +12,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
+from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import read_rows, without_person
 from eigenveil.estimators.released import model_of
@@ -146,6 +147,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
+        warn_if_weak(guarantee, people)
         # For `get_covariance`. A saved model has the components alone.
         self._whole = None if gram is None else (gram, people)
 

@@ -136,7 +136,7 @@ class Curator:
             found.center,
             floor,
             plan,
-            self._guarantee(found.domain, power),
+            self._guarantee(found, power),
             found.gram,
         )
 
@@ -197,7 +197,7 @@ class Curator:
         # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
+    def _guarantee(self, found: FitResult, power: bool) -> Guarantee:
         request = self.request
         if self.budget is None or self._reserve is None:
             return Guarantee.none(NO_PRIVACY["fit"])
@@ -205,12 +205,13 @@ class Curator:
             budget=self.budget,
             protects=Person(grouped=request.grouped),
             neighbours=request.neighbours,
-            rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
+            rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
             released=COMPONENTS,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),
+            people=found.people,
         ).guarantee()
 
     def _published_noise(self, power: bool) -> PublishedNoise | None:

@@ -16,6 +16,7 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
 from eigenveil.errors import EigenveilError, StateFileError, require, require_param
+from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.released import divisor_of
 from eigenveil.estimators.settings import settings_of
@@ -178,7 +179,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             n_components=stream.terms.rank,
         )
         if stream.private:
-            stream.sync()
+            self.sync()
             stream.give_back()
 
     @in_silence
@@ -196,7 +197,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
         Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
         """
-        self._begun("there were no rows").sync()
+        stream = self._begun("there were no rows")
+        stream.sync()
+        warn_if_weak(stream.guarantee(), stream.rows)
         # All rows have been released, so a fit that failed has ended after all.
         self.__dict__.pop("unfinished_", None)
         return self
