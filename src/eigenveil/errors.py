@@ -20,6 +20,7 @@ __all__ = [
     "ProtocolError",
     "QuorumLost",
     "StateFileError",
+    "UnitMismatch",
     "WeakGuaranteeWarning",
     "Words",
     "at_place",
@@ -45,6 +46,10 @@ class EigenveilError(Exception):
 
 class BudgetExceeded(EigenveilError):
     """A release would cost more than the ledger has left. Nothing was released and nothing was charged."""
+
+
+class UnitMismatch(EigenveilError):
+    """A promise of another kind than those already counted: its costs cannot be added to theirs. Nothing was written."""
 
 
 # Also a ValueError: a bad file is bad input, and callers may catch it as such.

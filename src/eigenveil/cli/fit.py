@@ -82,7 +82,7 @@ def _run(
     if _columns_were_counted(data, reading) and settings["epsilon"] is not None:
         console.print(warning_panel(option.COUNTED))
     if known is not None and settings["epsilon"] is not None:
-        show_bounds(console, known, settings)
+        show_bounds(console, known, settings, model.guarantee.protects)
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 

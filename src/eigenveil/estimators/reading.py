@@ -3,12 +3,13 @@
 from typing import Any
 
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, Rows, Symmetric
+from eigenveil.data.rows import CheckedRows, Rows, Symmetric, counts_people
 from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
 from eigenveil.errors import require, require_param
 from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.privacy.facts import Person
 
-__all__ = ["column_names", "read_rows", "without_person"]
+__all__ = ["column_names", "person_in", "read_rows", "without_person"]
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
@@ -42,6 +43,11 @@ def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
     ids = person_ids(X, person)
     rest = [name for name in names if name != person]
     return (X.select(rest) if is_arrow_like(X) else X[rest]), ids
+
+
+def person_in(rows: Rows, person: Any) -> Person:
+    """Who is protected by a release of these rows. `person` is the parameter: a column, identifiers or None."""
+    return Person(grouped=counts_people(rows), column=person if isinstance(person, str) else None)
 
 
 def column_names(X: Any) -> list[Any] | None:

@@ -241,6 +241,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             seed=seed,
             settings=asked_settings(self),
             masks=masks,
+            # A user is a person: all that they did is one row.
+            grouped=True,
         )
         federation = FederatedSimulation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
         return _Prepared(federation, plan, names, degrees)

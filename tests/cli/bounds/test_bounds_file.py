@@ -62,6 +62,17 @@ def test_a_fit_takes_the_bound_and_the_mean_that_were_found(tmp_path: Path) -> N
     assert both <= float(said) < both + 1e-3
 
 
+def test_costs_for_people_are_not_added_to_costs_for_rows(tmp_path: Path) -> None:
+    source = people(tmp_path)
+    bounds = bounds_of(source)
+    plain = json.loads(bounds.read_text())
+    assert plain["guarantee"]["protects"]["each"] == "row"
+    plain["guarantee"]["protects"] |= {"each": "person", "column": "patient_id"}
+    bounds.write_text(json.dumps(plain))
+    result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
+    assert result.exit_code == 0 and "the total is" not in result.stdout
+
+
 @pytest.mark.parametrize(
     "options", [(), ("--center", "none"), ("--scale", "5,3,1,1,1"), ("--per-column", "--total", 3)]
 )

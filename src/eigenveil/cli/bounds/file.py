@@ -19,7 +19,7 @@ from eigenveil.params.words import flag
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eigenveil.privacy import Budget, Guarantee
+    from eigenveil.privacy import Budget, Guarantee, PrivacyUnit
 
 __all__ = ["FORMAT", "BoundsFile", "guarantee_in", "reach_of_ranges", "show_bounds", "was_given"]
 
@@ -141,12 +141,15 @@ class BoundsFile:
         """The warning for a private fit that uses bounds which are not private."""
         return None if self.guarantee.private else _PUBLIC.format(self.path)
 
-    def together(self, budget: "Budget", neighbours: str) -> str | None:
+    def together(self, budget: "Budget", unit: "PrivacyUnit") -> str | None:
         """What the search and a fit on the same people cost together; None if their guarantees cannot be added up."""
         from eigenveil.privacy import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        if epsilon is None or delta is None or self.guarantee.relation != neighbours:
+        known = self.guarantee.protects
+        # Files of version 0.1 state the neighbouring relation, and not whether they protect rows or people.
+        same = self.guarantee.relation == unit.neighbours.value if known is None else known == unit
+        if epsilon is None or delta is None or not same:
             return None
         # Gaussian releases compose in mu: the root of the sum of squares.
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
@@ -186,14 +189,17 @@ def _plain_in(path: Path, otherwise: str) -> Any:
         raise ValueError(otherwise) from None
 
 
-def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any]) -> None:
-    """Print what the bounds cost together with a private fit with `settings`, and a warning if they are not private."""
+def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any], unit: "PrivacyUnit | None") -> None:
+    """Print what the bounds cost together with a private fit with `settings`, and a warning if they are not private.
+
+    `unit` is what the fit protects. Costs for rows and costs for people are not added up.
+    """
     from eigenveil.cli._report import warning_panel
     from eigenveil.privacy import Budget
 
     if known.warning is not None:
         console.print(warning_panel(known.warning))
-    both = known.together(Budget(settings["epsilon"], settings["delta"]), settings["neighbours"])
+    both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
     if both is not None:
         console.print(f"\n{both}", soft_wrap=True)
 

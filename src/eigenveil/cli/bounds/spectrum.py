@@ -76,7 +76,7 @@ def spectrum(
 
         console.print(warning_panel(option.COUNTED))
     if known is not None and epsilon is not None:
-        show_bounds(console, known, settings)
+        show_bounds(console, known, settings, found.guarantee.protects)
     if found.spectrum is None:
         raise typer.Exit(1)
     console.print(f"\nspectrum written to {target}", soft_wrap=True)

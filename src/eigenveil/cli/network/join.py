@@ -123,6 +123,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     # Cheap refusals come first: nothing is opened or read yet.
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
+    if given.yes and rules is not None and given.policy is not None:
+        consent.require_unit(study, rules, given.policy)
     results = _results(given, study, place.name)
     if not given.ledger.exists():
         # Refuse a missing name before an empty ledger is made.
@@ -141,15 +143,20 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
-        consent.require_room(ledger, agent.account, life=life)
+        ledger.afford(agent.account, life=life)
         places = {"data": given.data, "ledger": given.ledger}
         disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
         # This reads all rows, so missing values are found here, in a dry run too.
         mark = holding.fingerprint()
+        names = ledger.known_as(dataset, mark)
         if given.dry_run:
+            for name in names:
+                voice.say(f'WARNING: these rows are in the ledger as "{name}" too.', style="bold yellow")
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
         note = None
+        # Before anything is written: a second name that nobody agreed to leaves no trace.
+        consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
         warnings = ledger.declare(dataset, mark)
         for warning in warnings:
             voice.say(f"WARNING: {warning}", style="bold yellow")

@@ -100,7 +100,10 @@ Dataset: TypeAlias = Annotated[
     ),
 ]
 Yes: TypeAlias = Annotated[
-    bool, typer.Option("--yes", help="Do not ask: --policy consents to what it does not refuse.")
+    bool,
+    typer.Option(
+        "--yes", help="Do not ask: --policy, which must say who is protected, consents to what it does not refuse."
+    ),
 ]
 HeldModel: TypeAlias = Annotated[
     Path | None,

@@ -90,7 +90,11 @@ def stream(
     }
     run(Job(source, reading, settings, sync_every, model, state, spare=not no_state))
     if known is not None and settings is not None and settings["epsilon"] is not None:
-        show_bounds(output(), known, settings)
+        from eigenveil.privacy import Neighbours
+        from eigenveil.privacy.facts import Person
+
+        protects = Person("stream", most=settings["person_blocks"])
+        show_bounds(output(), known, settings, protects.protected(Neighbours(settings["neighbours"])))
 
 
 def _require_nothing_new(context: typer.Context) -> None:

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -188,6 +188,58 @@ def verify(
 
 @ledger.command()
 @errors_as_lines
+def declare(
+    path: LedgerPath,
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="The dataset, as `show` prints it.", show_default=False)
+    ],
+    unit: Annotated[
+        Literal["row", "person"],
+        typer.Option(metavar="WHICH", help="What its studies protected: row or person.", show_default=False),
+    ],
+    person: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="With --unit person, the column that says whose row it is.", show_default=False
+        ),
+    ] = None,
+    neighbours: Annotated[
+        Literal["add-remove", "zero-out", "replace-one"],
+        typer.Option(
+            metavar="WHICH",
+            help="Neighbouring relation of its studies: which two tables their guarantee makes indistinguishable.",
+        ),
+    ] = "add-remove",
+) -> None:
+    """Say once what the studies of version 0.1 protected: rows, or people.
+
+    Examples:
+
+      eigenveil ledger declare ledger.db patients --unit row
+      eigenveil ledger declare ledger.db patients --unit person \\
+        --person patient_id
+
+    Version 0.1 did not write this down, and costs for rows and costs for
+    people cannot be added up. Look into the study files: a study that has
+    [task] person protected people, and any other protected rows.
+
+    It is an entry of the ledger and cannot be changed. If these studies
+    protected different things, their costs have no sum: declare nothing,
+    and use the data under a new dataset name with a smaller budget.
+    """
+    from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.privacy import Neighbours, PrivacyUnit
+
+    require(unit == "person" or person is None, "--person is for --unit person")
+    require(unit == "row" or person is not None, "--person is missing: the column that says whose row it is")
+    found = PrivacyUnit(unit, Neighbours(neighbours), person)
+    with DurableLedger.open(path, create=False) as opened:
+        opened.declare_unit(dataset, found)
+    output().print(f"{dataset}: what was charged protects {found}", soft_wrap=True)
+
+
+@ledger.command()
+@errors_as_lines
 def close(
     path: LedgerPath,
     study: Annotated[
@@ -260,6 +312,8 @@ def _show_dataset(
     told = [study.account.delta for study in studies if study.account.delta is not None]
     at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
     console.print(Text.assemble("dataset ", (state.name, "bold")))
+    if state.unit is not None or state.unstated:
+        console.print(f"  protects  {'not stated: see eigenveil ledger declare' if state.unit is None else state.unit}")
     open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
     console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
     console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
@@ -312,6 +366,10 @@ def _what(entry: "Entry") -> str:
             return ("rows seen for the first time" if body["rows"] == "first" else "other rows than before") + known
         case "life":
             return "joined again under another total budget"
+        case "unit":
+            from eigenveil.privacy import PrivacyUnit
+
+            return f"what was charged protects {PrivacyUnit.read(body['unit'])}"
         case _:
             return ""
 

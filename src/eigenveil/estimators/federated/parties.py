@@ -304,7 +304,7 @@ class Parties:
                 if epsilon == 0:
                     # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
-            self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {})
+            self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {}, unit=request.unit)
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
 
@@ -316,7 +316,8 @@ class Parties:
         if request.published:
             return self._published(name, request.at_hub, sites=False)
         multiplier, carried = self._hub_multiplier(request.at_hub)
-        self.ledgers[name] = Ledger(epsilon=request.at_hub.epsilon, delta=request.at_hub.delta)
+        budget = request.at_hub
+        self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=request.unit)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
@@ -333,7 +334,8 @@ class Parties:
     def _share(self, name: str, terms: MaskedTerms, charges: tuple[Charge, ...]) -> Share:
         ledger = None
         if terms.lattice.gaussian is not None:
-            ledger = self.ledgers.setdefault(name, Ledger.continued(terms.lattice.gaussian, charges, {}))
+            new = Ledger.continued(terms.lattice.gaussian, charges, {}, unit=self.request.unit)
+            ledger = self.ledgers.setdefault(name, new)
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
 
 

@@ -191,7 +191,8 @@ class PeerParties:
         request = self.request
         if request.budget is None:
             return Plain(Exact(because="nothing is guaranteed"))
-        ledger = self.ledgers[name] = Ledger(epsilon=request.budget.epsilon, delta=request.budget.delta)
+        budget = request.budget
+        ledger = self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=request.unit)
         own = self._noise(name, "own")
         if request.noise != "pairwise":
             # All of a curator's noise at every peer: it protects against all other peers together.

@@ -362,6 +362,7 @@ class GossipPCA(GossipParams, FittedPCA):
             retries=self.retries,
             restarts=self.restarts,
             grouped=info.grouped,
+            person=self.person if info.grouped else None,
             people=known if private or noise == "published" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),

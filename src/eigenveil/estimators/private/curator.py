@@ -56,7 +56,7 @@ class PrivateSpec:
     calibration: Calibration
     oversample: int | None
     rounds: int | None
-    grouped: bool
+    protects: Person
     least_rows: int
     settings: dict[str, Any]
 
@@ -121,7 +121,8 @@ class Curator:
         if self.budget is None or self.ledger is None:
             found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
         else:
-            with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
+            unit = request.protects.protected(request.neighbours)
+            with self.ledger.reserve(self.budget.mu, label="this fit", unit=unit) as self._reserve:
                 found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
         # How much more noise a published calibration added than its share of the budget needs.
         self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
@@ -144,7 +145,7 @@ class Curator:
         """The number of people if it is public, None if it is private."""
         if self.budget is not None and not self.request.neighbours.count_is_public:
             return None
-        if not self.request.grouped:
+        if not self.request.protects.grouped:
             return float(rows.shape[0])
         # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
         return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
@@ -203,7 +204,7 @@ class Curator:
             return Guarantee.none(NO_PRIVACY["fit"])
         return GuaranteeFacts(
             budget=self.budget,
-            protects=Person(grouped=request.grouped),
+            protects=request.protects,
             neighbours=request.neighbours,
             rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
             seen_by=OneHolder(),

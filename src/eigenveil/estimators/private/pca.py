@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, WeightedRows, counts_people, in_silence
+from eigenveil.data.rows import Rows, WeightedRows, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
-from eigenveil.estimators.reading import read_rows, without_person
+from eigenveil.estimators.reading import person_in, read_rows, without_person
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
@@ -151,7 +151,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             calibration=asked.calibration,
             oversample=asked.oversample,
             rounds=asked.rounds,
-            grouped=counts_people(rows),
+            protects=person_in(rows, asked.person),
             # Refusing fewer rows reveals that there are fewer, so the guarantee states this minimum as public.
             least_rows=max(2, rank or 2),
             settings=asked_settings(asked),

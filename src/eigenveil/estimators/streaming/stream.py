@@ -379,7 +379,7 @@ class Stream:
             # Reserved, because other fits may spend from the same ledger while the stream goes on.
             # What this stream has paid counts towards its budget, so a resumed one reserves the rest and not the whole
             # again.
-            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges)
+            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges, unit=self.terms.unit)
         return self._reserve
 
     def give_back(self) -> None:

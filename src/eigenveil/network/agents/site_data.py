@@ -129,7 +129,7 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *
         )
     if policy is None:
         return
-    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people)]
+    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people, study.unit)]
     # A table without names cannot be checked against a list of allowed columns, so it fails closed.
     if policy.limits.columns is not None and not holding.named:
         reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
@@ -139,7 +139,9 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *
 
 def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:
     """What the study may spend of a dataset: `mu`, for a guarantee of `budget`; infinite if it protects nobody."""
-    if budget is None or study.seed is not None:
+    epsilon, delta = (None, None) if budget is None else (budget.epsilon, budget.delta)
+    if study.seed is not None:
         # Noise from a seed in the study file protects nobody: anyone can compute it again.
-        return StudyBudget(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
-    return StudyBudget(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)
+        epsilon = delta = None
+    terms = (study.digest, study.name, dataset, study.trust, epsilon, delta)
+    return StudyBudget(*terms, math.inf if epsilon is None else mu, party=party, unit=study.unit)

@@ -14,6 +14,9 @@ hash of the entries before it, and every budget is read from sealed entries. A s
     | finished  | join    | none                       | what was spent       | finished   |
     | any       | note    | note                       | as before            | as before  |
 
+The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`. Studies of version 0.1 do not
+say theirs. Their dataset is refused until `declare_unit` has written it, once.
+
 Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
 `join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
 stored bytes.
@@ -27,7 +30,9 @@ head, the hash of the last entry. `eigenveil ledger verify` prints it and `expor
 """
 
 import hmac
+import math
 import secrets
+import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
@@ -50,9 +55,10 @@ from eigenveil.network.ledger.budget import (
 )
 from eigenveil.network.ledger.entries import Entry, LedgerError, digest_of
 from eigenveil.network.ledger.file import LedgerFile, locked
-from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
+from eigenveil.network.ledger.replay import DECLARATION, DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
+from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
 
 __all__ = [
     "DatasetState",
@@ -67,6 +73,10 @@ __all__ = [
 
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
+_ONE_KIND: Final = (
+    "Ask the coordinator for a study that protects the same. If other people are in this table, give it a --dataset of its "
+    "own. Nothing was written"
+)
 # Entries in one short transaction. Characters in a note, which may quote another party.
 _PER_LOOK: Final = 500
 _LONGEST_NOTE: Final = 1000
@@ -78,7 +88,9 @@ class DurableLedger:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23)
+    >>> from eigenveil.privacy import Neighbours
+    >>> cost, row = {"epsilon": 1.0, "delta": 1e-6, "mu": 0.23}, PrivacyUnit("row", Neighbours.ADD_REMOVE)
+    >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
@@ -115,6 +127,11 @@ class DurableLedger:
     ) -> None:
         self.close()
 
+    def known_as(self, dataset: str, fingerprint: bytes) -> tuple[str, ...]:
+        """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own."""
+        with self._file.looking() as tables:
+            return table.names_of(tables, dataset, _mark(tables, fingerprint))
+
     def declare(self, dataset: str, fingerprint: bytes) -> list[str]:
         """Declare which rows the name `dataset` stands for; warnings if they changed, or have another name too.
 
@@ -125,20 +142,27 @@ class DurableLedger:
         with self._file.writing() as tables:
             # First of all: nothing may be written under a name that gives the same people a second budget.
             self._require_own_name(tables, dataset)
-            # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
-            mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
+            mark = _mark(tables, fingerprint)
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
             last = tables.execute(seen, (dataset,)).fetchone()
-            elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
-            names = [name for (name,) in tables.execute(elsewhere, (mark, dataset))]
+            names = table.names_of(tables, dataset, mark)
             changed = last is not None and last[0] != mark
             # The same rows again write nothing: a restarted site must not grow the ledger.
             if last is None or changed:
                 tables.execute("INSERT INTO prints (dataset, print) VALUES (?, ?)", (dataset, mark))
-                body = {"rows": "changed" if changed else "first", "known_as": names}
+                body = {"rows": "changed" if changed else "first", "known_as": list(names)}
                 table.append(tables, "declare", body, dataset=dataset)
         other = [f"the rows of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
         return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
+
+    def declare_unit(self, dataset: str, unit: PrivacyUnit) -> None:
+        """Write, once, what the studies of `dataset` protect that version 0.1 joined: their own entries do not say it."""
+        with self._file.writing() as tables:
+            counted = table.counted_units(tables, dataset, table.standings_of(tables, dataset).values())
+            if None not in counted:
+                known = ", ".join(f"they protect {unit}" for unit in counted) or "no study of it has a cost yet"
+                raise LedgerError(f"nothing is left to declare for the studies of dataset {dataset!r}: {known}")
+            table.append(tables, DECLARATION, {"unit": unit.values()}, dataset=dataset)
 
     def mark(self, data: bytes) -> dict[str, Any]:
         """What an entry of this ledger says of these bytes."""
@@ -148,18 +172,27 @@ class DurableLedger:
                 self._key = table.key_of(tables)
         return digest_of(self._key, data)
 
+    def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
+        """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
+        with self._file.looking() as tables:
+            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
+
     def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
-        `BudgetExceeded` says what is spent, reserved, asked and allowed. With `life=None` the policy sets no bound. Only
+        `UnitMismatch` if the studies of the dataset protect something else. `BudgetExceeded` says what is spent, reserved,
+        asked and allowed. With `life=None` the policy sets no bound. Only
         then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
         the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
         """
         with self._file.writing() as tables:
             known = table.standing_of(tables, account.study)
             if known is None:
-                return self._join(account, Standing(account.mu, account.beyond, life), tables)
+                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
             before = table.study_of(tables, account.study).account
+            if before.unit is None:
+                # Joined with version 0.1, which did not write it. `_hold_to` compares it with what was declared since.
+                before = replace(before, unit=account.unit)
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
@@ -211,6 +244,8 @@ class DurableLedger:
                     "nothing was written and nothing may leave"
                 )
             standing = known.charged(charges, said=bool(said))
+            if charges and standing.unit is None and math.isfinite(standing.mu):
+                raise self._undeclared(dataset)
             # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
             together = table.together_of(tables, dataset)
             if charges and not together.within(standing.life):
@@ -265,7 +300,8 @@ class DurableLedger:
             for (name,) in names:
                 last = table.last_of_dataset(tables, name, joins=True)
                 life = None if last is None else table.standing_in(last).life
-                found.append(DatasetState.of(name, list(table.standings_of(tables, name).values()), life))
+                standings = list(table.standings_of(tables, name).values())
+                found.append(DatasetState.of(name, standings, life, table.counted_units(tables, name, standings)))
         return tuple(found)
 
     def studies(self) -> tuple[StudyReplay, ...]:
@@ -309,9 +345,9 @@ class DurableLedger:
 
     def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
         self._require_own_name(tables, account.dataset)
-        others = table.standings_of(tables, account.dataset)
+        require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
-        require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
+        others = self._require_fits(account, standing, tables)
         whose, body = (account.study, account.dataset), {"account": account.values()}
         entry = table.append_balance(tables, "join", whose, standing, others, body)
         # Drawn once for the study: keys and masks are derived from it again after a crash.
@@ -331,12 +367,30 @@ class DurableLedger:
 
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing, others = replace(known, life=life), table.standings_of(tables, account.dataset)
-        # Its own reserve must not count twice.
-        rest = [found for study, found in others.items() if study != account.study]
-        require_life(rest, standing, dataset=account.dataset, title=account.title)
-        if life != known.life:
+        standing = replace(known, life=life, unit=account.unit if known.promises else known.unit)
+        others = self._require_fits(account, standing, tables)
+        if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
+
+    def _require_fits(self, account: StudyBudget, asked: Standing, tables: table.Tables) -> dict[str, Standing]:
+        """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns all of them."""
+        every = table.standings_of(tables, account.dataset)
+        if account.private:
+            for unit in table.counted_units(tables, account.dataset, every.values()):
+                if unit is None:
+                    raise self._undeclared(account.dataset)
+                require_same_unit(f"study {account.title!r}", account.unit, unit, instead=_ONE_KIND)
+        # Its own reserve, if it was joined before, must not count twice.
+        rest = [found for study, found in every.items() if study != account.study]
+        require_life(rest, asked, dataset=account.dataset, title=account.title)
+        return every
+
+    def _undeclared(self, dataset: str) -> LedgerError:
+        command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
+        return LedgerError(
+            f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
+            f"write it. Say it once, with `{command} --unit row`, or with `--unit person --person COLUMN`. Nothing was written"
+        )
 
     def _end(self, study: str, kind: str, state: State) -> None:
         with self._file.writing() as tables:
@@ -348,6 +402,11 @@ class DurableLedger:
             tables.execute("DELETE FROM stored WHERE study = ?", (study,))
         # The secret and the bytes are still in the write-ahead log until it is truncated.
         self._file.wipe_log()
+
+
+def _mark(tables: table.Tables, fingerprint: bytes) -> bytes:
+    # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
+    return hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
 
 
 def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:

@@ -6,24 +6,27 @@ anew. A balance that was changed without its hash is refused here; one that was 
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together
+from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together, units_of
 from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, canonical, digest_of, seal
 from eigenveil.network.ledger.file import add_entry
-from eigenveil.network.ledger.replay import Replay, StudyReplay, charges_in
+from eigenveil.network.ledger.replay import DECLARATION, Replay, StudyReplay, charges_in
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Tables",
     "all_entries",
     "append",
     "append_balance",
+    "counted_units",
     "entries_after",
     "entry_in",
     "key_of",
     "last_entry",
     "last_of_dataset",
+    "names_of",
     "require_sound",
     "require_stored",
     "standing_in",
@@ -49,6 +52,12 @@ def key_of(tables: Tables) -> bytes:
     """The key of the digests of fingerprints and bytes; it never leaves the ledger."""
     (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
     return bytes(key)
+
+
+def names_of(tables: Tables, dataset: str, mark: bytes) -> tuple[str, ...]:
+    """The other datasets that have stood for rows with this keyed fingerprint."""
+    elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
+    return tuple(name for (name,) in tables.execute(elsewhere, (mark, dataset)))
 
 
 def append(
@@ -124,6 +133,23 @@ def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Ent
     """The last entry that changed a balance of the dataset, or with `joins` the last that set its total budget."""
     more = "AND this.kind IN ('join', 'life')" if joins else ""
     return _one(tables, f"WHERE this.dataset = ? AND {_BALANCES} {more} ORDER BY this.number DESC LIMIT 1", dataset)
+
+
+def counted_units(tables: Tables, dataset: str, standings: Iterable[Standing]) -> set[PrivacyUnit | None]:
+    """What the studies of a dataset protect: one unit, or none yet. None among them means that it must be declared first."""
+    found = units_of(standings, None)
+    if None not in found:
+        return found
+    # Only a dataset with studies of version 0.1 gets here. This looks at every entry, because no index has declarations.
+    entry = _one(
+        tables, f"WHERE this.dataset = ? AND this.kind = '{DECLARATION}' ORDER BY this.number LIMIT 1", dataset
+    )
+    if entry is None:
+        return found
+    try:
+        return units_of(standings, PrivacyUnit.read(entry.body["unit"]))
+    except (LookupError, TypeError, ValueError):
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) does not say what it declares") from None
 
 
 def together_of(tables: Tables, dataset: str) -> Together:

@@ -33,7 +33,7 @@ from eigenveil.params.tables import (
 )
 from eigenveil.params.toml import load_toml, written_by_owner
 from eigenveil.params.values import Expected, whole
-from eigenveil.privacy import Budget
+from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
@@ -260,6 +260,12 @@ class StudyFile:
         # A pair has the budget against the hub first, which sees most.
         epsilon, delta = (value[0] if isinstance(value, tuple) else value for value in (epsilon, delta))
         return Budget(epsilon, delta)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What it protects: people if it names the column that tells them apart, otherwise rows."""
+        person = self.params.person
+        return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=person is not None, column=person)
 
     @property
     def holders(self) -> tuple[Place, ...]:

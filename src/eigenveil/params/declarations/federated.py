@@ -14,6 +14,7 @@ from eigenveil.params.declarations.groups import (
     METHOD_LIMIT,
     NO_PRIVACY,
     OFFLINE,
+    PERSON_SITES_LIMIT,
     SHARE_IN_FILE,
     TRUST_LIMIT,
     Colluding,
@@ -173,6 +174,7 @@ class HubParams:
         strict=whole(1, LARGEST_COUNT),
         quiet=True,
         metavar="NUMBER",
+        limit=PERSON_SITES_LIMIT,
         panel="Privacy",
         section="privacy",
     )

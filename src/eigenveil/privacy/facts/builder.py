@@ -106,6 +106,7 @@ class GuaranteeFacts:
             charges=self.charges,
             # For programs. The sentence in `neighbours` is for people.
             relation=self.neighbours.value,
+            protects=self.protects.protected(self.neighbours),
             reproducible=self.reproducible,
             clipping=self.rows.clipping(),
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from eigenveil.privacy.sensitivity import Neighbours
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Person",
@@ -49,12 +50,19 @@ _JOINT: Final = (
 class Person:
     """Each person is protected: with one row, or with all of their rows if rows are `grouped` by person.
 
-    `place` is where the rows are. A person has rows at no more than `most` sites, or in no more than `most` blocks of a stream.
+    `column` is the one that names people, if it is known. `place` is where the rows are. A person has rows at no more than
+    `most` sites, or in no more than `most` blocks of a stream.
     """
 
     place: Literal["table", "site", "peer", "stream"] = "table"
     grouped: bool = False
     most: int = 1
+    column: str | None = None
+
+    def protected(self, neighbours: Neighbours) -> PrivacyUnit:
+        """The kind of this promise, by which ledgers know what they may add up."""
+        several = self.grouped or (self.place == "stream" and self.most > 1)
+        return PrivacyUnit.of(neighbours, grouped=several, column=self.column)
 
     @property
     def unit(self) -> str:
@@ -65,7 +73,8 @@ class Person:
         # Their rows are averaged, so however many they are, they weigh as one (docs/decisions/0004-persons.md).
         if self.grouped:
             where = {"table": "", "site": " at each site", "peer": " at one peer"}[self.place]
-            return f"each person, with all of their rows, which together count as one row{where}"
+            named = "" if self.column is None else f" named by the column {self.column!r},"
+            return f"each person,{named} with all of their rows, which together count as one row{where}"
         if self.most > 1:
             return f"each person, with at most one row at each of at most {self.most} sites"
         return "each person, who has one row" + ("" if self.place == "table" else f" at one {self.place}")
@@ -110,6 +119,10 @@ class User:
     """Each user of a recommender is protected with their whole history, or only each single `interaction` with an item is."""
 
     interaction: bool = False
+
+    def protected(self, neighbours: Neighbours) -> PrivacyUnit:
+        """The kind of this promise: a user is a person, whose rows are their history."""
+        return PrivacyUnit.of(neighbours, grouped=True)
 
     @property
     def unit(self) -> str:
