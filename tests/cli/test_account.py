@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
 from cli.cli_tables import PRIVATE, eigenveil, refusal, written
@@ -140,6 +141,21 @@ def test_promises_of_two_kinds_have_no_sum(tmp_path: Path, choices: Any, words: 
     assert words in refusal("account", first, second)
     # Others of the same kind do.
     assert together(second, fitted(tmp_path / "c.safetensors", **choices)) > 0.5
+
+
+def test_people_named_by_two_columns_have_no_sum(tmp_path: Path) -> None:
+    table = pd.DataFrame(np.random.default_rng(0).standard_normal((200, 2)), columns=["a", "b"])
+    table = table.assign(patient=np.arange(200) // 2, doctor=np.arange(200) // 20)
+    paths = {}
+    for who in ("patient", "doctor"):
+        paths[who] = tmp_path / f"{who}.safetensors"
+        own = table[["a", "b", who]]
+        PrivatePCA(1, epsilon=0.5, delta=1e-6, row_bound=5.0, person=who).fit(own).save(paths[who])
+    assert "named by the column patient" in refusal("account", *paths.values())
+    # Identifiers without a name may be of either column.
+    nameless = fitted(tmp_path / "a.safetensors", person=np.arange(200) // 2)
+    assert together(nameless, paths["doctor"]) > 0.5
+    assert "cannot be added up" in refusal("account", nameless, *paths.values())
 
 
 def test_what_protects_nobody_is_not_added_up(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from decimal import ROUND_CEILING, Decimal
+from itertools import combinations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, final
 
@@ -181,11 +182,20 @@ class _Entry:
     @property
     def unit(self) -> str:
         """What is protected, in one word."""
-        text = "" if self.guarantee is None else self.guarantee.unit
+        if self.guarantee is None or self.guarantee.protects is not None:
+            return "" if self.guarantee is None or self.guarantee.protects is None else self.guarantee.protects.each
+        # Files of version 0.1 say it in a sentence alone.
+        text = self.guarantee.unit
         if "interaction" in text:
             return "interaction"
         several = any(words in text for words in ("all of their rows", "whole history", "rows in at most"))
-        return "person" if several else "row" if text else ""
+        return "person" if several else "row"
+
+    @property
+    def column(self) -> str | None:
+        """The column that names people, where the file says it."""
+        protects = None if self.guarantee is None else self.guarantee.protects
+        return None if protects is None else protects.column
 
     @property
     def mu(self) -> float | None:
@@ -198,8 +208,8 @@ def _promises(files: Sequence[Path]) -> list[_Entry]:
     twice = [path for place, path in enumerate(files) if path.resolve() in {one.resolve() for one in files[:place]}]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")
     found = [_Entry.of_file(path) for path in files]
-    for one in found[1:]:
-        _require_one_kind(found[0], one)
+    for one, other in combinations(found, 2):
+        _require_one_kind(one, other)
     return found
 
 
@@ -211,6 +221,11 @@ def _require_one_kind(one: _Entry, other: _Entry) -> None:
         one.unit == other.unit,
         f"{one.name} protects {plain(one.guarantee.unit)}. {other.name} protects {plain(other.guarantee.unit)}. Such costs "
         "cannot be added up. Add up those of one kind at a time",
+    )
+    require(
+        one.column == other.column or None in (one.column, other.column),
+        f"{one.name} protects people named by the column {plain(one.column)}, and {other.name} by {plain(other.column)}. Such "
+        "costs cannot be added up. Add up those of one kind at a time",
     )
     left, right = (plain(each.guarantee.relation or "an unknown relation") for each in (one, other) if each.guarantee)
     require(
