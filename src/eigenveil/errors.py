@@ -22,6 +22,7 @@ __all__ = [
     "QuorumLost",
     "StateFileError",
     "UnitMismatch",
+    "WeakGuaranteeWarning",
     "Words",
     "at_place",
     "in_python",
@@ -168,6 +169,10 @@ class ParameterError(_Templated, ValueError):
 
 class ParameterWarning(_Templated, UserWarning):
     """A warning about parameters that can be used. The message is a template, as in `ParameterError`."""
+
+
+class WeakGuaranteeWarning(UserWarning):
+    """A guarantee that was kept and promises next to nothing: epsilon or delta is very large."""
 
 
 def at_place(place: str, error: Exception) -> ValueError:

@@ -74,9 +74,19 @@ class Model:
         """Directions and data-scale values."""
         return Subspace(self.components.T, self.values)
 
-    @in_silence
+    @property
+    def whiten(self) -> bool:
+        """Whether scores are divided by the root of the explained variance."""
+        return self.settings.get("whiten") is True
+
     def transform(self, rows: Any) -> Array:
         """Scores, (n, k), of `rows`, (n, d), dense or sparse. Raw data: see `SCORES_ARE_RAW`."""
+        scores = self.project(rows)
+        return scores / self._deviations() if self.whiten else scores
+
+    @in_silence
+    def project(self, rows: Any) -> Array:
+        """The same in the units of the rows, whether or not the model whitens."""
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -90,8 +100,12 @@ class Model:
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
         # The scale comes first, because the mean is in the units of the columns already.
-        rows = scores @ self.components
+        rows = (scores * self._deviations() if self.whiten else scores) @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean
+
+    def _deviations(self) -> Array:
+        """Standard deviations along the components, (k,). None is zero: a direction without variance has scores of zero."""
+        return np.maximum(np.sqrt(np.maximum(self.explained_variance, 0.0)), np.finfo(np.float64).eps)
 
     def save(self, path: str | Path) -> None:
         """Write the model to `path`, whole or not at all."""

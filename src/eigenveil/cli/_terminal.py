@@ -10,6 +10,7 @@ import io
 import os
 import shlex
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -18,7 +19,7 @@ from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec
 
 import typer
 
-from eigenveil.errors import BudgetExceeded, ColumnsError, EigenveilError, ModelFileError
+from eigenveil.errors import BudgetExceeded, ColumnsError, EigenveilError, ModelFileError, WeakGuaranteeWarning
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -72,7 +73,10 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
         _written.set(None)
         _leaves.set(None)
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                # Every command prints the guarantee, which says it too.
+                warnings.simplefilter("ignore", WeakGuaranteeWarning)
+                command(*args, **kwargs)
         except (typer.Exit, BrokenPipeError):
             # The reader of a pipe, such as `head`, has stopped. Typer ends quietly.
             raise

@@ -15,9 +15,11 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import read_rows, require_input, require_output
 from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.study import spending as kept
 from eigenveil.params import PrivateParams
 
 if TYPE_CHECKING:
+    from eigenveil.data.rows import Rows
     from eigenveil.estimators import PrivatePCA
 
 __all__ = ["fit"]
@@ -33,6 +35,10 @@ def fit(
     drop: option.Drop = None,
     features: option.Features = None,
     one_based: option.OneBased = False,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
 ) -> None:
@@ -53,23 +59,44 @@ def fit(
         --bounds bounds.json
 
     Every fit of the same people spends more of their privacy.
-    `eigenveil account` adds the costs up.
+    `eigenveil account` adds the costs up. With --ledger each fit is charged
+    to one budget that lasts, and refused when that is used up:
+
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1 \\
+        --ledger ledger.db --dataset patients --life-epsilon 4
     """
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting.require_sense(settings)
     require_input(data)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    require_output(model, endings=(".safetensors",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
+    require_output(
+        model, endings=(".safetensors",), force=force, inputs=[path for path in (data, bounds, ledger) if path]
+    )
     reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    _run(data, settings, reading, known, target=model)
+    _run(data, settings, reading, known, lasting, target=model)
 
 
 def _run(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None, *, target: Path
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    known: BoundsFile | None,
+    lasting: kept.LastingLedger,
+    *,
+    target: Path,
 ) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
-    pca, columns = _fitted(data, settings, reading, known)
+    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
+    table = read_rows(data, **reading)
+    columns = table.columns
+    if known is not None:
+        known.require_columns(table.rows.shape[1], columns)
+    with lasting.charged(table.rows, settings, person=reading["person"], title=f"fit, {target.name}") as spending:
+        pca = _fitted(table.rows, settings, spending)
+        spending.released = pca.components_.tobytes()
     # The estimator never sees column names: rows read from a file have none. The model gets them here.
     extra = {"one_based": True} if reading["one_based"] else {}
     model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
@@ -83,6 +110,7 @@ def _run(
         console.print(warning_panel(option.COUNTED))
     if known is not None and settings["epsilon"] is not None:
         show_bounds(console, known, settings, model.guarantee.protects)
+    spending.show()
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 
@@ -93,16 +121,9 @@ def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
     return data.suffix.lower() in SVMLIGHT and reading["features"] is None
 
 
-def _fitted(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
-) -> tuple["PrivatePCA", tuple[str, ...] | None]:
-    """The fitted estimator, and the names of the columns where the file has any."""
-    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
-    table = read_rows(data, **reading)
-    if known is not None:
-        known.require_columns(table.rows.shape[1], table.columns)
+def _fitted(table: "Rows", settings: Mapping[str, Any], spending: kept.Spending) -> "PrivatePCA":
     with busy("starting"):
         from eigenveil.estimators import PrivatePCA
 
-    with watched(table.rows) as rows:
-        return PrivatePCA(**settings).fit(rows), table.columns
+    with watched(table) as rows:
+        return PrivatePCA(**settings, ledger=spending.ledger).fit(rows)

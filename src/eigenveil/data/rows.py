@@ -5,6 +5,7 @@ not know where rows come from. Blocks are raw rows: `eigenveil.privacy.Domain` m
 that has only the sum of products of its rows uses `Symmetric` instead.
 """
 
+import hashlib
 import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.sparse import csr_piece
 
 __all__ = [
+    "FILL_PUBLICLY",
     "Block",
     "CheckedRows",
     "DenseRows",
@@ -30,11 +32,17 @@ __all__ = [
     "WeightedRows",
     "block_size",
     "counts_people",
+    "fingerprint",
     "in_silence",
     "require_real",
     "require_weights",
 ]
 
+# What to do about missing values. A mean or a median of the rows would itself be a release.
+FILL_PUBLICLY = (
+    "Fill missing values with numbers that were fixed without looking at these rows, or leave such rows out. With privacy, never "
+    "fill in a mean of these rows, as imputers do: it would leak them"
+)
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000
 # Stored entries of a sparse block: fewer, because each is used several times and has an index.
@@ -431,12 +439,25 @@ class CheckedRows:
                 yield from (block.piece(start, size) for start in range(0, len(block), size))
 
 
+def fingerprint(rows: Rows) -> bytes:
+    """A digest of all rows, for whoever has them: raw data, because others could check a guess of the rows with it."""
+    # The shape goes in first: the same numbers in rows of another length are another table.
+    state = hashlib.sha256(repr(rows.shape).encode())
+    # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
+    for block in rows.blocks(block_size(rows)):
+        values = block.values.toarray() if block.sparse else block.values
+        state.update(np.ascontiguousarray(values, dtype="<f8").data)
+        if block.weights is not None:
+            state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
+    return state.digest()
+
+
 @in_silence
 def _require_finite(block: Block) -> None:
     values = block.values.data if block.sparse else block.values
     require_real(values.dtype, "X")
     if values.dtype.kind == "f":
         finite = bool(np.isfinite(values).all())
-        require_param(finite, "{X} contains NaN or infinity; fill or drop such rows first")
+        require_param(finite, f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}")
     if block.weights is not None:
         require_weights(block.weights)

@@ -8,7 +8,13 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
 
-__all__ = ["model_of"]
+__all__ = ["divisor_of", "model_of"]
+
+
+def divisor_of(people: float) -> float:
+    """What sums over `people` are divided by: their number less one, as in scikit-learn."""
+    # A noisy number of people may fall below 2, or below zero.
+    return max(people, 2.0) - 1.0
 
 
 def model_of(
@@ -24,8 +30,7 @@ def model_of(
     settings: dict[str, Any],
 ) -> Model:
     """The model of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
-    # A noisy number of people may fall below 2, or below zero.
-    divisor = max(people, 2.0) - 1.0
+    divisor = divisor_of(people)
     eigenvalues = np.square(subspace.values)
     # Noise can push the released trace below the sum of the eigenvalues. A ratio above one would help nobody.
     total = max(trace, float(eigenvalues.sum()))

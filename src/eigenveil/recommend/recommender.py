@@ -14,7 +14,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
-from eigenveil.estimators.checks import budget_of, rank_of, seed_of
+from eigenveil.estimators.checks import budget_of, rank_of, seed_of, warn_if_weak
 from eigenveil.estimators.federated.parties import place_of_noise
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import FederatedSimulation
@@ -30,7 +30,7 @@ from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
-from eigenveil.recommend.guarantee import recommender_guarantee
+from eigenveil.recommend.guarantee import recommender_guarantee, users_of
 from eigenveil.recommend.item_fit import FoundItems, ItemFit
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
@@ -337,6 +337,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             degrees = found.degrees
         self.plan_ = fit.plan
         self.guarantee_ = recommender_guarantee(federation.parties, found, given_degrees=fit.degrees is not None)
+        warn_if_weak(self.guarantee_, users_of(federation.parties))
         self.space_ = ItemSpace(
             components=found.subspace.basis.T,
             values=found.subspace.values,

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
     from eigenveil.privacy import Budget, Guarantee, PrivacyUnit
 
-__all__ = ["FORMAT", "BoundsFile", "reach_of_ranges", "show_bounds", "was_given"]
+__all__ = ["FORMAT", "BoundsFile", "guarantee_in", "reach_of_ranges", "show_bounds", "was_given"]
 
 FORMAT: Final = "eigenveil bounds 1"
 # 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
@@ -71,12 +71,7 @@ class BoundsFile:
             path.stat().st_size <= _LARGEST,
             f"--bounds {path} is too large to be a file of bounds. Give a file that `eigenveil bounds --output` wrote",
         )
-        try:
-            plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-            raise ValueError(
-                f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote"
-            ) from None
+        plain = _plain_in(path, f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote")
         try:
             return cls._of(path, plain)
         except ValueError as error:
@@ -165,6 +160,33 @@ class BoundsFile:
             f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}). If both used the same people, the total is "
             f"({whole:g}, {budget.delta:g})."
         )
+
+
+def guarantee_in(path: Path) -> "Guarantee":
+    """What the bounds or the spectrum in `path` cost, whatever was found; a `ValueError` for any other file."""
+    from eigenveil.plan.spectrum import FORMAT as SPECTRUM
+    from eigenveil.privacy import Guarantee
+
+    wrong = f"{path} is not a model (.safetensors), bounds or a spectrum. Give a file that an eigenveil command wrote"
+    require(path.stat().st_size <= _LARGEST, wrong)
+    plain = _plain_in(path, wrong)
+    require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)
+    require(
+        isinstance(plain.get("guarantee"), Mapping),
+        f"{path} does not say what it cost. Leave it out, and add what was spent on it with --mu",
+    )
+    try:
+        return Guarantee.from_dict(plain["guarantee"])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _plain_in(path: Path, otherwise: str) -> Any:
+    """The JSON in a file, or a `ValueError` that says `otherwise`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError(otherwise) from None
 
 
 def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any], unit: "PrivacyUnit | None") -> None:

@@ -9,7 +9,7 @@ from typing import Any, final
 from sklearn.base import BaseEstimator
 
 from eigenveil.data.rows import Rows, WeightedRows
-from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of
+from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
 from eigenveil.estimators.reading import column_names, person_in, read_rows, without_person
 from eigenveil.params import parameters
 from eigenveil.params.declarations.bounds import SmallReleaseParams
@@ -123,12 +123,12 @@ class SmallRelease:
         # Round to a whole number: the last digits of a sum of weights 1/m would reveal something about m.
         return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
 
-    def guarantee(self, released: Sequence[str], rows: TableRows) -> Guarantee:
-        """The guarantee of everything released here, with what is known of the rows."""
+    def guarantee(self, released: Sequence[str], rows: TableRows, *, people: float) -> Guarantee:
+        """The guarantee of everything released here, with what is known of the rows and of the number of people."""
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None
-        return GuaranteeFacts(
+        found = GuaranteeFacts(
             budget=self.budget,
             protects=self.protects,
             neighbours=self.neighbours,
@@ -138,4 +138,7 @@ class SmallRelease:
             # Those of this release alone. A shared ledger also has the charges of other fits.
             charges=self.reserve.charges,
             reproducible=self.noise.reproducible,
+            people=people,
         ).guarantee()
+        warn_if_weak(found, people)
+        return found

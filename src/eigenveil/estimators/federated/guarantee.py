@@ -37,6 +37,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
         released=COMPONENTS,
         charges=charged(parties),
         reproducible=request.seed is not None,
+        people=found.people,
     ).guarantee()
 
 

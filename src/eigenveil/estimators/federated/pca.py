@@ -112,6 +112,9 @@ class FederatedPCA(FederatedParams, FittedPCA):
         Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     calibration : "exact" or "paper", default 'exact'
         exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
     faults : Faults or None, default None
@@ -121,7 +124,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     ----------
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
-    subspace_, guarantee_, model_, noise_floor_
+    subspace_, guarantee_, model_, noise_floor_, noise_variance_
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
@@ -257,6 +260,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
             trace=found.trace,
             people=found.people,
             center=found.center,
+            gram=found.gram,
             noise_floor=federation.noise_floor(found),
             guarantee=federated_guarantee(federation.parties, found),
             scale=study.bounds.scale,

@@ -36,6 +36,7 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
         released=COMPONENTS,
         charges=dearest.charges,
         reproducible=request.seed is not None,
+        people=found.people,
     ).guarantee()
 
 

@@ -64,7 +64,7 @@ class PrivateSpec:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people, the plan and the guarantee."""
+    """What a fit released: directions, spectrum, center, the number of people, the plan, the guarantee, and the Gram matrix."""
 
     subspace: Subspace
     trace: float
@@ -73,6 +73,7 @@ class PrivateFit:
     noise_floor: float
     plan: Plan
     guarantee: Guarantee
+    gram: Array | None
 
 
 @final
@@ -130,7 +131,14 @@ class Curator:
         if request.rank is None:
             subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
         return PrivateFit(
-            subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
+            subspace,
+            found.trace,
+            found.people,
+            found.center,
+            floor,
+            plan,
+            self._guarantee(found, power),
+            found.gram,
         )
 
     def _public_count(self, rows: Rows) -> float | None:
@@ -190,7 +198,7 @@ class Curator:
         # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
+    def _guarantee(self, found: FitResult, power: bool) -> Guarantee:
         request = self.request
         if self.budget is None or self._reserve is None:
             return Guarantee.none(NO_PRIVACY["fit"])
@@ -198,12 +206,13 @@ class Curator:
             budget=self.budget,
             protects=request.protects,
             neighbours=request.neighbours,
-            rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
+            rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
             released=COMPONENTS,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),
+            people=found.people,
         ).guarantee()
 
     def _published_noise(self, power: bool) -> PublishedNoise | None:

@@ -57,6 +57,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         protected together. Without it each row is taken for a person of its own. The column is then left out; or give
         one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     method : "auto", "covariance" or "power", default 'auto'
         covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors.
         auto: covariance where it fits in memory.
@@ -78,11 +81,14 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         The components as a `Subspace`, the guarantee, what was charged, the method and its reason, and what `save` writes.
     noise_floor_ : float
         Explained variances below this cannot be told from noise.
+    noise_variance_ : float
+        The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
 
     Notes
     -----
-    `transform` of the fitted rows is raw data of those people, and the guarantee does not cover it. Choosing parameters by
-    their scores on private rows, as a grid search does, is a release that nothing here charges for.
+    `transform`, `score` and `score_samples` of the fitted rows are raw data of those people, and the guarantee does not cover
+    them. Choosing parameters by their scores on private rows, as a grid search does, is a release that nothing here charges for.
+    `get_covariance` and `get_precision` are computed from released numbers, and cost nothing.
 
     Examples
     --------
@@ -121,6 +127,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             trace=found.trace,
             people=found.count,
             center=found.center,
+            gram=found.gram,
             noise_floor=found.noise_floor,
             guarantee=found.guarantee,
             scale=request.bounds.scale,

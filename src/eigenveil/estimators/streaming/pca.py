@@ -2,6 +2,7 @@
 
 import copy
 import threading
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,9 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
 from eigenveil.errors import EigenveilError, StateFileError, require, require_param
+from eigenveil.estimators.checks import warn_if_weak
+from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
+from eigenveil.estimators.released import divisor_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
 from eigenveil.estimators.streaming.spec import require_sense, terms_of
@@ -42,7 +46,7 @@ _LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinis
 
 
 @parameters(panel="Privacy")
-class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
+class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator):
     """Principal components of a stream in one pass and bounded memory. Changes in place: a private one spends.
 
     Parameters
@@ -58,6 +62,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. You must know it without looking at the data.
     center : "private" or None, default 'private'
@@ -104,7 +111,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
-    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, noise_variance_
         As in `PrivatePCA`.
     unfinished_ : UnfinishedStream
         After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
@@ -172,7 +179,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             n_components=stream.terms.rank,
         )
         if stream.private:
-            stream.sync()
+            self.sync()
             stream.give_back()
 
     @in_silence
@@ -190,7 +197,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
         Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
         """
-        self._begun("there were no rows").sync()
+        stream = self._begun("there were no rows")
+        stream.sync()
+        warn_if_weak(stream.guarantee(), stream.rows)
         # All rows have been released, so a fit that failed has ended after all.
         self.__dict__.pop("unfinished_", None)
         return self
@@ -221,6 +230,18 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             gaps = not sp.issparse(rows) and has_gaps(rows)
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
+
+    def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
+        """Checked rows without gaps, at most `size` at a time."""
+        for rows in checked_batch(self, X, reset=False, least=1)[1]:
+            require_param(
+                sp.issparse(rows) or not has_gaps(rows),
+                "{X} has rows with gaps, whose likelihood is not known. Leave them out",
+            )
+            yield from (rows[start : start + size] for start in range(0, rows.shape[0], size))
+
+    def _covariance(self) -> RowCovariance:
+        return RowCovariance.of_model(self.model_, self.noise_variance_)
 
     @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -305,8 +326,8 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         stream = self._begun("")
         space = self._shown(view)
         eigenvalues = np.square(space.values)
-        # Rows less one, as in scikit-learn. A single row, or strong forgetting, would leave nothing to divide by.
-        divisor = max(view.sketch.weight, 2.0) - 1.0
+        # A single row, or strong forgetting, would leave nothing to divide by.
+        divisor = divisor_of(view.sketch.weight)
         # Noise can push the released energy below the sum of the eigenvalues, and a ratio above one would help nobody.
         total = max(view.sketch.energy, float(eigenvalues.sum()))
         names = getattr(self, "feature_names_in_", None)
@@ -360,6 +381,12 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     def noise_floor_(self) -> float:
         """Explained variances below this cannot be told from noise."""
         return float(self.model_.settings["noise_floor"])
+
+    @property
+    def noise_variance_(self) -> float:
+        """The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy."""
+        sketch = self._view().sketch
+        return noise_variance(self.model_, trace=sketch.energy, people=sketch.weight)
 
     @property
     def n_samples_seen_(self) -> int:

@@ -112,8 +112,8 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
-    """The guarantee of everything that a stream has released, and of what it took over from others."""
+def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None, *, rows: int) -> Guarantee:
+    """The guarantee of everything that a stream of `rows` rows so far has released, and of what it took over from others."""
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
@@ -139,4 +139,5 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),
+        people=float(rows),
     ).guarantee()

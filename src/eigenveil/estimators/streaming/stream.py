@@ -310,7 +310,7 @@ class Stream:
 
     def guarantee(self) -> Guarantee:
         """The guarantee of everything released so far."""
-        return stream_guarantee(self.terms, self.charges, self.merged)
+        return stream_guarantee(self.terms, self.charges, self.merged, rows=self.rows)
 
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""

@@ -3,16 +3,13 @@
 The agents call it first. Nothing here sends anything, and a study that must be refused is refused here.
 """
 
-import hashlib
 import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-import numpy as np
-
-from eigenveil.data.rows import CheckedRows, Rows, block_size
+from eigenveil.data.rows import CheckedRows, Rows, fingerprint
 from eigenveil.data.tables import read_table
 from eigenveil.errors import OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
@@ -112,15 +109,7 @@ class SiteData:
 
     def fingerprint(self) -> bytes:
         """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
-        # The shape goes in first: the same numbers in rows of another length are another table.
-        state = hashlib.sha256(repr(self.rows.shape).encode())
-        # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
-        for block in self.rows.blocks(block_size(self.rows)):
-            values = block.values.toarray() if block.sparse else block.values
-            state.update(np.ascontiguousarray(values, dtype="<f8").data)
-            if block.weights is not None:
-                state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
-        return state.digest()
+        return fingerprint(self.rows)
 
 
 def _require_sparse(study: StudyFile) -> None:

@@ -24,6 +24,7 @@ from eigenveil.params.declarations.groups import (
     Protection,
     Stopping,
     Waiting,
+    Whitening,
 )
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import numbers_from, share_from
@@ -233,7 +234,9 @@ class Rounds(Stopping):
 
 
 @parameters(panel="Method", section="task")
-class FederatedParams(Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget, Components):
+class FederatedParams(
+    Whitening, Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget, Components
+):
     """The parameters of `FederatedPCA`."""
 
     row_bound: float | None = again(

@@ -20,6 +20,7 @@ from eigenveil.params.values import (
     number_or_share,
     real,
     share_of_at_most,
+    truth,
     whole,
 )
 
@@ -55,6 +56,7 @@ __all__ = [
     "Stopping",
     "Units",
     "Waiting",
+    "Whitening",
 ]
 
 # Surfaces of parameters that no study has, such as seeds: a study runs on a real network.
@@ -386,4 +388,18 @@ class Waiting:
         check=whole(0, 1000),
         metavar="NUMBER",
         recorded=False,
+    )
+
+
+@parameters(panel="Method", section="task")
+class Whitening:
+    """In which units scores are. Nothing that is released depends on it."""
+
+    whiten: bool = param(
+        "Divide scores by the root of the explained variance, so that every component has variance 1.",
+        more="As in scikit-learn's PCA. It costs nothing.",
+        default=False,
+        check=truth,
+        quiet=True,
+        surfaces=OFFLINE,
     )

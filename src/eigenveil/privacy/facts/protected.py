@@ -4,7 +4,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.sensitivity import Neighbours
 from eigenveil.privacy.unit import PrivacyUnit
 
@@ -19,6 +18,7 @@ __all__ = [
 _COLUMNS: Final = (
     "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
 )
+_UNTOUCHED: Final = "these rows were not changed by anything fitted to them, such as a scaler or an imputer"
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
 # The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
@@ -174,6 +174,7 @@ class TableRows:
                 "can check them"
             )
         yield _COLUMNS
+        yield _UNTOUCHED
         if self.norm is not None:
             yield _BOUND
         if self.least is not None:
@@ -211,6 +212,7 @@ class StreamRows:
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
         yield _COLUMNS
+        yield _UNTOUCHED
         yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
@@ -230,7 +232,7 @@ class StreamRows:
 class UserHistories:
     """Histories of users, each divided by the square root of its number of items, or of `least` if it has fewer.
 
-    With `listed`, a public list names the items in use. The number of `users` is public if `counted`, and with several sites it
+    With `listed`, a public list names the items in use. The number of users is public if `counted`, and with several sites it
     is public `at_each`. With `degrees_given`, the caller gave item degrees.
     """
 
@@ -238,7 +240,6 @@ class UserHistories:
     listed: bool = False
     counted: bool = True
     at_each: bool = False
-    users: float | None = None
     degrees_given: bool = False
 
     def assumptions(self) -> Iterator[str]:
@@ -261,15 +262,9 @@ class UserHistories:
         fewer = f", or of {self.least} if it has fewer" if self.least > 1 else ""
         return f"each history was divided by the square root of its number of items{fewer}"
 
-    def caveats(self, budget: Budget) -> Iterator[str]:
+    def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
         yield _JOINT
-        # At such a delta, publishing one user's whole history at random would be allowed.
-        if self.users is not None and budget.delta * self.users > 1:
-            yield (
-                f"delta is more than one over the {self.users:g} users. Each of them may be unprotected with that probability, "
-                "so somebody may be"
-            )
 
 
 def _clipped(norm: float, around: str) -> str:
