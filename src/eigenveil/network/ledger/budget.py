@@ -160,7 +160,7 @@ class Opened:
 
     fresh: bool
     secret: bytes = field(repr=False)
-    steps: tuple[StudyStep, ...]
+    steps: Sequence[StudyStep]
     finished: bool
 
 

@@ -5,7 +5,7 @@ import contextlib
 import errno
 import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Self, final
 
 import grpc
@@ -36,10 +36,13 @@ class Transport:
     """The connections of the party `me`. Changes in place; belongs to the event loop in which it is used.
 
     All events are in `events`: `Joined`, `Left`, and whole messages as `Got`. This party works on what `greeting` says, in at
-    most 4096 bytes; a party with another greeting never joins. No message may be longer than `limit` bytes, and no connection
-    keeps more than that in memory, waiting events included. Bytes are counted by name in `sent` and `received`. The reason why a
-    name is not connected is in `trouble`, and the last callers turned away are in `refused`. Close it, or use it in `async with`:
-    gRPC does not survive a loop that ends before its connections.
+    most 4096 bytes; a party with another greeting never joins. Messages that come must be of a kind in `accepts` and at most as
+    long as it says there; None stands for every kind, up to `limit` bytes. No message that is sent may be longer than `limit`. No
+    connection keeps more than one message and 64 MiB in memory, waiting events included.
+
+    Bytes are counted by name in `sent` and `received`. The reason why a name is not connected is in `trouble`, and the last
+    callers turned away are in `refused`. Close it, or use it in `async with`: gRPC does not survive a loop that ends before its
+    connections.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Transport:
         *,
         credentials: Credentials,
         greeting: bytes,
+        accepts: Mapping[int, int] | None = None,
         limit: int = wire.LIMIT,
         timing: Timing | None = None,
     ) -> None:
@@ -57,7 +61,8 @@ class Transport:
         )
         require(limit > 0, f"limit must be positive, got {limit}")
         self.me, self.limit = me, limit
-        self.events = Inbox(room=min(limit, _ROOM))
+        self._accepts = dict.fromkeys(range(256), limit) if accepts is None else dict(accepts)
+        self.events = Inbox(room=min(max(self._accepts.values()), _ROOM))
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
         self.trouble: dict[str, str] = {}
@@ -206,7 +211,7 @@ class Transport:
 
     def _connection(self, name: str, stream: Channel) -> Connection:
         counts = {"sent": self.sent, "received": self.received}
-        connection = Connection(name, stream, limit=self.limit, inbox=self.events, start=self._start, **counts)
+        connection = Connection(name, stream, accepts=self._accepts, inbox=self.events, start=self._start, **counts)
         self._open.add(connection)
         connection.gone.add_done_callback(lambda _: self._left(connection))
         return connection
