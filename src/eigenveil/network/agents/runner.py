@@ -25,6 +25,8 @@ MESSAGE: Final = 0
 NOTE: Final = 1
 # In bytes. Notes are single words, except between peers, where a note lists who is connected.
 _LONGEST_NOTE: Final = 16
+# In bytes. Nobody is exhausted by messages of this length.
+_LITTLE: Final = 1 << 16
 # What a message costs besides its bytes, so that a flood of empty ones is bounded too.
 _COST: Final = 512
 
@@ -32,8 +34,11 @@ Done = TypeVar("Done")
 
 
 def accepted(limits: MessageLimits, *, note: int = _LONGEST_NOTE) -> dict[int, int]:
-    """The longest frame of each kind that a party takes: messages that fit its study, and notes of up to `note` bytes."""
-    return {MESSAGE: limits.largest, NOTE: note}
+    """The longest frame of each kind that a party takes: messages that fit its study, and notes of up to `note` bytes.
+
+    A longer one ends the connection. One that is only a little too long is refused when it is decoded, and noted.
+    """
+    return {MESSAGE: max(limits.largest, _LITTLE), NOTE: note}
 
 
 @final

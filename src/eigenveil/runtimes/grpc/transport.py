@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import errno
-import socket
 from collections import Counter
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Self, final
@@ -18,6 +17,7 @@ from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Connection
 from eigenveil.runtimes.grpc.credentials import Credentials, dialling_options, host_and_port, listening_options
 from eigenveil.runtimes.grpc.events import Inbox, Joined, Left
 from eigenveil.runtimes.grpc.frames import LONGEST_GREETING, Bye
+from eigenveil.runtimes.grpc.front import Front
 from eigenveil.runtimes.grpc.timing import Backoff, Timing
 
 __all__ = ["Transport"]
@@ -76,6 +76,9 @@ class Transport:
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[bool]] = set()
         self._server: grpc.aio.Server | None = None
+        self._front: Front | None = None
+        # What gRPC calls the connections that others made, while they last.
+        self._peers: dict[Connection, str] = {}
         self._closing = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
@@ -97,7 +100,7 @@ class Transport:
         """
         require(self._server is None, "this transport is listening already")
         self._require_open()
-        host_and_port(address, least=0)
+        host, port = host_and_port(address, least=0)
 
         async def talk(_: object, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
             await self._accept(context, recognise)
@@ -105,12 +108,17 @@ class Transport:
         server = grpc.aio.server(options=listening_options(self._timing))
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(talk)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+        # Once for the handshake and once for the greeting, which this transport and gRPC watch themselves.
+        front = Front(patience=2 * self._timing.patience + self._timing.farewell)
         try:
-            port = server.add_secure_port(address, self._credentials.for_listening())
-        except RuntimeError as error:
-            raise _cannot_listen(address) from error
-        await server.start()
-        self._server = server
+            server.add_secure_port(front.inside, self._credentials.for_listening())
+            await server.start()
+            port = await front.listen(host, port)
+        except OSError as error:
+            front.close()
+            await server.stop(None)
+            raise _cannot_listen(address, error) from error
+        self._server, self._front = server, front
         return port
 
     def dial(self, name: str, address: str, *, certificate: bytes, server_name: str) -> None:
@@ -155,6 +163,8 @@ class Transport:
                 connection.drop("closed here")
         if self._server is not None:
             await self._server.stop(min(grace, self._timing.farewell))
+        if self._front is not None:
+            self._front.close()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -165,10 +175,11 @@ class Transport:
         name = _recognised(context, recognise)
         if name is None or name == self.me or self._closing.is_set():
             if not self._closing.is_set():
-                self._refuse(f"a caller from {context.peer()}: its certificate is not one of those expected")
+                self._refuse(f"a caller from {self._where(context)}: its certificate is not one of those expected")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED)
         stream = Accepted(context)
         connection = self._connection(name, stream)
+        self._peers[connection] = context.peer()
         try:
             # Two parties that dial each other would replace each other's connection for ever. Only one of them may dial.
             if name in self._dialled:
@@ -238,6 +249,8 @@ class Transport:
             older.drop("replaced", Bye.REPLACED)
         connection.joined_at = asyncio.get_running_loop().time()
         self._connections[connection.name] = connection
+        if self._front is not None and connection in self._peers:
+            self._front.settle(self._peers[connection])
         if self._greeted.get(connection.name) is connection:
             del self._greeted[connection.name]
         self.trouble.pop(connection.name, None)
@@ -248,6 +261,9 @@ class Transport:
         """Take note of a connection that is over."""
         name, why = connection.name, connection.gone.result()
         self._open.discard(connection)
+        peer = self._peers.pop(connection, None)
+        if self._front is not None and peer is not None:
+            self._front.release(peer)
         if self._greeted.get(name) is connection:
             del self._greeted[name]
         if self._connections.get(name) is connection:
@@ -265,6 +281,10 @@ class Transport:
         if not self._closing.is_set():
             self.trouble[connection.name] = why
             self.events.put(Left(connection.name, why))
+
+    def _where(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
+        assert self._front is not None
+        return self._front.address(context.peer())
 
     def _refuse(self, who: str) -> None:
         self.refused.append(who)
@@ -290,21 +310,10 @@ def _recognised(context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callab
         return None
 
 
-def _cannot_listen(address: str) -> OSError:
-    """The reason why an address cannot be bound. gRPC does not give it, but binding a plain socket does."""
-    host, port = host_and_port(address, least=0)
+def _cannot_listen(address: str, error: OSError) -> OSError:
+    """Why an address cannot be bound, and what to do."""
     advice = "choose another address, or end the program that has this one"
-    number, reason = errno.EADDRINUSE, "it cannot be bound"
-    try:
-        for family, kind, _, _, where in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(where)
-                trial.listen()
-    except OSError as error:
-        number, reason = error.errno or number, (error.strerror or reason).lower()
-        if number == errno.EACCES:
-            advice = "ports below 1024 need a privilege; choose one above"
-    return OSError(number, f"cannot listen at {address}: {reason}; {advice}")
+    if error.errno == errno.EACCES:
+        advice = "ports below 1024 need a privilege; choose one above"
+    reason = (error.strerror or "it cannot be bound").lower()
+    return OSError(error.errno or errno.EADDRINUSE, f"cannot listen at {address}: {reason}; {advice}")
