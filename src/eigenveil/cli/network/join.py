@@ -51,6 +51,7 @@ class Given:
     rehearsal: bool
     dry_run: bool
     force: bool
+    memory: int
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -134,7 +135,14 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "policy": rules}
+        settings = {
+            "keys": keys,
+            "holding": holding,
+            "ledger": ledger,
+            "dataset": dataset,
+            "policy": rules,
+            "memory": given.memory,
+        }
         agent = _allowed(
             lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
         )

@@ -16,6 +16,7 @@ def node(
     keys: option.Keys = None,
     listen: option.Listen = None,
     connect: option.Connect = None,
+    memory: option.Memory = option.MEMORY,
 ) -> None:
     """Run a node of a tree: add up what comes from below, and pass it on.
 
@@ -35,11 +36,14 @@ def node(
     from eigenveil.network.study.places import address
 
     option.require_listen(listen)
+    allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
     view = PartyView(voice)
-    agent = NodeAgent(found, keys=option.keys_beside(study, found, keys, role="node"), on_event=view.on_event)
+    agent = NodeAgent(
+        found, keys=option.keys_beside(study, found, keys, role="node"), memory=allowed, on_event=view.on_event
+    )
     view.of(agent, calls={agent.parties.above[agent.place.name]})
     assert agent.place.address is not None
     where = option.listening_address(listen, agent.place.address)

@@ -42,6 +42,7 @@ def peer(
     scores: option.Scores = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
 ) -> None:
     """Take part in a study without a hub, with the table of this peer.
@@ -75,7 +76,8 @@ def peer(
     130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    allowed = option.bytes_allowed(memory)
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, allowed)
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 

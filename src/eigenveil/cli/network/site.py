@@ -37,6 +37,7 @@ def site(
     scores: option.Scores = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
 ) -> None:
     """Take part in a study with the table of this site.
@@ -68,7 +69,8 @@ def site(
     from eigenveil.network.study.places import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    allowed = option.bytes_allowed(memory)
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, allowed)
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 
 

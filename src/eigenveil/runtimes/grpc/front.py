@@ -1,17 +1,17 @@
 """`Front`: takes connections in front of a gRPC server, so that strangers cannot hold more than a few of them.
 
-gRPC takes whoever comes, and cannot be told to take fewer: thousands of callers that never speak would use up the files of the process.
-A front listens in its place and passes bytes on, unread, to a socket file in a folder that only this user can enter.
+gRPC takes whoever comes and cannot be told to take fewer: thousands of callers that never speak would use up the files of the
+process. A front listens in its place and passes bytes on, unread, to a socket file in a folder that only this user can enter.
 
-    | connection          | becomes             | when
-    | silent              | speaking            | its first bytes come, and look like the beginning of TLS. Only now gRPC hears of it
-    | silent or speaking  | settled             | the transport has authenticated its party, which has greeted (`settle`)
-    | silent or speaking  | closed              | `patience` is over, or it is the one to go when there are too many
-    | settled             | speaking, from anew | its party has left (`release`)
+    | connection         | becomes            | when
+    | silent             | speaking           | its first bytes come and look like TLS. Only now gRPC hears of it
+    | silent or speaking | settled            | the transport has authenticated its party, which has greeted (`settle`)
+    | silent or speaking | closed             | `patience` is over, or it is the one to go when there are too many
+    | settled            | speaking, and new  | its party has left (`release`)
 
-At most `most` connections are silent or speaking. When one more comes, one goes: a silent one before one that speaks, and of those the
-oldest from the address that has most. An honest caller speaks at once and is settled a moment later. So callers that hold connections
-push out each other, and those from one address push out no other address.
+At most `most` connections are silent or speaking. When one more comes, one goes: a silent one before one that speaks, and of
+those the oldest from the address that has most. An honest caller speaks at once and is settled a moment later. So callers that
+hold connections push each other out, and those from one address push out no other address.
 """
 
 import asyncio
@@ -22,7 +22,6 @@ import shutil
 import socket
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from typing import Final, cast, final
 
