@@ -32,6 +32,7 @@ __all__ = ["Front"]
 # Enough for all sites of a large study to call at once, in a process that may have 1024 files: each takes three.
 _MOST: Final = 256
 _BACKLOG: Final = 1024
+_LONGEST_FOLDER: Final = 60
 # The first byte of every TLS connection: a handshake record.
 _TLS: Final = b"\x16"
 
@@ -46,8 +47,10 @@ class Front:
     def __init__(self, *, patience: float, most: int = _MOST) -> None:
         require(most > 0, f"most must be positive, got {most}")
         self._patience, self._most = patience, most
-        # Only this user may enter it, so nobody else on this machine can pass the front by.
-        self._folder = Path(tempfile.mkdtemp(prefix="eigenveil-"))
+        # Only this user may enter it, so nobody else on this machine can pass the front by. The path of a socket file has at
+        # most 100 characters or so, and some folders for temporary files are longer.
+        short = len(tempfile.gettempdir()) < _LONGEST_FOLDER
+        self._folder = Path(tempfile.mkdtemp(prefix="eigenveil-", dir=None if short else "/tmp"))
         self._socket = self._folder / "grpc"
         self._number = 0
         # Those that are not settled, oldest first, and how many there are from each address.
