@@ -160,7 +160,8 @@ async def joins(
 
 def under_load(folder: Path, study: StudyFile, hub: BaseProcess, seconds: float) -> list[str]:
     """What the hub takes in so many seconds, and the times in which an honest site joins it meanwhile."""
-    times, most, began, used = [], 0.0, time.monotonic(), cpu_of(hub)
+    times: list[float] = []
+    most, began, used = 0.0, time.monotonic(), cpu_of(hub)
     while time.monotonic() - began < seconds or not times:
         try:
             times.append(asyncio.run(joins(folder, study, GOOD, None)))

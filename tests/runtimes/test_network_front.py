@@ -178,7 +178,7 @@ def test_a_compressed_frame_is_refused_whole() -> None:
             async with grpc.aio.secure_channel(
                 f"{HERE}:{here.port}", trusted, options=(name,), compression=grpc.Compression.Gzip
             ) as channel:
-                call = channel.stream_stream("/eigenveil.Line1/Talk")()
+                call: grpc.aio.StreamStreamCall[bytes, bytes] = channel.stream_stream("/eigenveil.Line1/Talk")()
                 with pytest.raises(grpc.aio.AioRpcError) as refusal:
                     while await soon(call.read()):
                         await call.write(bytes(1 << 20))
