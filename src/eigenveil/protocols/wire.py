@@ -62,7 +62,7 @@ class KindLimit:
     bytes. The names in its head have `names` bytes, counted as `name_bytes` does.
 
     >>> KindLimit(numbers=1000, arrays=1, names=20).size
-    8468
+    8453
     """
 
     numbers: int = 0
@@ -105,7 +105,7 @@ def name_bytes(name: str) -> int:
     """The bytes that a name takes in a head: JSON writes other alphabets in six bytes a letter.
 
     >>> name_bytes("Lyon"), name_bytes("Łódź")
-    (7, 23)
+    (7, 22)
     """
     return len(_JSON.encode(name)) + 1
 

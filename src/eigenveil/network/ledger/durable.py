@@ -84,7 +84,8 @@ class DurableLedger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
-    >>> again.steps[0].said, again.steps[0].charges, again.secret == opened.secret
+    ...     (step,) = again.steps
+    >>> step.said, step.charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
     >>> folder.cleanup()
     """
