@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.protocols import Ask, Decline, Done, Give, Message
-from eigenveil.protocols.wire import LIMIT, VERSION, decode, encode, size
+from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, size
 from eigenveil.tasks import Question
 from protocols.star.companies import picture
 
@@ -214,9 +214,10 @@ def test_a_claim_of_many_empty_rows_takes_no_room() -> None:
 def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
     message = Message("a", "hub", Give(0, (np.zeros(10),)))
     sent = encode(message)
-    assert picture(decode(sent, limit=len(sent))) == picture(message)
+    limits = MessageLimits({(Give, ""): KindLimit(numbers=10, arrays=1, names=20)})
+    assert picture(decode(sent, limits=limits)) == picture(message)
     with pytest.raises(ProtocolError, match="are allowed"):
-        decode(sent, limit=len(sent) - 1)
+        decode(sent + bytes(limits.largest), limits=limits)
     assert LIMIT == 1 << 30
 
 

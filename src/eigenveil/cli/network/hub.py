@@ -27,6 +27,7 @@ def hub(
     transcript: option.Transcript = None,
     model: option.HubModel = None,
     report: option.Report = None,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
@@ -53,6 +54,7 @@ def hub(
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
+    allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
     secret = passphrase_from(passphrase_file)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
@@ -72,7 +74,7 @@ def hub(
     voice = Voice()
     view = HubView(voice)
     with HubAgent.transcript_for(kept, found) as written:
-        agent = HubAgent(found, keys=mine, transcript=written, on_event=view.on_event)
+        agent = HubAgent(found, keys=mine, transcript=written, memory=allowed, on_event=view.on_event)
         view.of(agent)
         # Asked now: after the run every study that went well has a result.
         over = agent.durable.party.result is not None

@@ -52,6 +52,7 @@ class Given:
     rehearsal: bool
     dry_run: bool
     force: bool
+    memory: int
     passphrase_file: Path | None = None
     require_head: Path | None = None
 
@@ -140,7 +141,14 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "policy": rules}
+        settings = {
+            "keys": keys,
+            "holding": holding,
+            "ledger": ledger,
+            "dataset": dataset,
+            "policy": rules,
+            "memory": given.memory,
+        }
         if given.policy is not None:
             settings["withdrawn"] = _withdrawn_in(given.policy)
         agent = _allowed(

@@ -18,6 +18,7 @@ def node(
     listen: option.Listen = None,
     connect: option.Connect = None,
     passphrase_file: PassphraseFile = None,
+    memory: option.Memory = option.MEMORY,
 ) -> None:
     """Run a node of a tree: add up what comes from below, and pass it on.
 
@@ -38,12 +39,13 @@ def node(
     from eigenveil.network.study.places import address
 
     option.require_listen(listen)
+    allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
     view = PartyView(voice)
     mine = option.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
-    agent = NodeAgent(found, keys=mine, on_event=view.on_event)
+    agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
     view.of(agent, calls={agent.parties.above[agent.place.name]})
     assert agent.place.address is not None
     where = option.listening_address(listen, agent.place.address)

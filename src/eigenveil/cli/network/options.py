@@ -3,19 +3,29 @@
 import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from eigenveil.cli._files import require_output
 from eigenveil.errors import require
+from eigenveil.params.texts import bytes_from
+from eigenveil.params.values import Expected
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Keys as PrivateKeys
     from eigenveil.network.identity.certificates import Passphrase
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["keys_beside", "listening_address", "of_this_study", "require_listen", "require_outputs"]
+__all__ = [
+    "MEMORY",
+    "bytes_allowed",
+    "keys_beside",
+    "listening_address",
+    "of_this_study",
+    "require_listen",
+    "require_outputs",
+]
 
 Study: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file, a .toml from the coordinator.", show_default=False)
@@ -139,7 +149,27 @@ Rehearsal: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be revealed, and stop. Nothing is written or sent.")
 ]
+Memory: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES",
+        help="The most memory that a study may take at one party, such as 8GB. A study that needs more is refused.",
+    ),
+]
+MEMORY: Final = "4GiB"
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a ledger.")]
+
+
+def bytes_allowed(memory: str) -> int:
+    """The value of --memory.
+
+    >>> bytes_allowed(MEMORY) == 4 << 30
+    True
+    """
+    try:
+        return bytes_from(memory)
+    except Expected as error:
+        raise ValueError(f"--memory must be {error}, got {memory!r}") from None
 
 
 def require_listen(given: str | None) -> None:

@@ -43,6 +43,7 @@ def peer(
     scores: option.Scores = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
@@ -78,8 +79,24 @@ def peer(
     130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
-    more = {"passphrase_file": passphrase_file, "require_head": require_head}
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, **more)
+    allowed = option.bytes_allowed(memory)
+    given = Given(
+        study,
+        data,
+        keys,
+        policy,
+        ledger,
+        dataset,
+        yes,
+        model,
+        scores,
+        rehearsal,
+        dry_run,
+        force,
+        allowed,
+        passphrase_file=passphrase_file,
+        require_head=require_head,
+    )
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 

@@ -38,6 +38,7 @@ def site(
     scores: option.Scores = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
@@ -72,8 +73,24 @@ def site(
     from eigenveil.network.study.places import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
-    more = {"passphrase_file": passphrase_file, "require_head": require_head}
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, **more)
+    allowed = option.bytes_allowed(memory)
+    given = Given(
+        study,
+        data,
+        keys,
+        policy,
+        ledger,
+        dataset,
+        yes,
+        model,
+        scores,
+        rehearsal,
+        dry_run,
+        force,
+        allowed,
+        passphrase_file=passphrase_file,
+        require_head=require_head,
+    )
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 
 

@@ -7,6 +7,7 @@ import typer
 
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.options import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -81,6 +82,7 @@ def check(
     name: Annotated[
         str, typer.Option("--as", metavar="NAME", help="The name of this site in the study.", show_default=False)
     ],
+    memory: Memory = MEMORY,
 ) -> None:
     """Say whether the policy allows a study, and if not, every reason.
 
@@ -95,13 +97,14 @@ def check(
     from eigenveil.network.study.parties import require_possible
     from eigenveil.network.study.rules import method_of
 
+    allowed = bytes_allowed(memory)
     rules, found = Policy.read(file), StudyFile.read(study)
     names = [place.name for place in found.holders]
     require(
         name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"
     )
     # A study that cannot run at all is not one to compare with rules.
-    require_possible(found)
+    require_possible(found, memory=allowed)
     reasons = rules.refusals(found, me=name, method=method_of(found))
     console = output()
     if not reasons:

@@ -16,7 +16,7 @@ from eigenveil.estimators.released import model_of
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.refusals import Refusals
-from eigenveil.network.agents.runner import NOTE, Runner
+from eigenveil.network.agents.runner import NOTE, Runner, accepted
 from eigenveil.network.agents.site_data import (
     SiteData,
     account_of,
@@ -30,9 +30,10 @@ from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import peer_parties_of, study_settings
-from eigenveil.protocols import Message, Pass
+from eigenveil.network.study.size import MEMORY, limits_of
+from eigenveil.protocols import Message, Pass, PeerKey
 from eigenveil.protocols.gossip import Peer, PeerRound
-from eigenveil.protocols.wire import encode
+from eigenveil.protocols.wire import MessageLimits, encode
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["PeerAgent"]
@@ -47,10 +48,17 @@ class _DurablePeer(DurableParty):
     """A peer whose new charges, and what they pay for, are in the ledger before anything leaves. Changes in place."""
 
     def __init__(
-        self, party: Peer, parties: PeerParties, ledger: DurableLedger, *, study: str, limit: int, on_event: OnEvent
+        self,
+        party: Peer,
+        parties: PeerParties,
+        ledger: DurableLedger,
+        *,
+        study: str,
+        limits: MessageLimits,
+        on_event: OnEvent,
     ) -> None:
         self.party: Peer = party
-        self._durable_ledger, self._study, self._limit, self._on_event = ledger, study, limit, on_event
+        self._durable_ledger, self._study, self._limits, self._on_event = ledger, study, limits, on_event
         self._ledger = parties.ledgers.get(party.name)
         self._number = self._charged = 0
         self._refusals = Refusals(ledger, study, on_event)
@@ -67,7 +75,7 @@ class _DurablePeer(DurableParty):
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """What follows from a neighbour's message."""
         try:
-            said = self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit))
+            said = self.party.receive(opened(data, sender=sender, me=self.party.name, limits=self._limits))
         except PeerError as error:
             self._refusals.note(error)
             return []
@@ -99,7 +107,7 @@ class PeerAgent:
     """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
     Changes in place: it spends. Nothing is connected and nothing is spent before `run`. `withdrawn` has the pins that are
-    void by now: it is asked at every connection.
+    void by now: it is asked at every connection. A study that needs more than `memory` bytes is refused.
     """
 
     def __init__(
@@ -112,12 +120,13 @@ class PeerAgent:
         dataset: str,
         policy: Policy | None,
         withdrawn: Callable[[], Collection[str]] = tuple,
+        memory: int = MEMORY,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="peer")
-        self.parties = peer_parties_of(study)
+        self.parties = peer_parties_of(study, memory=memory)
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
         self._withdrawn = withdrawn
         request = self.parties.request
@@ -126,6 +135,7 @@ class PeerAgent:
         mu = 0.0 if budget is None else budget.mu
         self.account: StudyBudget = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
         self.near = request.graph.neighbours(self.place.name)
+        self._limits = limits_of(study, request, "peer")
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()
         # The connections, while `run` runs.
@@ -163,7 +173,7 @@ class PeerAgent:
                 self.parties,
                 self._durable_ledger,
                 study=self.study.digest,
-                limit=self.study.params.largest,
+                limits=self._limits,
                 on_event=self._on_event,
             )
             return await self._carry(durable, deliver, listen, ready)
@@ -185,7 +195,7 @@ class PeerAgent:
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=network.largest,
+            accepts=accepted(self._limits, note=len(_ready_note(self.parties.names))),
         )
 
         async def noted(sender: str, words: bytes) -> None:
@@ -211,6 +221,7 @@ class PeerAgent:
             # Only said: which of two neighbours has the wrong file is for people to find out.
             other=lambda _, greeting: self.study.differs(greeting),
             reply=reply,
+            early=self._early,
         )
         try:
             order = [place.name for place in self.study.peers]
@@ -261,9 +272,15 @@ class PeerAgent:
 
         return recognise
 
+    @property
+    def _early(self) -> int:
+        """Bytes that a neighbour may send before this peer has begun: every peer's key, and the numbers of two steps."""
+        kinds = self._limits.kinds
+        return len(self.parties.names) * kinds[PeerKey, ""].size + 2 * kinds[Pass, ""].size
+
     def _known(self) -> bytes:
         """Who is connected, as far as this peer has heard."""
-        return _READY + json.dumps(sorted(self._ready)).encode()
+        return _ready_note(self._ready)
 
     def _learnt(self, words: bytes) -> bool:
         """Whether a neighbour knows of a peer that this one had not heard of. Anything but a list of peers is ignored."""
@@ -312,3 +329,8 @@ class PeerAgent:
                 self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.rounds), sent=None)
             ),
         )
+
+
+def _ready_note(names: Collection[str]) -> bytes:
+    """The note that says that these peers are connected."""
+    return _READY + json.dumps(sorted(names)).encode()

@@ -162,12 +162,13 @@ class StudyStep:
 class Opened:
     """A study as the ledger has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
 
-    `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here.
+    `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here. Steps are read
+    from the ledger one at a time whenever they are gone through, so it must be open then.
     """
 
     fresh: bool
     secret: bytes = field(repr=False)
-    steps: tuple[StudyStep, ...]
+    steps: Sequence[StudyStep]
     finished: bool
 
 

@@ -36,9 +36,10 @@ import shlex
 from collections.abc import Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, final
+from typing import Any, Final, final, overload
 
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.network.ledger import tables as table
@@ -95,7 +96,8 @@ class DurableLedger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
-    >>> again.steps[0].said, again.steps[0].charges, again.secret == opened.secret
+    ...     (step,) = again.steps
+    >>> step.said, step.charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
     >>> folder.cleanup()
     """
@@ -230,7 +232,9 @@ class DurableLedger:
                 self._hold_to(life, account, standing, tables)
             over = standing.state == "finished"
             secret = b"" if over else table.secret_of(tables, account.study)
-            return Opened(False, secret, tuple(table.steps_of(tables, account.study)), finished=over)
+            # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
+            count = sum(1 for _ in table.steps_of(tables, account.study))
+            return Opened(False, secret, _Steps(self._file, account.study, count), finished=over)
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -452,3 +456,31 @@ def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing
     if known[1].state != "open":
         raise LedgerError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
     return known
+
+
+@final
+class _Steps(Sequence[StudyStep]):
+    """The steps of a study, read from the file one at a time each time they are gone through."""
+
+    def __init__(self, file: LedgerFile, study: str, count: int) -> None:
+        self._file, self._study, self._count = file, study, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[StudyStep]:
+        with self._file.looking() as tables:
+            # No more than there were when the study was opened.
+            yield from islice(table.steps_of(tables, self._study), self._count)
+
+    @overload
+    def __getitem__(self, place: int) -> StudyStep: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[StudyStep, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> StudyStep | tuple[StudyStep, ...]:
+        if isinstance(place, slice):
+            return tuple(self[at] for at in range(*place.indices(self._count)))
+        at = range(self._count)[place]
+        return next(islice(self, at, None))
