@@ -115,11 +115,11 @@ def _briefs(terms: MaskedTerms, names: int) -> Kinds:
     steps = {
         "keys": (KEY, 0, 0),
         "packets": (0, near, _card(terms) + SIGNATURE),
-        "roll": (bits + KEY * len(terms.roster), dealers, bundle_size(terms)),
+        "roster": (bits + KEY * len(terms.roster), dealers, bundle_size(terms)),
         "seal": (0, *signed),
         "survivors": (2 * bits, 0, 0),
         "open": (0, *signed),
-        **(dict.fromkeys(("roll claim", "list claim"), (bits + KEY, 0, 0)) if terms.checks else {}),
+        **(dict.fromkeys(("roster claim", "list claim"), (bits + KEY, 0, 0)) if terms.checks else {}),
     }
     return _steps(Brief, steps, names)
 
@@ -130,12 +130,12 @@ def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
     steps = {
         "keys": (_card(terms), 0, 0),
         "packets": (Dealing.size(terms, 1 + terms.graph.holders), terms.graph.holders, bundle_size(terms)),
-        "roll": (0, 0, 0),
+        "roster": (0, 0, 0),
         "seal": ((KEY + MARK) * held, 0, 0),
         "mask": (0, 0, 0),
         "survivors": (0, 0, 0),
         "open": (SHARE_BYTES * held, 0, 0),
-        **(dict.fromkeys(("roll claim", "list claim"), (KEY, 0, 0)) if terms.checks else {}),
+        **(dict.fromkeys(("roster claim", "list claim"), (KEY, 0, 0)) if terms.checks else {}),
     }
     # Every answer is signed, and every step can be declined.
     signed = {step: (max(data, len(DECLINED)) + SIGNATURE, *table) for step, (data, *table) in steps.items()}

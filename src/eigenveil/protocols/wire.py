@@ -39,7 +39,7 @@ from eigenveil.tasks import Question
 
 __all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "name_bytes", "size"]
 
-VERSION: Final = 1
+VERSION: Final = 2
 # Largest message in bytes, whatever a study needs: a covariance of some 16000 columns.
 LIMIT: Final = 1 << 30
 _MAGIC: Final = b"EIGV"
@@ -160,7 +160,7 @@ def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     if not isinstance(head, dict) or head.get("kind") not in _MORE:
         raise ValueError("its kind is unknown")
     # Exactly these fields. An unknown one would be dropped unread, and one message would have several encodings.
-    if set(head) != {"kind", "from", "to", "turn", "shapes", *_MORE[head["kind"]]}:
+    if set(head) != {"kind", "from", "to", "round", "shapes", *_MORE[head["kind"]]}:
         raise ValueError("its head has unknown fields, or lacks some")
     if limits is not None:
         _require_within(head, length, limits)
@@ -172,8 +172,8 @@ def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
-# The name of each message on the wire, where a round's number is a "turn". These words belong to version 1 of the format:
-# ledgers and hub logs keep such bytes, so renaming a class must not change them.
+# The name of each message on the wire. These words belong to version 2 of the format: ledgers and hub logs keep such bytes, so
+# renaming a class must not change them.
 _KINDS: Final[dict[type[Body], str]] = {
     Ask: "ask",
     Give: "give",
@@ -257,7 +257,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
         "kind": _KINDS[type(body)],
         "from": message.sender,
         "to": message.receiver,
-        "turn": body.round,
+        "round": body.round,
     }
     arrays: tuple[NDArray[Any], ...] = ()
     match body:
@@ -289,7 +289,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
 
 
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
-    round_ = _whole(head["turn"])
+    round_ = _whole(head["round"])
     match head["kind"]:
         case "pass" | "again" | "here" | "leave" | "card":
             return _between_peers(head, round_, arrays, pieces)

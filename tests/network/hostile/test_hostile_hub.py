@@ -64,7 +64,7 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
         lambda message, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
         "its head is too long",
     ),
-    "another version": (lambda message, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
+    "another version": (lambda message, data: b"EIGV\x01" + data[5:], "it opens with other bytes"),
     "in another name": (
         lambda message, data: encode(replace(message, sender="site 1")),
         "in another party's name",

@@ -115,7 +115,7 @@ def test_the_same_among_so_many_masked_sites_that_each_draws_its_holders(tmp_pat
     sections: dict[str, dict[str, Any]] = {"task": task, "privacy": {"survivors": 96}}
     parties, limits = around_hub(Company(tmp_path, 105, sections=sections).study)
     found = compared(parties, limits)
-    assert {step for _, step in found} >= {"roll claim", "list claim"}
+    assert {step for _, step in found} >= {"roster claim", "list claim"}
     # How often one site is drawn is chance, and the limit leaves room for it.
     require_tight(found, slack=3.0, parties=len(parties))
     # Not much more than the longest of them all.

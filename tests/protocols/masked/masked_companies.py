@@ -231,7 +231,7 @@ class EvilHub:
         """What everything that a site says and masks is bound to, once it has signed a roster."""
         # As the sites have it, whatever a test has made of it.
         bind: Callable[[bytes, bytes], bytes] = vars(session_module)["bound_to"]
-        return bind(self.session, digest("roll", self.rosters[name]))
+        return bind(self.session, digest("roster", self.rosters[name]))
 
     def say(self, name: str, body: Body) -> Body | None:
         """What a site answers; None if it refuses, or declines."""
@@ -302,7 +302,7 @@ class EvilHub:
             message: Mapping[str, bytes] = {o: self.bundles.get(o, {}).get(name, b"") for o in dealers}
             if bundles is not None:
                 message = bundles(name, message)
-            answer = self.said(name, self.first, "roll", data, tuple(message.items()))
+            answer = self.said(name, self.first, "roster", data, tuple(message.items()))
             if answer is not None:
                 self.rosters[name] = data
                 self.under_roster.setdefault(data, {})[name] = answer.signature
@@ -310,7 +310,7 @@ class EvilHub:
     def seal(self, names: Collection[str] | None = None) -> None:
         for name in self.rosters if names is None else names:
             signatures = self.under_roster[self.rosters[name]]
-            self.evidence(name, self.first, "roll claim", "seal", signatures, self._named(self.rosters[name]))
+            self.evidence(name, self.first, "roster claim", "seal", signatures, self._named(self.rosters[name]))
 
     def _named(self, roster: bytes) -> frozenset[str]:
         return self.terms.named(roster[: self.terms.bytes_of_bits])

@@ -846,7 +846,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
 def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
     def meddle(message: Message) -> Iterable[Message]:
         body = message.body
-        if isinstance(body, Brief) and body.step == "roll" and message.receiver == "site 0":
+        if isinstance(body, Brief) and body.step == "roster" and message.receiver == "site 0":
             table = tuple((name, bytes(len(raw)) if name == DEALER else raw) for name, raw in body.table)
             return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
         return [message]
@@ -861,7 +861,7 @@ def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
 
     def change(message: Message) -> list[Message]:
         body = message.body
-        if not isinstance(body, Brief) or body.step != "roll" or message.receiver not in ("site 3", "site 4"):
+        if not isinstance(body, Brief) or body.step != "roster" or message.receiver not in ("site 3", "site 4"):
             return [message]
         table = tuple(
             (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table

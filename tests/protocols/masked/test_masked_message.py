@@ -48,7 +48,7 @@ from protocols.star.companies import EXACT, picture
 Patch = pytest.MonkeyPatch
 Meddle = Callable[[Message], list[Message]]
 BAD = "site 2"
-CLAIMS = ("keys", "packets", "roll", "roll claim", "seal", "survivors", "list claim", "open")
+CLAIMS = ("keys", "packets", "roster", "roster claim", "seal", "survivors", "list claim", "open")
 
 
 @pytest.fixture(autouse=True)
@@ -289,7 +289,7 @@ def open_without_looking(key: bytes, sealed: bytes, *, about: bytes) -> bytes:
 
 def spoil_bundles(message: Message) -> list[Message]:
     body = message.body
-    if isinstance(body, Brief) and body.step == "roll" and message.receiver == BAD:
+    if isinstance(body, Brief) and body.step == "roster" and message.receiver == BAD:
         return [
             replace(
                 message, body=replace(body, table=tuple((name, flipped(raw, KEY + 20)) for name, raw in body.table))
@@ -444,11 +444,11 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
             yield "a round that there is not", replace(body, round=1000)
             if body.step not in ("keys",):
                 yield "another round", replace(body, round=body.round + 1)
-            if body.step in ("keys", "roll", "survivors", "roll claim", "list claim"):
+            if body.step in ("keys", "roster", "survivors", "roster claim", "list claim"):
                 yield "data cut", replace(body, data=body.data[:-1])
                 yield "data longer", replace(body, data=body.data + b"\0")
                 yield "no data", replace(body, data=b"")
-            if body.step in ("roll", "survivors"):
+            if body.step in ("roster", "survivors"):
                 yield "data flipped", replace(body, data=flipped(body.data))
             if body.step == "packets":
                 for what, raw in (
@@ -459,7 +459,7 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
                     yield what, replace(body, table=(*body.table[1:], (body.table[0][0], raw)))
                 yield "its own card", replace(body, table=((message.receiver, body.table[0][1]), *body.table[1:]))
                 yield "a stranger's card", replace(body, table=(("stranger", body.table[0][1]), *body.table[1:]))
-            if body.step == "roll":
+            if body.step == "roster":
                 yield "a bundle too few", replace(body, table=body.table[1:])
                 yield "a bundle too many", replace(body, table=(*body.table, ("stranger", b"")))
             if body.step in ("seal", "open"):
@@ -711,7 +711,7 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         them, longest = masked_company(retries=0), [0]
 
         def measure(message: Message) -> list[Message]:
-            if isinstance(message.body, Brief) and message.body.step == "roll":
+            if isinstance(message.body, Brief) and message.body.step == "roster":
                 longest[0] = max(longest[0], size(message))
             return [message]
 
@@ -732,7 +732,7 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
         sent: list[int] = []
 
         def noted(message: Message) -> list[Message]:
-            if isinstance(message.body, Brief) and message.body.step == "roll":
+            if isinstance(message.body, Brief) and message.body.step == "roster":
                 sent.append(size(message))
             return [message]
 
@@ -749,7 +749,7 @@ def test_bundles_of_another_length_are_refused_by_the_hub(more: int, monkeypatch
     [
         Return(0, "packets", b"", (("\ud800", b""),), bytes(64)),
         Return(0, "\udfff", b"", (), bytes(64)),
-        Brief(0, "roll", b"", (("\ud83d", b""),)),
+        Brief(0, "roster", b"", (("\ud83d", b""),)),
         Ask(0, Question(0), ("\ud800",)),
     ],
 )

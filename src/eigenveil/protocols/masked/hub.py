@@ -3,8 +3,8 @@
 The hub forwards bundles and adds up words that it cannot read. At the end of a round, holders reveal just the shares that remove
 each site's masks from the sum. The steps, as they are called on the wire:
 
-    keys -> packets -> roll -> [roll claim] -> seal -> mask -> survivors -> [list claim] -> open -> done
-    |---------------- once a session ---------------|  |------------------ every round -----------------|
+    keys -> packets -> roster -> [roster claim] -> seal -> mask -> survivors -> [list claim] -> open -> done
+    |------------------ once a session -----------------|  |------------------ every round -----------------|
 
 Steps in brackets exist only where a site checks some of many signatures. A step closes when every awaited site has answered, or
 when the star's hub has waited long enough. The next step awaits only the sites that answered this one.
@@ -49,18 +49,18 @@ from eigenveil.tasks import Question, Task
 
 __all__ = ["MaskedExchange", "Masking"]
 
-# These are words on the wire, which version 1 of the format fixes. People see those of `_WORDS`.
-Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
+# These are words on the wire, which the version of the format fixes. People see those of `_WORDS`.
+Step = Literal["keys", "packets", "roster", "roster claim", "seal", "mask", "survivors", "list claim", "open", "done"]
 _STEPS: Final[tuple[Step, ...]] = get_args(Step)
 # Until the first masked part nothing is charged, so a round that stops here can simply be asked anew.
-_BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roll", "roll claim", "seal")
+_BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roster", "roster claim", "seal")
 # Only where there are so many signatures that a site checks some of them.
-_CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
+_CLAIMS: Final[tuple[Step, ...]] = ("roster claim", "list claim")
 _WORDS: Final[dict[Step, str]] = {
     "keys": "exchange of keys",
     "packets": "sharing of secrets",
-    "roll": "roster of participants",
-    "roll claim": "signatures under the roster",
+    "roster": "roster of participants",
+    "roster claim": "signatures under the roster",
     "seal": "seal of the roster",
     "mask": "masked parts",
     "survivors": "list of survivors",
@@ -196,8 +196,8 @@ class MaskedExchange(Exchange):
                 return self._ask
             case "packets":
                 return Brief(self.round, "packets", b"", self._cards_for(name))
-            case "roll":
-                return Brief(self.round, "roll", self._shared_brief().data, self._bundles_to(name))
+            case "roster":
+                return Brief(self.round, "roster", self._shared_brief().data, self._bundles_to(name))
             # Each site drew its own places, so each gets other signatures.
             case "seal" | "open" if self._terms.checks > 0:
                 return Brief(self.round, self._step, b"", self._wanted(name))
@@ -214,11 +214,11 @@ class MaskedExchange(Exchange):
         match self._step:
             case "keys":
                 return self._keys.nonce, ()
-            case "roll":
+            case "roster":
                 return self._roster(), ()
             case "survivors":
                 return self._lists(), ()
-            case "roll claim" | "list claim":
+            case "roster claim" | "list claim":
                 return self._terms.bits(name for name, _ in self._signatures) + self._tree.root, ()
             case _:
                 return b"", self._signatures
@@ -298,8 +298,8 @@ class MaskedExchange(Exchange):
     def _what(self, body: Return) -> bytes:
         """The digest that a site signs in this step."""
         match self._step:
-            case "roll":
-                return digest("roll", self._shared_brief().data)
+            case "roster":
+                return digest("roster", self._shared_brief().data)
             case "survivors":
                 size = self._terms.bytes_of_bits
                 lists = self._shared_brief().data
@@ -325,7 +325,7 @@ class MaskedExchange(Exchange):
             case "keys":
                 KeyCard.read(self._terms, keys.places[sender], body.data)
                 due = len(body.data)
-            case "roll claim" | "list claim":
+            case "roster claim" | "list claim":
                 due = KEY
             case "open":
                 due = SHARE_BYTES * len(keys.dealers(sender))
@@ -360,14 +360,14 @@ class MaskedExchange(Exchange):
                 self._keys.roster = tuple(name for name in self._terms.roster if name in returns)
                 # Once the roster is signed, every signature and every mask depends on who takes part and on their fresh
                 # cards.
-                self._keys.bound = bound_to(self._keys.id, digest("roll", self._roster()))
-            case "roll" | "survivors":
+                self._keys.bound = bound_to(self._keys.id, digest("roster", self._roster()))
+            case "roster" | "survivors":
                 # In the order of the roster: a site recomputes the places of its draws in this order.
                 self._signatures = tuple(
                     (name, returns[name].signature) for name in self._terms.roster if name in returns
                 )
                 self._tree = HashTree(self._signatures)
-            case "roll claim" | "list claim":
+            case "roster claim" | "list claim":
                 self._seeds = {name: answer.data for name, answer in returns.items()}
             case "seal":
                 self._bundles = {}

@@ -38,7 +38,7 @@ NO_SHARE = b"\xff" * SHARE_BYTES
 
 
 # The steps before the roster is fixed, as they are called on the wire. Every later statement is bound to the roster.
-BEFORE_ROSTER: Final = ("keys", "packets", "roll")
+BEFORE_ROSTER: Final = ("keys", "packets", "roster")
 
 
 def bundle_size(terms: MaskedTerms) -> int:
@@ -196,7 +196,7 @@ class Session:
         require(self._terms.signed(name, statement, signature), f"the key card of {name} is not signed by {name}")
 
     def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
-        key = agree(self._bundles, public, digest("letter", self.id, self._name, name))
+        key = agree(self._bundles, public, digest("bundle key", self.id, self._name, name))
         return seal_bundle(key, bundle, about=digest("about", self.id, self._name, name))
 
     def enrol(self, roster: bytes, bundles: Table) -> bytes | None:
@@ -212,13 +212,13 @@ class Session:
         # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
         self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
-            key = agree(self._bundles, self._cards[name].bundles, digest("letter", self.id, name, self._name))
+            key = agree(self._bundles, self._cards[name].bundles, digest("bundle key", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
             shares = None if bundle is None else self._shares_in(bundle)
             if bundle is not None and shares is not None:
                 self._held[name] = (shares, bundle[:KEY])
             # Otherwise this site has no share of that site's secrets. Other holders do, and the receipt tells the hub.
-        self.roster, self._roster_digest = named, digest("roll", roster)
+        self.roster, self._roster_digest = named, digest("roster", roster)
         self._bound = bound_to(self.id, self._roster_digest)
         return self._roster_digest
 
@@ -256,7 +256,7 @@ class Session:
     def seal(self, signatures: Table) -> None:
         """Accept the roster, if enough sites have signed the same one."""
         require(self._roster_digest != b"", "this site has signed no roster")
-        statement = self.said(self.first, "roll", self._roster_digest)
+        statement = self.said(self.first, "roster", self._roster_digest)
         self._require_roster_signed(signatures, statement)
         self.sealed = True
 

@@ -97,7 +97,7 @@ class DurableHub(DurableParty):
             # Counted before the party accepts it: bytes that were refused have been on the line too. A sender could name ever
             # new rounds, and each would take memory, so others count in this one.
             self.traffic[min(message.body.round, self.party.round)].up += len(data)
-            return self._moved(LogEntry("mail", sender, data), lambda: self.party.receive(message))
+            return self._moved(LogEntry("message", sender, data), lambda: self.party.receive(message))
         except PeerError as error:
             self.refused += 1
             self._on_event(Event("refused", error.peer, error.why))
@@ -178,7 +178,7 @@ class DurableHub(DurableParty):
                 return self.party.resume()
             case "timeout":
                 return self.party.timeout()
-            case "mail":
+            case "message":
                 message = decode(event.data, limits=self._limits)
                 self.traffic[message.body.round].up += len(event.data)
                 return self.party.receive(message)
