@@ -14,7 +14,7 @@ from eigenveil.network.agents.durable.party import Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
-from eigenveil.protocols.wire import decode, encode
+from eigenveil.protocols.wire import VERSION, decode, encode
 from eigenveil.tasks import Question
 from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
 from network.hostile.hostile_checks import (
@@ -61,10 +61,10 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     "a beginning": (lambda message, data: data[:12], "its head is too long"),
     "more than all": (lambda message, data: data + b"x", "bytes follow its end|not a message"),
     "a long head": (
-        lambda message, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
+        lambda message, data: _FRAME.pack(b"EIGV", VERSION, 0xFFFFFFFF) + data[_FRAME.size :],
         "its head is too long",
     ),
-    "another version": (lambda message, data: b"EIGV\x01" + data[5:], "it opens with other bytes"),
+    "another version": (lambda message, data: b"EIGV" + bytes([VERSION - 1]) + data[5:], "it opens with other bytes"),
     "in another name": (
         lambda message, data: encode(replace(message, sender="site 1")),
         "in another party's name",
