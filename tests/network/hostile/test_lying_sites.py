@@ -1,6 +1,7 @@
 """A site that lies about its secrets, in a study of shipped agents over TLS: the others end it without the liar, and pay once."""
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -23,16 +24,16 @@ LIAR = "site 2"
 
 def lying(patch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) -> None:
     """The liar shares out its secrets with another function of this name, made from the one that everybody has."""
-    share_out = Session.share_out
+    share_out, true = Session.share_out, vars(session_module)[name]
+    # All sites run in this process, each in a thread of its own, so the function must know whose call it is.
+    lies = threading.local()
 
     def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
-        if session._name != LIAR:
-            return share_out(session, cards)
-        with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(session_module, name, change(vars(session_module)[name]))
-            return share_out(session, cards)
+        lies.now = session._name == LIAR
+        return share_out(session, cards)
 
     patch.setattr(Session, "share_out", false)
+    patch.setattr(session_module, name, lambda *given, **more: (change(true) if lies.now else true)(*given, **more))
 
 
 def company_of(folder: Path, **privacy: Any) -> Company:
