@@ -32,8 +32,12 @@ def lying(patch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) ->
         lies.now = session._name == LIAR
         return share_out(session, cards)
 
+    def told(*given: Any, **more: Any) -> Any:
+        act = change(true) if lies.now else true
+        return act(*given, **more)
+
     patch.setattr(Session, "share_out", false)
-    patch.setattr(session_module, name, lambda *given, **more: (change(true) if lies.now else true)(*given, **more))
+    patch.setattr(session_module, name, told)
 
 
 def company_of(folder: Path, **privacy: Any) -> Company:
