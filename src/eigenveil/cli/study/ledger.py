@@ -416,7 +416,9 @@ def _what(entry: "Entry") -> str:
             return str(body["words"])
         case "declare":
             known = f", also known as {', '.join(body['known_as'])}" if body["known_as"] else ""
-            return ("rows seen for the first time" if body["rows"] == "first" else "other rows than before") + known
+            return (
+                "rows seen for the first time" if body["rows"] == "first" else "other rows or columns than before"
+            ) + known
         case "life":
             return "joined again under another total budget"
         case "unit":

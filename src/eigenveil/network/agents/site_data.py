@@ -8,7 +8,7 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Final, final
 
 import numpy as np
 
@@ -16,6 +16,7 @@ from eigenveil.data.rows import CheckedRows, Rows, block_size
 from eigenveil.data.tables import read_table
 from eigenveil.errors import OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
+from eigenveil.linalg import Array
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
 from eigenveil.network.policy import Policy, PolicyRefusal
@@ -24,6 +25,11 @@ from eigenveil.params.declarations.study import said_in_file
 from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
 from eigenveil.tasks.fit.bounds import RowBounds
+
+# Rows and columns by which a table is known again under another name, and the fewest rows that can tell tables apart.
+_COMPARED_ROWS: Final = 200
+_COMPARED_COLUMNS: Final = 256
+_TELLING_ROWS: Final = 16
 
 __all__ = [
     "SiteData",
@@ -110,17 +116,38 @@ class SiteData:
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
         return cls(CheckedRows(rows), round(people_at(rows)), named)
 
-    def fingerprint(self) -> bytes:
-        """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
+    def fingerprints(self) -> tuple[bytes, ...]:
+        """Digests for the site alone. The first is of all rows: it shows when a name stands for other rows than before.
+
+        Of the others one in common is enough to know a table again that another study reads with other columns, or by
+        person: the numbers alone, and single columns of the first rows.
+        """
         # The shape goes in first: the same numbers in rows of another length are another table.
-        state = hashlib.sha256(repr(self.rows.shape).encode())
+        shape = repr(self.rows.shape).encode()
+        state, numbers, first = hashlib.sha256(shape), hashlib.sha256(shape), np.empty((0, self.rows.shape[1]))
         # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
         for block in self.rows.blocks(block_size(self.rows)):
-            values = block.values.toarray() if block.sparse else block.values
-            state.update(np.ascontiguousarray(values, dtype="<f8").data)
+            values = np.ascontiguousarray(block.values.toarray() if block.sparse else block.values, dtype="<f8")
+            state.update(values.data)
+            numbers.update(values.data)
             if block.weights is not None:
                 state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
-        return state.digest()
+            if not self.rows.sparse and len(first) < _COMPARED_ROWS:
+                first = np.concatenate([first, values[: _COMPARED_ROWS - len(first)]])
+        return tuple(dict.fromkeys([state.digest(), numbers.digest(), *_columns_of(first)]))
+
+
+def _columns_of(rows: Array) -> list[bytes]:
+    """Digests of the columns, without their names. Those that are much alike in many tables are left out."""
+    telling = [column for column in rows.T if len(column) >= _TELLING_ROWS and _varied(column)]
+    found = {hashlib.sha256(b"column" + np.ascontiguousarray(column, dtype="<f8").data).digest() for column in telling}
+    # Of a wide table the smallest, whichever columns a study has: two studies that share most columns share some of these.
+    return sorted(found)[:_COMPARED_COLUMNS]
+
+
+def _varied(column: Array) -> bool:
+    """Whether no value makes up more than half of a column: flags that are mostly 0 look alike in unrelated tables."""
+    return int(np.unique(column, return_counts=True)[1].max()) * 2 <= len(column)
 
 
 def _require_sparse(study: StudyFile) -> None:
