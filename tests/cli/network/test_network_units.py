@@ -171,11 +171,16 @@ def test_an_old_ledger_is_refused_with_the_command_that_declares_it(tmp_path: Pa
     assert "protects  not stated: see eigenveil ledger declare" in eigenveil("ledger", "show", ledger).stdout
     command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dry-run")
     line = refusal(*command)
-    assert f"`eigenveil ledger declare {ledger} patients --unit row`" in line
-    assert "--person is missing" in refusal("ledger", "declare", ledger, "patients", "--unit", "person")
-    assert "--person is for" in refusal("ledger", "declare", ledger, "patients", "--unit", "row", "--person", "who")
-    assert "no study of it" in refusal("ledger", "declare", ledger, "staff", "--unit", "row")
-    assert eigenveil("ledger", "declare", ledger, "patients", "--unit", "row").exit_code == 0
+    assert f"`eigenveil ledger declare {ledger} patients --unit row --neighbours WHICH`" in line
+    # It cannot be changed later, so nothing of it is guessed.
+    assert eigenveil("ledger", "declare", ledger, "patients", "--unit", "row").exit_code == 2
+    near = ("--neighbours", "add-remove")
+    assert "--person is missing" in refusal("ledger", "declare", ledger, "patients", "--unit", "person", *near)
+    assert "--person is for" in refusal(
+        "ledger", "declare", ledger, "patients", "--unit", "row", "--person", "who", *near
+    )
+    assert "no study of it" in refusal("ledger", "declare", ledger, "staff", "--unit", "row", *near)
+    assert eigenveil("ledger", "declare", ledger, "patients", "--unit", "row", *near).exit_code == 0
     shown = said("ledger", "show", ledger, "--lines")
     assert shown.count("each row, taken for a different person (add-remove)") >= 1
     assert eigenveil("ledger", "verify", ledger).exit_code == 0

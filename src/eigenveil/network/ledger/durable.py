@@ -33,7 +33,7 @@ import hmac
 import math
 import secrets
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
@@ -136,6 +136,10 @@ class DurableLedger:
     def path(self) -> Path:
         """Where the file is, links followed."""
         return self._file.path
+
+    def after_writing(self, call: Callable[[], None]) -> None:
+        """Call this after every write. If it raises, so does the write, and nothing may leave, though the charge stays."""
+        self._file.written = call
 
     def close(self) -> None:
         """Close the file; what was committed is there."""
@@ -434,7 +438,8 @@ class DurableLedger:
         command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
         return LedgerError(
             f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
-            f"write it. Say it once, with `{command} --unit row`, or with `--unit person --person COLUMN`. Nothing was written"
+            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit person "
+            "--person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. Nothing was written"
         )
 
     def _end(self, study: str, kind: str, state: State) -> None:

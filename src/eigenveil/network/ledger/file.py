@@ -12,7 +12,7 @@ import secrets
 import shlex
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
@@ -78,6 +78,8 @@ class LedgerFile:
         self._connection: sqlite3.Connection | None = connection
         self._process, self._lock = os.getpid(), threading.RLock()
         self._untouched, self._writes = untouched, writes
+        # Called after each transaction that wrote, before anyone is told of its success.
+        self.written: Callable[[], None] = lambda: None
 
     @classmethod
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
@@ -137,6 +139,7 @@ class LedgerFile:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
+            self.written()
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
