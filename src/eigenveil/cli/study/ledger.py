@@ -379,7 +379,9 @@ def _show_dataset(
     console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
     if state.beyond > 0:
         console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
-    if state.life is None:
+    if not studies:
+        console.print("  in total  no limit is known before a study is joined under a policy")
+    elif state.life is None:
         console.print("  in total  the policy sets no limit")
     else:
         console.print(f"  in total  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")

@@ -162,10 +162,11 @@ def _require_sparse(study: StudyFile) -> None:
 def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *, me: str, method: str) -> None:
     """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
     if study.sizes is not None:
+        what = "people" if study.unit.each == "person" else "rows"
         # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
         require(
             study.sizes[me] == holding.people,
-            f"[sizes] in the study file says that {me} has {study.sizes[me]} people, and this table has another number",
+            f"[sizes] in the study file says that {me} has {study.sizes[me]} {what}, and this table has another number",
         )
     if policy is None:
         return

@@ -438,8 +438,9 @@ class DurableLedger:
         command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
         return LedgerError(
             f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
-            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit person "
-            "--person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. Nothing was written"
+            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit "
+            "person --person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. "
+            "Nothing was written"
         )
 
     def _end(self, study: str, kind: str, state: State) -> None:
