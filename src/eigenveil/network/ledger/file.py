@@ -102,9 +102,10 @@ class LedgerFile:
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
-        """Open the ledger at `path` so that neither it nor its folder is written to.
+        """Open the ledger at `path` so that it is not written to, and nothing beside it either, with one exception.
 
-        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). Without one
+        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). If its -shm file
+        was removed, SQLite makes that index of the -wal file again; no charge is in it. Without one
         nobody has it open, and it is read without locks (immutable). That is sound only while it stays so: closing
         raises `LedgerError` if the file was changed or opened by a site meanwhile.
         """
