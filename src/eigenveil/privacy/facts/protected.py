@@ -103,7 +103,11 @@ class Person:
 
     def tables(self, neighbours: Neighbours) -> str:
         """How two neighbouring tables differ."""
-        return (_ROWS if self._one_row else _PERSONS)[neighbours]
+        if self._one_row:
+            return _ROWS[neighbours]
+        # Without identifiers, "all rows of a person" would promise more than is kept.
+        each = "" if self.grouped or self.place == "stream" else ". No person has more than one row at a site"
+        return f"{_PERSONS[neighbours]}{each}"
 
     @property
     def _one_row(self) -> bool:
