@@ -75,7 +75,7 @@ def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:
 @pytest.mark.parametrize("neighbours", ["add-remove", "zero-out", "replace-one"])
 def test_all_rows_of_a_person_are_spoken_of_only_where_a_column_names_people(tmp_path: Path, neighbours: str) -> None:
     task: dict[str, Any] = {"neighbours": neighbours}
-    more = {} if neighbours == "add-remove" else {"sizes": {f"site {at}": 1013 for at in range(3)}}
+    more: dict[str, Any] = {} if neighbours == "add-remove" else {"sizes": {f"site {at}": 1013 for at in range(3)}}
 
     def said(name: str, task: dict[str, Any], **sections: Any) -> str:
         (tmp_path / name).mkdir()
