@@ -201,3 +201,12 @@ def test_units_that_no_table_has_are_refused() -> None:
     for each, neighbours, column in wrong:
         with pytest.raises(ValueError):
             PrivacyUnit(each, neighbours, column)
+
+
+def test_a_unit_that_is_only_a_word_is_refused() -> None:
+    unit: Any = "person"
+    with pytest.raises(ValueError, match="unit must be a PrivacyUnit"):
+        Ledger(epsilon=1.0, delta=1e-6, unit=unit)
+    near: Any = "add-remove"
+    with pytest.raises(ValueError, match="neighbours must be a Neighbours"):
+        PrivacyUnit("row", near)

@@ -5,7 +5,6 @@ not know where rows come from. Blocks are raw rows: `eigenveil.privacy.Domain` m
 that has only the sum of products of its rows uses `Symmetric` instead.
 """
 
-import hashlib
 import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -32,7 +31,6 @@ __all__ = [
     "WeightedRows",
     "block_size",
     "counts_people",
-    "fingerprint",
     "in_silence",
     "require_real",
     "require_weights",
@@ -437,19 +435,6 @@ class CheckedRows:
                 yield block
             else:
                 yield from (block.piece(start, size) for start in range(0, len(block), size))
-
-
-def fingerprint(rows: Rows) -> bytes:
-    """A digest of all rows, for whoever has them: raw data, because others could check a guess of the rows with it."""
-    # The shape goes in first: the same numbers in rows of another length are another table.
-    state = hashlib.sha256(repr(rows.shape).encode())
-    # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
-    for block in rows.blocks(block_size(rows)):
-        values = block.values.toarray() if block.sparse else block.values
-        state.update(np.ascontiguousarray(values, dtype="<f8").data)
-        if block.weights is not None:
-            state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
-    return state.digest()
 
 
 @in_silence

@@ -35,7 +35,9 @@ __all__ = ["Charge", "Ledger", "Reserve", "Slot"]
 
 # Shares of one budget are added up in floating point. This is safe because `mu_for` leaves a larger margin.
 _ROUNDING = 1e-13
-_OWN_LEDGER = "Fit with the same person= and neighbours= as before, or give this fit a ledger of its own"
+_OWN_LEDGER = (
+    "Fit with the same person= (or person_blocks=) and neighbours= as before, or give this fit a ledger of its own"
+)
 
 
 @final
@@ -114,6 +116,10 @@ delta = 1e-06; nothing was released
     """
 
     def __init__(self, *, epsilon: float, delta: float, unit: PrivacyUnit | None = None) -> None:
+        require(
+            unit is None or isinstance(unit, PrivacyUnit),
+            f'unit must be a PrivacyUnit, such as PrivacyUnit("row", Neighbours.ADD_REMOVE), got {unit!r}',
+        )
         self._open, self._process = True, os.getpid()
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu

@@ -40,6 +40,10 @@ class PrivacyUnit:
         require(
             self.each in ("row", "person", "interaction"), f"a unit is a row, a person or an interaction: {self.each!r}"
         )
+        require(
+            isinstance(self.neighbours, Neighbours),
+            f"neighbours must be a Neighbours, such as Neighbours.ADD_REMOVE, got {self.neighbours!r}",
+        )
         single = self.neighbours is Neighbours.INTERACTION
         require(
             single if self.each == "interaction" else self.neighbours.protects_a_person,

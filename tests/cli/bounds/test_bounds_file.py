@@ -71,6 +71,23 @@ def test_costs_for_people_are_not_added_to_costs_for_rows(tmp_path: Path) -> Non
     bounds.write_text(json.dumps(plain))
     result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
     assert result.exit_code == 0 and "the total is" not in result.stdout
+    assert 'each person, named by the column "patient_id"' in result.stdout and "cannot be added up" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("unit", "added"),
+    [("each person, who holds one row", True), ("each person, with all of their rows, which count as one", False)],
+)
+def test_old_bounds_are_added_up_only_if_their_words_say_rows(tmp_path: Path, unit: str, added: bool) -> None:
+    source = people(tmp_path)
+    bounds = bounds_of(source)
+    plain = json.loads(bounds.read_text())
+    del plain["guarantee"]["protects"]
+    plain["guarantee"]["unit"] = unit
+    bounds.write_text(json.dumps(plain))
+    result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
+    assert result.exit_code == 0 and ("the total is" in result.stdout) == added
+    assert ("cannot be added up" in result.stdout) != added
 
 
 @pytest.mark.parametrize(

@@ -164,7 +164,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     np.save(folders.of(ME) / "other.npy", folders.tables["site 1"])
     command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
     changed = eigenveil(*command)
-    assert "WARNING: the rows of 'patients' are not those last seen under this name" in changed.stdout
+    assert "WARNING: the rows or columns of 'patients' are not those last seen under this name" in changed.stdout
     assert "consent needs a person at a terminal" in changed.stderr
 
 

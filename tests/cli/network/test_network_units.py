@@ -143,6 +143,26 @@ def test_the_same_rows_under_another_name_are_refused_or_asked_about(tmp_path: P
     assert eigenveil(*site, "--dataset", "trial 7", "--yes").stderr == "error: as far as this goes\n"
 
 
+@pytest.mark.parametrize(
+    ("person", "columns"),
+    [(True, COLUMNS), (False, COLUMNS[1:3]), (True, COLUMNS[::-2])],
+    ids=["people", "few", "both"],
+)
+def test_the_same_rows_are_known_again_by_person_and_with_other_columns(
+    tmp_path: Path, typed: list[str], person: bool, columns: tuple[str, ...]
+) -> None:
+    first = hospital(tmp_path / "a")
+    ledger = ("--ledger", first.of(ME) / "ledger.db")
+    site = first.site(ME, "--policy", first.policy(ME), *ledger)
+    assert eigenveil(*site, "--dataset", "visits", "--yes").stderr == "error: as far as this goes\n"
+    before = entries(first)
+    second = hospital(tmp_path / "b", person=person, task={"columns": list(columns)})
+    site = second.site(ME, "--policy", second.policy(ME), *ledger)
+    refused = eigenveil(*site, "--dataset", "trial 7", "--yes")
+    assert refused.exit_code == 2 and "--dataset visits" in refused.stderr
+    assert entries(first) == before
+
+
 def test_an_old_ledger_is_refused_with_the_command_that_declares_it(tmp_path: Path) -> None:
     folders = hospital(tmp_path)
     ledger = folders.of(ME) / "ledger.db"
@@ -151,11 +171,16 @@ def test_an_old_ledger_is_refused_with_the_command_that_declares_it(tmp_path: Pa
     assert "protects  not stated: see eigenveil ledger declare" in eigenveil("ledger", "show", ledger).stdout
     command = folders.site(ME, "--policy", folders.policy(ME), "--yes", "--dry-run")
     line = refusal(*command)
-    assert f"`eigenveil ledger declare {ledger} patients --unit row`" in line
-    assert "--person is missing" in refusal("ledger", "declare", ledger, "patients", "--unit", "person")
-    assert "--person is for" in refusal("ledger", "declare", ledger, "patients", "--unit", "row", "--person", "who")
-    assert "no study of it" in refusal("ledger", "declare", ledger, "staff", "--unit", "row")
-    assert eigenveil("ledger", "declare", ledger, "patients", "--unit", "row").exit_code == 0
+    assert f"`eigenveil ledger declare {ledger} patients --unit row --neighbours WHICH`" in line
+    # It cannot be changed later, so nothing of it is guessed.
+    assert eigenveil("ledger", "declare", ledger, "patients", "--unit", "row").exit_code == 2
+    near = ("--neighbours", "add-remove")
+    assert "--person is missing" in refusal("ledger", "declare", ledger, "patients", "--unit", "person", *near)
+    assert "--person is for" in refusal(
+        "ledger", "declare", ledger, "patients", "--unit", "row", "--person", "who", *near
+    )
+    assert "no study of it" in refusal("ledger", "declare", ledger, "staff", "--unit", "row", *near)
+    assert eigenveil("ledger", "declare", ledger, "patients", "--unit", "row", *near).exit_code == 0
     shown = said("ledger", "show", ledger, "--lines")
     assert shown.count("each row, taken for a different person (add-remove)") >= 1
     assert eigenveil("ledger", "verify", ledger).exit_code == 0

@@ -72,6 +72,22 @@ def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:
     assert "learns noisy estimates of the components, the mean of all rows" in told["Result"]
 
 
+@pytest.mark.parametrize("neighbours", ["add-remove", "zero-out", "replace-one"])
+def test_all_rows_of_a_person_are_spoken_of_only_where_a_column_names_people(tmp_path: Path, neighbours: str) -> None:
+    task: dict[str, Any] = {"neighbours": neighbours}
+    more: dict[str, Any] = {} if neighbours == "add-remove" else {"sizes": {f"site {at}": 1013 for at in range(3)}}
+
+    def said(name: str, task: dict[str, Any], **sections: Any) -> str:
+        (tmp_path / name).mkdir()
+        return dict(facts_of(Folders(tmp_path / name, task=task, **more, **sections).study))["Neighbouring tables"]
+
+    by_row = said("rows", task)
+    assert "one row" in by_row and "person" not in by_row and "people" not in by_row
+    assert "one person" in said("people", {**task, "person": "patient_id"})
+    # People at several sites are protected with one row at each.
+    assert "No person has more than one row at a site" in said("several", task, privacy={"person_sites": 2})
+
+
 @pytest.mark.parametrize(
     "privacy, learned, covered",
     [

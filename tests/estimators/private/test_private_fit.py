@@ -262,7 +262,7 @@ def test_the_guarantee_says_who_is_protected_and_how(neighbours: str, word: str)
         "No person has more than one row",
     ):
         assert said in words
-    assert ("The number of people is protected too" in words) == (neighbours == "add-remove")
+    assert ("The number of rows is protected too" in words) == (neighbours == "add-remove")
     assert all(charge.label in words for charge in pca.guarantee_.charges)
     assert Guarantee.from_dict(pca.guarantee_.to_dict()) == pca.guarantee_
 

@@ -151,6 +151,19 @@ def test_rows_that_change_or_go_by_two_names_are_told(ledger: DurableLedger, tmp
     assert print_of.hex() not in str(list(ledger.entries()))
 
 
+def test_one_part_in_common_makes_the_same_rows(ledger: DurableLedger) -> None:
+    # A ledger of an older version has the print of all rows only. The others are added without an entry, once.
+    ledger.declare("patients", b"all rows")
+    for _ in range(2):
+        assert ledger.declare("patients", b"all rows", b"age", b"weight") == []
+    assert ledger.known_as("people", b"fewer columns", b"weight") == ("patients",)
+    assert ledger.known_as("people", b"other rows", b"other weight") == ()
+    assert ledger.known_as("patients", b"all rows") == ()
+    (changed,) = ledger.declare("patients", b"fewer columns", b"weight")
+    assert "not those last seen" in changed
+    assert [line.kind for line in ledger.entries()] == ["book", "declare", "declare"]
+
+
 def test_notes_are_entries_about_any_study(ledger: DurableLedger) -> None:
     heart = account()
     ledger.note(heart.study, "refused:\nnot in the policy")

@@ -1,6 +1,7 @@
 """A head noted in a file elsewhere: an old copy of a ledger, a rewritten one, a removed one and another one are refused."""
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -116,6 +117,43 @@ def test_the_file_is_brought_up_to_date_after_an_error_too(path: Path, head: Pat
         ledger.commit(HEART.study, 1, came=b"", said=[b"sum"], charges=[Charge("sum", 0.1)])
         raise RuntimeError
     with DurableLedger.reading(path) as ledger:
+        assert NotedHead.read(head).head == ledger.head
+
+
+def test_a_site_that_was_killed_has_noted_all_that_may_have_left(tmp_path: Path, path: Path, head: Path) -> None:
+    old = tmp_path / "old.db"
+    shutil.copy2(path, old)
+    child = os.fork()
+    if child == 0:
+        with with_head(path, head, DurableLedger.open, writes=True) as ledger:
+            ledger.commit(HEART.study, 1, came=b"", said=[b"sum"], charges=[Charge("sum", 0.1)])
+            # No `finally` runs after this, as after SIGKILL.
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    for ending in ("-wal", "-shm"):
+        path.with_name(path.name + ending).unlink()
+    shutil.copy2(old, path)
+    with (
+        pytest.raises(LedgerError, match="Charges may have been forgotten"),
+        with_head(path, head, DurableLedger.open, writes=True),
+    ):
+        pass
+
+
+def test_nothing_leaves_while_the_head_cannot_be_noted(tmp_path: Path, path: Path) -> None:
+    elsewhere = tmp_path / "audit"
+    elsewhere.mkdir()
+    head = elsewhere / "north.head"
+    with DurableLedger.open(path) as ledger:
+        note_head(ledger, head)
+    with with_head(path, head, DurableLedger.open, writes=True) as ledger:
+        elsewhere.rename(tmp_path / "gone")
+        with pytest.raises(LedgerError, match="Nothing may leave"):
+            ledger.commit(HEART.study, 1, came=b"", said=[b"sum"], charges=[Charge("sum", 0.1)])
+        (tmp_path / "gone").rename(elsewhere)
+    # The charge stays, and the same bytes can be repeated after a restart.
+    with with_head(path, head, DurableLedger.open, writes=True) as ledger:
+        assert ledger.join(HEART, life=LIFE).steps[1].said == (b"sum",)
         assert NotedHead.read(head).head == ledger.head
 
 

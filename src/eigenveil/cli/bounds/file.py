@@ -43,6 +43,9 @@ BoundsPath: TypeAlias = Annotated[
     ),
 ]
 
+# How version 0.1, and the trees before units, wrote that each row is one person.
+_OLD_ROWS: Final = ("each person, who holds one row", "each person, who has one row")
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -142,24 +145,34 @@ class BoundsFile:
         return None if self.guarantee.private else _PUBLIC.format(self.path)
 
     def together(self, budget: "Budget", unit: "PrivacyUnit") -> str | None:
-        """What the search and a fit on the same people cost together; None if their guarantees cannot be added up."""
+        """What the search and a fit on the same people cost together, or that there is no sum; None for public bounds."""
         from eigenveil.privacy import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        known = self.guarantee.protects
-        # Files of version 0.1 state the neighbouring relation, and not whether they protect rows or people.
-        same = self.guarantee.relation == unit.neighbours.value if known is None else known == unit
-        if epsilon is None or delta is None or not same:
+        if epsilon is None or delta is None:
             return None
+        cost = f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g})"
+        if not self._of_kind(unit):
+            whom = self.guarantee.protects or f"{self.guarantee.unit} ({self.guarantee.relation})"
+            return (
+                f"{cost} and protects {whom}. This fit protects {unit}. Such costs cannot be added up: to know the total, run "
+                "`eigenveil bounds` again with the same --person and --neighbours."
+            )
         # Gaussian releases compose in mu: the root of the sum of squares.
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
         digits = 3 - math.floor(math.log10(both))
         # Rounded up: a guarantee must not look better than it is.
         whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
-        return (
-            f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}). If both used the same people, the total is "
-            f"({whole:g}, {budget.delta:g})."
-        )
+        return f"{cost}. If both used the same people, the total is ({whole:g}, {budget.delta:g})."
+
+    def _of_kind(self, unit: "PrivacyUnit") -> bool:
+        """Whether the bounds protect the same as a fit with this `unit`."""
+        known = self.guarantee.protects
+        if known is not None:
+            return known == unit
+        # Files of version 0.1 have the relation, and say in a sentence whether each row counts. The column of people they lack.
+        by_row = self.guarantee.unit in _OLD_ROWS
+        return unit.each == "row" and by_row and self.guarantee.relation == unit.neighbours.value
 
 
 def guarantee_in(path: Path) -> "Guarantee":

@@ -161,8 +161,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         places = {"data": given.data, "ledger": given.ledger}
         disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
         # This reads all rows, so missing values are found here, in a dry run too.
-        mark = holding.fingerprint()
-        names = ledger.known_as(dataset, mark)
+        marks = holding.fingerprints()
+        names = ledger.known_as(dataset, *marks)
         if given.dry_run:
             for name in names:
                 voice.say(f'WARNING: these rows are in the ledger as "{name}" too.', style="bold yellow")
@@ -171,7 +171,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         note = None
         # Before anything is written: a second name that nobody agreed to leaves no trace.
         consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
-        warnings = ledger.declare(dataset, mark)
+        warnings = ledger.declare(dataset, *marks)
         for warning in warnings:
             voice.say(f"WARNING: {warning}", style="bold yellow")
         # A study that was joined before goes on without a question, unless the table has changed since.

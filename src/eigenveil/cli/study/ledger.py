@@ -248,43 +248,49 @@ def declare(
         Literal["row", "person"],
         typer.Option(metavar="WHICH", help="What its studies protected: row or person.", show_default=False),
     ],
+    neighbours: Annotated[
+        Literal["add-remove", "zero-out", "replace-one"],
+        typer.Option(
+            metavar="WHICH",
+            help="Neighbouring relation of its studies, as in their study files: which two tables their guarantee makes "
+            "indistinguishable.",
+            show_default=False,
+        ),
+    ],
     person: Annotated[
         str | None,
         typer.Option(
             metavar="COLUMN", help="With --unit person, the column that says whose row it is.", show_default=False
         ),
     ] = None,
-    neighbours: Annotated[
-        Literal["add-remove", "zero-out", "replace-one"],
-        typer.Option(
-            metavar="WHICH",
-            help="Neighbouring relation of its studies: which two tables their guarantee makes indistinguishable.",
-        ),
-    ] = "add-remove",
+    require_head: RequireHead = None,
 ) -> None:
     """Say once what the studies of version 0.1 protected: rows, or people.
 
     Examples:
 
-      eigenveil ledger declare ledger.db patients --unit row
+      eigenveil ledger declare ledger.db patients --unit row \\
+        --neighbours add-remove
       eigenveil ledger declare ledger.db patients --unit person \\
-        --person patient_id
+        --person patient_id --neighbours add-remove
 
     Version 0.1 did not write this down, and costs for rows and costs for
-    people cannot be added up. Look into the study files: a study that has
-    [task] person protected people, and any other protected rows.
+    people cannot be added up. Look into the study files: a study with the
+    key person protected people, and any other protected rows. A study
+    without the key neighbours has add-remove.
 
     It is an entry of the ledger and cannot be changed. If these studies
     protected different things, their costs have no sum: declare nothing,
     and use the data under a new dataset name with a smaller budget.
     """
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
     from eigenveil.privacy import Neighbours, PrivacyUnit
 
     require(unit == "person" or person is None, "--person is for --unit person")
     require(unit == "row" or person is not None, "--person is missing: the column that says whose row it is")
     found = PrivacyUnit(unit, Neighbours(neighbours), person)
-    with DurableLedger.open(path, create=False) as opened:
+    with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         opened.declare_unit(dataset, found)
     output().print(f"{dataset}: what was charged protects {found}", soft_wrap=True)
 
@@ -373,7 +379,9 @@ def _show_dataset(
     console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
     if state.beyond > 0:
         console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
-    if state.life is None:
+    if not studies:
+        console.print("  in total  no limit is known before a study is joined under a policy")
+    elif state.life is None:
         console.print("  in total  the policy sets no limit")
     else:
         console.print(f"  in total  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
@@ -416,7 +424,9 @@ def _what(entry: "Entry") -> str:
             return str(body["words"])
         case "declare":
             known = f", also known as {', '.join(body['known_as'])}" if body["known_as"] else ""
-            return ("rows seen for the first time" if body["rows"] == "first" else "other rows than before") + known
+            return (
+                "rows seen for the first time" if body["rows"] == "first" else "other rows or columns than before"
+            ) + known
         case "life":
             return "joined again under another total budget"
         case "unit":

@@ -130,7 +130,8 @@ class LastingLedger:
             yield Spending()
             return
         from eigenveil.cli.network.consent import dataset_named
-        from eigenveil.data.rows import CheckedRows, fingerprint
+        from eigenveil.data.fingerprints import fingerprints
+        from eigenveil.data.rows import CheckedRows
         from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
         from eigenveil.privacy import Budget, Ledger, Neighbours, PrivacyUnit
 
@@ -138,20 +139,20 @@ class LastingLedger:
             # Refuse a missing name before an empty ledger is made.
             dataset_named(self.path, None, self.dataset, None, role="analyst")
         # This reads all rows, so missing values are found before anything is written.
-        mark = fingerprint(CheckedRows(rows))
+        marks = fingerprints(CheckedRows(rows))
         cost = Budget(settings["epsilon"], settings["delta"])
         unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
         with DurableLedger.open(self.path) as lasting:
             dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
             life = self._life(lasting, dataset, cost)
-            self._require_one_name(lasting, dataset, mark)
+            self._require_one_name(lasting, dataset, marks)
             study = secrets.token_hex(32)
             account = StudyBudget(
                 study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
             )
             # Before the rows are declared: a release that is refused leaves no trace.
             lasting.afford(account, life=life)
-            for warning in lasting.declare(dataset, mark):
+            for warning in lasting.declare(dataset, *marks):
                 output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
             lasting.join(account, life=life)
             spending = Spending(Ledger(epsilon=cost.epsilon, delta=cost.delta))
@@ -185,8 +186,8 @@ class LastingLedger:
         )
         return known
 
-    def _require_one_name(self, lasting: "DurableLedger", dataset: str, mark: bytes) -> None:
-        names = lasting.known_as(dataset, mark)
+    def _require_one_name(self, lasting: "DurableLedger", dataset: str, marks: tuple[bytes, ...]) -> None:
+        names = lasting.known_as(dataset, *marks)
         require(
             not names,
             f"these rows are in {self.path} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "

@@ -9,7 +9,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import final
 
-from eigenveil.data.rows import CheckedRows, Rows, fingerprint
+from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.rows import CheckedRows, Rows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
@@ -107,9 +108,9 @@ class SiteData:
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
         return cls(CheckedRows(rows), round(people_at(rows)), named)
 
-    def fingerprint(self) -> bytes:
-        """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
-        return fingerprint(self.rows)
+    def fingerprints(self) -> tuple[bytes, ...]:
+        """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""
+        return fingerprints(self.rows)
 
 
 def _require_sparse(study: StudyFile) -> None:
@@ -124,10 +125,11 @@ def _require_sparse(study: StudyFile) -> None:
 def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *, me: str, method: str) -> None:
     """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
     if study.sizes is not None:
+        what = "people" if study.unit.each == "person" else "rows"
         # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
         require(
             study.sizes[me] == holding.people,
-            f"[sizes] in the study file says that {me} has {study.sizes[me]} people, and this table has another number",
+            f"[sizes] in the study file says that {me} has {study.sizes[me]} {what}, and this table has another number",
         )
     if policy is None:
         return

@@ -33,7 +33,7 @@ import hmac
 import math
 import secrets
 import shlex
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
@@ -139,6 +139,10 @@ class DurableLedger:
         """Where the file is, links followed."""
         return self._file.path
 
+    def after_writing(self, call: Callable[[], None]) -> None:
+        """Call this after every write. If it raises, so does the write, and nothing may leave, though the charge stays."""
+        self._file.written = call
+
     def close(self) -> None:
         """Close the file; what was committed is there."""
         self._file.close()
@@ -151,32 +155,41 @@ class DurableLedger:
     ) -> None:
         self.close()
 
-    def known_as(self, dataset: str, fingerprint: bytes) -> tuple[str, ...]:
+    def known_as(self, dataset: str, *fingerprints: bytes) -> tuple[str, ...]:
         """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own."""
         with self._file.looking() as tables:
-            return table.names_of(tables, dataset, _mark(tables, fingerprint))
+            return table.names_of(tables, dataset, _marks(tables, fingerprints))
 
-    def declare(self, dataset: str, fingerprint: bytes) -> list[str]:
+    def declare(self, dataset: str, fingerprint: bytes, *others: bytes) -> list[str]:
         """Declare which rows the name `dataset` stands for; warnings if they changed, or have another name too.
 
-        `fingerprint` is a digest of the rows. Only a keyed digest of it is stored, and no entry has it.
+        `fingerprint` is a digest of the rows, and `others` are of parts of them. Rows with any of them in common are taken for
+        the same. Only keyed digests of them are stored, and no entry has them.
         """
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
         with self._file.writing() as tables:
             # First of all: nothing may be written under a name that gives the same people a second budget.
             self._require_own_name(tables, dataset)
-            mark = _mark(tables, fingerprint)
-            seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
-            last = tables.execute(seen, (dataset,)).fetchone()
-            names = table.names_of(tables, dataset, mark)
-            changed = last is not None and last[0] != mark
-            # The same rows again write nothing: a restarted site must not grow the ledger.
-            if last is None or changed:
-                tables.execute("INSERT INTO prints (dataset, print) VALUES (?, ?)", (dataset, mark))
+            mark, *parts = marks = _marks(tables, (fingerprint, *others))
+            seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
+            stored = [bytes(found) for (found,) in tables.execute(seen, (dataset,))]
+            names = table.names_of(tables, dataset, marks)
+            changed = bool(stored) and stored[-1] != mark
+            known = set(stored)
+            new = [part for part in parts if part not in known]
+            # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
+            if new or changed or not stored:
+                rows = [(dataset, found) for found in (*new, mark)]
+                tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
+            if changed or not stored:
                 body = {"rows": "changed" if changed else "first", "known_as": list(names)}
                 table.append(tables, "declare", body, dataset=dataset)
-        other = [f"the rows of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
+        other = (
+            [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"]
+            if changed
+            else []
+        )
         return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
 
     def declare_unit(self, dataset: str, unit: PrivacyUnit) -> None:
@@ -429,7 +442,9 @@ class DurableLedger:
         command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
         return LedgerError(
             f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
-            f"write it. Say it once, with `{command} --unit row`, or with `--unit person --person COLUMN`. Nothing was written"
+            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit "
+            "person --person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. "
+            "Nothing was written"
         )
 
     def _end(self, study: str, kind: str, state: State) -> None:
@@ -444,9 +459,10 @@ class DurableLedger:
         self._file.wipe_log()
 
 
-def _mark(tables: table.Tables, fingerprint: bytes) -> bytes:
+def _marks(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
     # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
-    return hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
+    key = table.key_of(tables)
+    return [hmac.digest(key, b"rows" + fingerprint, "sha256") for fingerprint in fingerprints]
 
 
 def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:

@@ -12,7 +12,7 @@ import secrets
 import shlex
 import sqlite3
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
@@ -78,6 +78,8 @@ class LedgerFile:
         self._connection: sqlite3.Connection | None = connection
         self._process, self._lock = os.getpid(), threading.RLock()
         self._untouched, self._writes = untouched, writes
+        # Called after each transaction that wrote, before anyone is told of its success.
+        self.written: Callable[[], None] = lambda: None
 
     @classmethod
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
@@ -100,9 +102,10 @@ class LedgerFile:
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
-        """Open the ledger at `path` so that neither it nor its folder is written to.
+        """Open the ledger at `path` so that it is not written to, and nothing beside it either, with one exception.
 
-        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). Without one
+        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). If its -shm file
+        was removed, SQLite makes that index of the -wal file again; no charge is in it. Without one
         nobody has it open, and it is read without locks (immutable). That is sound only while it stays so: closing
         raises `LedgerError` if the file was changed or opened by a site meanwhile.
         """
@@ -137,6 +140,7 @@ class LedgerFile:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
+            self.written()
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:

@@ -78,10 +78,17 @@ def require_noted(ledger: DurableLedger, path: Path) -> NotedHead:
 def note_head(ledger: DurableLedger, path: Path) -> NotedHead:
     """Write the head of the ledger to the file at `path`, whole or not at all."""
     noted = NotedHead.of(ledger.last)
-    with whole_file(path) as temporary:
-        temporary.write_text(noted.text(), encoding="ascii")
-        # It is public: auditors may read it.
-        temporary.chmod(0o644)
+    try:
+        with whole_file(path) as temporary:
+            temporary.write_text(noted.text(), encoding="ascii")
+            # It is public: auditors may read it.
+            temporary.chmod(0o644)
+    except (OSError, ValueError) as error:
+        # A folder that is gone, such as one on another system, is a `ValueError`.
+        why = getattr(error, "strerror", None) or error
+        raise LedgerError(
+            f"the head of the ledger cannot be written to {path}: {why}. Nothing may leave before it is noted"
+        ) from error
     return noted
 
 
@@ -91,7 +98,8 @@ def with_head(
 ) -> Iterator[DurableLedger]:
     """The ledger, open. If a file `head` is given, the ledger must have the head in it; a new ledger gets a new file.
 
-    If it `writes`, the new head is noted however the use ends, because charges may have been made.
+    If it `writes`, the head is noted at once, and again with each write before it returns. What left a site was written before
+    that, so no copy of the ledger without it has the head, even if the site was killed.
     """
     there, noted = ledger.exists(), head is not None and head.exists()
     if there and head is not None and not noted:
@@ -105,10 +113,14 @@ def with_head(
     with opened(ledger) as found:
         if head is not None and noted:
             require_noted(found, head)
-        try:
-            yield found
-        finally:
-            if head is not None and writes:
-                # Two processes of a site may end at once, and the older head must not be written last.
-                with locked(found.path, "head"):
-                    note_head(found, head)
+        if head is not None and writes:
+            # At once: a place that cannot be written is found before anything is charged.
+            _note_alone(found, head)
+            found.after_writing(lambda: _note_alone(found, head))
+        yield found
+
+
+def _note_alone(ledger: DurableLedger, path: Path) -> None:
+    # Two processes of a site may write at once, and the older head must not be written last.
+    with locked(ledger.path, "head"):
+        note_head(ledger, path)

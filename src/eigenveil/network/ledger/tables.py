@@ -6,7 +6,7 @@ anew. A balance that was changed without its hash is refused here; one that was 
 
 import json
 import sqlite3
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together, units_of
@@ -67,10 +67,11 @@ def _kept(tables: Tables, name: str) -> bytes | None:
     return row[0] if row is not None and isinstance(row[0], bytes) else None
 
 
-def names_of(tables: Tables, dataset: str, mark: bytes) -> tuple[str, ...]:
-    """The other datasets that have stood for rows with this keyed fingerprint."""
-    elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
-    return tuple(name for (name,) in tables.execute(elsewhere, (mark, dataset)))
+def names_of(tables: Tables, dataset: str, marks: Collection[bytes]) -> tuple[str, ...]:
+    """The other datasets that have stood for rows with any of these keyed fingerprints."""
+    wanted = set(marks)
+    others = tables.execute("SELECT dataset, print FROM prints WHERE dataset != ?", (dataset,))
+    return tuple(sorted({name for name, found in others if found in wanted}))
 
 
 def append(

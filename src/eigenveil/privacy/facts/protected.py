@@ -27,6 +27,12 @@ _PERSONS: Final = {
     Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person "
     "(replace-one)",
 }
+# Without identifiers nothing is known of whole people: two rows of one person would change two rows.
+_ROWS: Final = {
+    Neighbours.ADD_REMOVE: "they differ by one row, which is in one table and not in the other (add/remove)",
+    Neighbours.ZERO_OUT: "in one of them one row is blanked and contributes nothing (zero-out)",
+    Neighbours.REPLACE_ONE: "in one of them one row is replaced by any other row (replace-one)",
+}
 _USERS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one user, whose whole history is in one table and not in the other (add/remove). The "
     "number of users is protected too",
@@ -91,12 +97,22 @@ class Person:
 
     def relation(self, neighbours: Neighbours) -> str:
         """What two neighbouring tables have in common, and what not."""
-        public = "Both have the same number of people, which is public"
-        return f"{self.tables(neighbours)}. {public if neighbours.count_is_public else 'The number of people is protected too'}"
+        what = "rows" if self._one_row else "people"
+        public = f"Both have the same number of {what}, which is public"
+        return f"{self.tables(neighbours)}. {public if neighbours.count_is_public else f'The number of {what} is protected too'}"
 
     def tables(self, neighbours: Neighbours) -> str:
         """How two neighbouring tables differ."""
-        return _PERSONS[neighbours]
+        if self._one_row:
+            return _ROWS[neighbours]
+        # Without identifiers, "all rows of a person" would promise more than is kept.
+        each = "" if self.grouped or self.place == "stream" else ". No person has more than one row at a site"
+        return f"{_PERSONS[neighbours]}{each}"
+
+    @property
+    def _one_row(self) -> bool:
+        """Whether one row is all that differs: no identifiers, and at most one row of a person in all."""
+        return not self.grouped and self.most == 1
 
     def assumptions(self) -> Iterator[str]:
         """How many rows one person may have, and where."""
