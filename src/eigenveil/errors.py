@@ -12,6 +12,7 @@ __all__ = [
     "BudgetExceeded",
     "ColumnsError",
     "EigenveilError",
+    "HopelessBudget",
     "ModelFileError",
     "ParameterError",
     "ParameterWarning",
@@ -158,6 +159,10 @@ class ParameterError(_Templated, ValueError):
 
 class ParameterWarning(_Templated, UserWarning):
     """A warning about parameters that can be used. The message is a template, as in `ParameterError`."""
+
+
+class HopelessBudget(ParameterWarning):
+    """By the plan, a fit at this budget would find little but noise. It is given before anything is spent."""
 
 
 def at_place(place: str, error: Exception) -> ValueError:

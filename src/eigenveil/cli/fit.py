@@ -13,9 +13,10 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import read_rows, require_input, require_output
-from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
+from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.params import PrivateParams
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from eigenveil.estimators import PrivatePCA
@@ -35,6 +36,7 @@ def fit(
     one_based: option.OneBased = False,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
 ) -> None:
     """Fit principal components of a table, with a privacy guarantee.
 
@@ -61,18 +63,24 @@ def fit(
         settings = known.merged(settings, was_given(context, tuple(settings)))
     require_output(model, endings=(".safetensors",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    _run(data, settings, reading, known, target=model)
+    _run(data, settings, reading, known, target=model, even_if_noise=even_if_noise)
 
 
 def _run(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None, *, target: Path
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    known: BoundsFile | None,
+    *,
+    target: Path,
+    even_if_noise: bool,
 ) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
-    pca, columns = _fitted(data, settings, reading, known)
+    pca, columns, warned = _fitted(data, settings, reading, known, even_if_noise=even_if_noise)
     # The estimator never sees column names: rows read from a file have none. The model gets them here.
     extra = {"one_based": True} if reading["one_based"] else {}
-    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
+    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra}, warnings=tuple(warned))
     model.save(target)
     wrote(target)
     console = output()
@@ -94,9 +102,14 @@ def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
 
 
 def _fitted(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
-) -> tuple["PrivatePCA", tuple[str, ...] | None]:
-    """The fitted estimator, and the names of the columns where the file has any."""
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Mapping[str, Any],
+    known: BoundsFile | None,
+    *,
+    even_if_noise: bool,
+) -> tuple["PrivatePCA", tuple[str, ...] | None, list[str]]:
+    """The fitted estimator, the names of the columns where the file has any, and what it warns of."""
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = read_rows(data, **reading)
     if known is not None:
@@ -104,5 +117,10 @@ def _fitted(
     with busy("starting"):
         from eigenveil.estimators import PrivatePCA
 
-    with watched(table.rows) as rows:
-        return PrivatePCA(**settings).fit(rows), table.columns
+    def fitted() -> PrivatePCA:
+        with watched(table.rows) as rows:
+            return PrivatePCA(**settings).fit(rows)
+
+    words = in_options(PrivateParams, X="the table")
+    pca, warned = despite_noise(fitted, words, even_if_noise=even_if_noise)
+    return pca, table.columns, warned

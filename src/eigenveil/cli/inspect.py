@@ -71,7 +71,6 @@ def inspect(
 
 def _as_values(model: "Model") -> dict[str, Any]:
     """The whole model in plain values."""
-    from eigenveil.cli._report import noise_floor
     from eigenveil.model import SCORES_ARE_RAW
 
     return {
@@ -82,7 +81,9 @@ def _as_values(model: "Model") -> dict[str, Any]:
         "values": model.values.tolist(),
         "explained_variance": model.explained_variance.tolist(),
         "explained_variance_ratio": model.explained_variance_ratio.tolist(),
-        "noise_floor": noise_floor(model),
+        "noise_floor": model.noise_floor,
+        "n_above_noise": model.n_above_noise,
+        "warnings": list(model.warnings),
         "private": model.guarantee.private,
         "guarantee": model.guarantee.to_dict(),
         "guarantee_in_words": model.guarantee.words(),

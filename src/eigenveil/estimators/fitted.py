@@ -1,6 +1,7 @@
 """`FittedPCA`, what fitted estimators share: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
 import copy
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -13,6 +14,7 @@ from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
 from eigenveil.estimators.reading import read_rows, without_person
 from eigenveil.estimators.released import model_of
+from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
@@ -102,22 +104,21 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         trace: float,
         people: float,
         center: Array,
-        noise_floor: float,
+        verdict: FitVerdict,
         guarantee: Guarantee,
         scale: Array | None,
         settings: dict[str, Any],
     ) -> None:
-        """Set the attributes of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
-        names = getattr(self, "feature_names_in_", None)
+        """Set the attributes of a fit from released numbers, with `trace` in Gram units."""
         self.model_ = model_of(
             subspace,
             trace=trace,
             people=people,
             center=center,
-            noise_floor=noise_floor,
+            verdict=verdict,
             guarantee=guarantee,
             scale=scale,
-            columns=None if names is None else tuple(str(name) for name in names),
+            columns=self._names(),
             settings=settings,
         )
         self.subspace_ = subspace
@@ -127,8 +128,20 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         self.explained_variance_ = self.model_.explained_variance
         self.explained_variance_ratio_ = self.model_.explained_variance_ratio
         self.noise_floor_ = float(self.model_.settings["noise_floor"])
+        self.n_above_noise_ = self.model_.n_above_noise
+        self.fill_ = verdict.fill
+        self.warnings_ = self.model_.warnings
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
+
+    def _warn(self, verdict: FitVerdict) -> None:
+        """Say what is wrong with a fit, once all of its attributes are set. What was said before it is not repeated."""
+        for warning in verdict.warned[verdict.said :]:
+            warnings.warn(warning, stacklevel=4)
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(str(name) for name in names)
 
     def __sklearn_tags__(self) -> Any:
         parent: Any = super()

@@ -183,6 +183,10 @@ class FederatedPCA(FederatedParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        federation.before = federation.parties.before()
+        for warning in federation.before:
+            # Nothing is spent yet, so a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=4)
         return federation
 
     def request_for(
@@ -252,12 +256,13 @@ class FederatedPCA(FederatedParams, FittedPCA):
         self.refused_ = federation.refused
         self.tied_ = found.tied
         self.converged_ = None if request.private else found.at_rest
+        verdict = federation.verdict(found, names=self._names())
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=federation.noise_floor(found),
+            verdict=verdict,
             guarantee=federated_guarantee(federation.parties, found),
             scale=study.bounds.scale,
             settings=sites_settings(
@@ -281,4 +286,5 @@ class FederatedPCA(FederatedParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        self._warn(verdict)
         return self

@@ -203,6 +203,10 @@ class GossipPCA(GossipParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        gossip.before = gossip.parties.before()
+        for warning in gossip.before:
+            # Nothing is spent yet, so a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=4)
         return gossip
 
     def request_for(
@@ -270,12 +274,13 @@ class GossipPCA(GossipParams, FittedPCA):
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
         self.converged_ = None if request.private or request.published else found.at_rest
+        verdict = gossip.verdict(found, names=self._names())
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=gossip.noise_floor(found),
+            verdict=verdict,
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=request.bounds.scale,
             settings=peers_settings(
@@ -289,6 +294,7 @@ class GossipPCA(GossipParams, FittedPCA):
         self._keep_scores(gossip, found)
         for message, kind in _warnings(self, gossip, found):
             warnings.warn(message, kind, stacklevel=3)
+        self._warn(verdict)
         return self
 
     def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
