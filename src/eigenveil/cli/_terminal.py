@@ -141,27 +141,31 @@ def _say(message: str) -> None:
     output(stderr=True).print(Text(one_line, style="red"), soft_wrap=True)
 
 
-def despite_noise(act: Callable[[], Made], words: Words, *, even_if_noise: bool) -> tuple[Made, list[str]]:
+def despite_noise(
+    act: Callable[[], Made], words: Words, *, even_if_noise: bool, ask: bool = True
+) -> tuple[Made, list[str]]:
     """What `act` returns, and its warnings in these words. A hopeless budget is asked about before it is spent.
 
-    Without a terminal there is nobody to ask, and the command is refused.
+    Without a terminal, or without `ask`, the command is refused.
     """
     try:
         return _heard(act, words, hopeless="always" if even_if_noise else "error")
     except HopelessBudget as warning:
         said = warning.said(words)
         require(
-            sys.stdin is not None and sys.stdin.isatty(),
+            ask and sys.stdin is not None and sys.stdin.isatty(),
             f"{said} Nothing was spent. To fit anyway, give --even-if-noise",
         )
         output(stderr=True).print(said, style="yellow", soft_wrap=True)
-        require(typer.confirm("Fit anyway?", err=True), "nothing was spent")
+        try:
+            sure = typer.confirm("Fit anyway?", err=True)
+        except typer.Abort:
+            sure = False
+        require(sure, "nothing was spent. To fit anyway without being asked, give --even-if-noise")
     return _heard(act, words, hopeless="always")
 
 
-def _heard(
-    act: Callable[[], Made], words: Words, *, hopeless: Literal["always", "error"]
-) -> tuple[Made, list[str]]:
+def _heard(act: Callable[[], Made], words: Words, *, hopeless: Literal["always", "error"]) -> tuple[Made, list[str]]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         warnings.simplefilter(hopeless, HopelessBudget)

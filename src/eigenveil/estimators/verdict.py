@@ -33,9 +33,9 @@ __all__ = ["FitVerdict", "Released", "at_edge", "forewarned", "noise_floor", "re
 
 # A warning must be clear of the noise by this many deviations: 1 in 740 fits is wrong about each.
 _CLEAR: Final = 3.0
-# A fill from which on nearly all rows were clipped. A row bound is too large from so many times the typical norm on; fewer are
-# said if nothing stands out, because the bound may be why.
-_CLIPPED, _TEN_TIMES, _FOUR_TIMES = 0.95, 10.0, 4.0
+# Nearly all rows were clipped if the fill is clear of the first, or of the second and noise may hide that it is one. A row bound
+# is too large from so many times the typical norm on. Fewer are said if nothing stands out, because the bound may be why.
+_CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
 # The mean is at the edge of its search from this share of the way on.
 _AT_EDGE: Final = 0.9
 # One column dominates with this share of the variance. Only components above the noise floor count, and these hardly ever lie
@@ -191,13 +191,14 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
     fill, noise = seen.fill
     # A bound that was found privately may clip most rows on purpose.
     given = asked.get("row_bound") != "private"
-    if given and fill - _CLEAR * noise > _CLIPPED:
+    low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
+    if given and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
             f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
             "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
             "this norm by design, nothing is wrong."
         )
-    times = 1 / math.sqrt(fill + _CLEAR * noise) if fill + noise > 0 else math.inf
+    times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
     if given and not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES):
         yield ParameterWarning(
@@ -234,7 +235,7 @@ def _nothing(
     if seen.above.any():
         return
     people, dim, rank = max(2, round(seen.people)), seen.space.dim, seen.space.rank
-    say = "" if budget is None else f" {_plan_line(people, dim, rank, budget)} says what would work."
+    say = "" if budget is None or before else f" {_plan_line(people, dim, rank, budget)} says what would work."
     yield ParameterWarning(
         "Nothing stands out from the noise: no component is above the noise floor, so all of them may be noise alone."
         + say

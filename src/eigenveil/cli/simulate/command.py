@@ -5,7 +5,6 @@ The fit runs around a hub (`FederatedPCA`) or, with --graph, between peers (`Gos
 
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,13 +16,14 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import require_input, require_output
-from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output, wrote
+from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
 from eigenveil.params import FederatedParams, GossipParams, SimulateParams
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +59,7 @@ class _Job:
     target: Path | None
     compare: bool
     guarantee: bool
+    even_if_noise: bool
 
     @property
     def private(self) -> bool:
@@ -88,6 +89,7 @@ def simulate(
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
 ) -> None:
     """Try a federated fit on one table, dealt out to simulated sites.
 

@@ -16,14 +16,14 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
-from eigenveil.errors import EigenveilError, StateFileError, require, require_param
+from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.released import shares_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
-from eigenveil.estimators.streaming.spec import require_sense, terms_of
+from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, forewarned, verdict_of
 from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import StreamingParams, checked, param, parameters
@@ -42,7 +42,7 @@ _FIRST = threading.Lock()
 # What `publish` became. It may differ from the parameter if memory is short.
 _PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 # What the first rows teach an estimator. A first batch that fails must leave none of it behind.
-_LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
+_LEARNT = ("_stream", "_sparse", "_before", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
 @parameters(panel="Privacy")
@@ -196,11 +196,10 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
         """
         stream = self._begun("there were no rows")
-        pending = stream.private and stream.covered < stream.rows
         stream.sync()
         # All rows have been released, so a fit that failed has ended after all.
         self.__dict__.pop("unfinished_", None)
-        if pending:
+        if stream.private:
             self._warn()
         return self
 
@@ -505,12 +504,28 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             method=f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
             neighbours=terms.neighbours,
             names=self._names(),
+            before=getattr(self, "_before", ()),
         )
 
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
-        for warning in self._judged(self._view())[1].warned:
+        verdict = self._judged(self._view())[1]
+        for warning in verdict.warned[verdict.said :]:
             warnings.warn(warning, stacklevel=4)
+
+    def _forewarn(self, terms: StreamSpec) -> None:
+        """Say before anything is spent that a budget is hopeless, where a horizon says how many rows there are at most."""
+        self._before: tuple[ParameterWarning, ...] = forewarned(
+            "stream/continual",
+            dim=terms.bounds.dim,
+            rank=terms.rank,
+            people=terms.horizon,
+            budget=terms.budget,
+            neighbours=terms.neighbours,
+            center="private" if terms.center else None,
+        )
+        for warning in self._before:
+            warnings.warn(warning, stacklevel=6)
 
     def _shown(self, view: View) -> Subspace:
         space = view.sketch.subspace
@@ -550,6 +565,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
+        self._forewarn(terms)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
