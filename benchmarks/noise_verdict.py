@@ -52,7 +52,9 @@ def carried(study: Fit, one: Rows, count: int, mechanism: Gaussian) -> FitResult
 def fits(method: str, kind: str, count: int, dim: int, runs: int) -> Iterator[tuple[float, float, float]]:
     """The largest eigenvalue of each fit, its noise floor, and that of version 0.1."""
     rows = [np.zeros((10, dim))] * 2
-    asked = FederatedPCA(min(3, dim), epsilon=BUDGET.epsilon, delta=BUDGET.delta, row_bound=1.0, trust="hub", method=method)
+    asked = FederatedPCA(
+        min(3, dim), epsilon=BUDGET.epsilon, delta=BUDGET.delta, row_bound=1.0, trust="hub", method=method
+    )
     parties, one = asked.prepare(rows).parties, DenseRows(row_of(kind, dim))
     plan, study = parties.request.plan, parties.study
     assert isinstance(study, Fit)

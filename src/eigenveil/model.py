@@ -19,7 +19,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 
-__all__ = ["SCORES_ARE_RAW", "Model"]
+__all__ = ["SCORES_ARE_RAW", "Model", "noise_floor_in", "warnings_in"]
 
 _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
@@ -76,10 +76,7 @@ class Model:
     @property
     def noise_floor(self) -> float:
         """The explained variance that noise alone exceeds in one fit of a hundred. 0 if there was no noise, or it is unknown."""
-        floor = self.settings.get("noise_floor", 0.0)
-        # The settings come from a file, which may have been edited.
-        good = isinstance(floor, Real) and math.isfinite(float(floor))
-        return max(float(floor), 0.0) if good else 0.0
+        return noise_floor_in(self.settings)
 
     @property
     def n_above_noise(self) -> int:
@@ -140,17 +137,28 @@ class Model:
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
         require(named, "its columns are not a list of names")
         require(isinstance(settings, dict), "its settings are not a table")
-        # Files of version 0.1 have no warnings.
-        warned = header.get("warnings", [])
-        require(
-            isinstance(warned, list) and all(isinstance(words, str) for words in warned),
-            "its warnings are not a list of texts",
-        )
         return cls(
             **arrays,
             guarantee=Guarantee.from_dict(header["guarantee"]),
             columns=None if columns is None else tuple(columns),
             # Files of version 0.1 have other words for the same settings.
             settings=in_new_words(settings),
-            warnings=tuple(warned),
+            warnings=warnings_in(header),
         )
+
+
+def noise_floor_in(settings: Mapping[str, Any]) -> float:
+    """The noise floor that the settings of a fit record, 0 if there is none."""
+    floor = settings.get("noise_floor", 0.0)
+    # The settings come from a file, which may have been edited.
+    good = isinstance(floor, Real) and math.isfinite(float(floor))
+    return max(float(floor), 0.0) if good else 0.0
+
+
+def warnings_in(header: Mapping[str, Any]) -> tuple[str, ...]:
+    """The warnings in the header of a file. Files of version 0.1 have none."""
+    found = header.get("warnings", [])
+    require(
+        isinstance(found, list) and all(isinstance(one, str) for one in found), "its warnings are not a list of texts"
+    )
+    return tuple(found)

@@ -23,6 +23,7 @@ from eigenveil.privacy import Charge, Guarantee
 if TYPE_CHECKING:
     # For types only: a model is shown without importing the estimators.
     from eigenveil.estimators.rounds import Round
+    from eigenveil.recommend import ItemSpace
 
 __all__ = [
     "Bar",
@@ -209,7 +210,7 @@ def _spectrum(model: Model) -> Group:
     return Group(*first, Text(title, style=_LABEL), scree(model), above_floor(model), *fill_line(model), *warned(model))
 
 
-def nothing_stands_out(model: Model) -> bool:
+def nothing_stands_out(model: "Model | ItemSpace") -> bool:
     """Whether noise was added and no component is above it."""
     return model.noise_floor > 0 and model.n_above_noise == 0
 
@@ -228,7 +229,7 @@ def fill_line(model: Model) -> Iterator[Text]:
         yield Text.assemble(("fill: ", _LABEL), words)
 
 
-def warned(model: Model) -> Iterator[Text]:
+def warned(model: "Model | ItemSpace") -> Iterator[Text]:
     """What the fit warns of."""
     for words in model.warnings:
         yield Text.assemble(("warning: ", "bold yellow"), (plain(words), "yellow"))

@@ -87,6 +87,8 @@ def fit(
     what would work. The result may be given to everybody. Fitting the same
     users again spends more of their budget.
     """
+    from eigenveil.cli._report import nothing_found, nothing_stands_out
+
     choice.require_delta(settings)
     choice.require_histories(files, items_file)
     require_output(target, endings=(".safetensors",), force=force, inputs=files)
@@ -95,10 +97,12 @@ def fit(
         sites = choice.read_sites(files, items=items_file, **reading)
         fitted, notes = fitted_on(sites, settings, view)
     items_read = choice.items_were_read(files, items_file)
-    space = _space(fitted, items_read=items_read)
+    space = replace(_space(fitted, items_read=items_read), warnings=tuple(notes))
     space.save(target)
     wrote(target)
     console = output()
+    if nothing_stands_out(space):
+        console.print(nothing_found())
     _show(console, sites, fitted, notes)
     for note in choice.unread(files, reading):
         console.print(note, style="yellow", soft_wrap=True)
@@ -250,7 +254,8 @@ def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") ->
     space = fitted.space_
     rank, count = space.components.shape
     yield "method", fitted.plan_.reason
-    yield "directions", str(rank)
+    floor = "" if space.noise_floor == 0 else f", {space.n_above_noise} of them above the noise floor"
+    yield "directions", f"{rank}{floor}"
     yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
     if fitted.unit == "item" or fitted.neighbours != "add-remove":
         yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))
