@@ -241,8 +241,10 @@ def _nothing(
         + say
     )
     if budget is not None and not before:
+        # Two digits of a noisy count are enough, and rehearsals for the same number are kept.
+        about = int(float(f"{people:.1e}"))
         yield from forewarned(
-            method, dim=dim, rank=rank, people=people, budget=budget, neighbours=neighbours, sites=sites, about="about "
+            method, dim=dim, rank=rank, people=about, budget=budget, neighbours=neighbours, sites=sites, about="about "
         )
 
 
