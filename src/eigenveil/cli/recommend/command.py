@@ -87,8 +87,6 @@ def fit(
     what would work. The result may be given to everybody. Fitting the same
     users again spends more of their budget.
     """
-    from eigenveil.cli._report import nothing_found, nothing_stands_out
-
     choice.require_delta(settings)
     choice.require_histories(files, items_file)
     require_output(target, endings=(".safetensors",), force=force, inputs=files)
@@ -101,8 +99,6 @@ def fit(
     space.save(target)
     wrote(target)
     console = output()
-    if nothing_stands_out(space):
-        console.print(nothing_found())
     _show(console, sites, fitted, notes)
     for note in choice.unread(files, reading):
         console.print(note, style="yellow", soft_wrap=True)
@@ -219,8 +215,10 @@ def evaluate(
 def _show(
     console: "Console", sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender", notes: Sequence[str]
 ) -> None:
-    from eigenveil.cli._report import labelled, rounds_table, warning_panel
+    from eigenveil.cli._report import labelled, nothing_found, nothing_stands_out, rounds_table, warning_panel
 
+    if nothing_stands_out(fitted.space_):
+        console.print(nothing_found())
     if fitted.random_state is not None and fitted.epsilon is not None:
         console.print(warning_panel(option.SEEDED))
     if len(sites) > 1:
