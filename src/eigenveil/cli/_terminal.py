@@ -35,7 +35,17 @@ if TYPE_CHECKING:
 
     from eigenveil.data.rows import Rows
 
-__all__ = ["busy", "despite_noise", "errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
+__all__ = [
+    "busy",
+    "despite_noise",
+    "errors_as_lines",
+    "leaves",
+    "message_of",
+    "output",
+    "somebody_is_there",
+    "watched",
+    "wrote",
+]
 
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
@@ -153,7 +163,7 @@ def despite_noise(
     except HopelessBudget as warning:
         said = warning.said(words)
         require(
-            ask and sys.stdin is not None and sys.stdin.isatty(),
+            ask and somebody_is_there(),
             f"{said} Nothing was spent. To fit anyway, give --even-if-noise",
         )
         output(stderr=True).print(said, style="yellow", soft_wrap=True)
@@ -163,6 +173,11 @@ def despite_noise(
             sure = False
         require(sure, "nothing was spent. To fit anyway without being asked, give --even-if-noise")
     return _heard(act, words, hopeless="always")
+
+
+def somebody_is_there() -> bool:
+    """Whether the command can ask."""
+    return sys.stdin is not None and sys.stdin.isatty()
 
 
 def _heard(act: Callable[[], Made], words: Words, *, hopeless: Literal["always", "error"]) -> tuple[Made, list[str]]:
