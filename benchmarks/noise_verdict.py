@@ -16,7 +16,8 @@ import argparse
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import product
 from typing import Any
 
@@ -29,6 +30,8 @@ from eigenveil.privacy import Budget, Exact, Gaussian, Noise
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 BUDGET = Budget(1.0, 1e-6)
+GIVEN: dict[str, Any] = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
+BOUNDED = GIVEN | {"row_bound": 1.0}
 COUNTS, COLUMNS = (500, 20_000), (5, 20, 100, 300)
 # Kept products take longest: each fit decomposes all of its products.
 METHODS = {"covariance": (5, 20, 100, 300), "power": (5, 20, 100, 300), "krylov": (5, 20, 100)}
@@ -49,12 +52,10 @@ def carried(study: Fit, one: Rows, count: int, mechanism: Gaussian) -> FitResult
     return found
 
 
-def fits(method: str, kind: str, count: int, dim: int, runs: int) -> Iterator[tuple[float, float, float]]:
+def fits(method: Any, kind: str, count: int, dim: int, runs: int) -> Iterator[tuple[float, float, float]]:
     """The largest eigenvalue of each fit, its noise floor, and that of version 0.1."""
     rows = [np.zeros((10, dim))] * 2
-    asked = FederatedPCA(
-        min(3, dim), epsilon=BUDGET.epsilon, delta=BUDGET.delta, row_bound=1.0, trust="hub", method=method
-    )
+    asked = FederatedPCA(min(3, dim), trust="hub", method=method, **BOUNDED)
     parties, one = asked.prepare(rows).parties, DenseRows(row_of(kind, dim))
     plan, study = parties.request.plan, parties.study
     assert isinstance(study, Fit)
@@ -68,33 +69,43 @@ def fits(method: str, kind: str, count: int, dim: int, runs: int) -> Iterator[tu
 
 def whole_fits() -> dict[str, Callable[[int], Any]]:
     """Whole fits of 500 rows with nothing to find, by the number of the run."""
-    given: dict[str, Any] = {"epsilon": BUDGET.epsilon, "delta": BUDGET.delta}
-    bounded = given | {"row_bound": 1.0}
-    tables = {kind: np.repeat(row_of(kind, 20), 500, axis=0) for kind in TABLES}
     found: dict[str, Callable[[int], Any]] = {}
-    for kind, table in tables.items():
-        sites = np.array_split(table, 5)
+    for kind in TABLES:
+        table = np.repeat(row_of(kind, 20), 500, axis=0)
         for publish in ("sync", "block", "continual"):
-            more: dict[str, Any] = {"horizon": 500} if publish == "continual" else {}
-            found[f"stream, {publish}, {kind}"] = lambda run, table=table, publish=publish, more=more: StreamingPCA(
-                3, publish=publish, random_state=run, **more, **bounded
-            ).fit(table)
+            found[f"stream, {publish}, {kind}"] = partial(stream, table, publish)
         for method in ("merge", "fedpower"):
-            found[f"5 sites, {method}, {kind}"] = lambda run, sites=sites, method=method: FederatedPCA(
-                3, trust="site", method=method, random_state=run, **bounded
-            ).fit(sites)
-        found[f"5 peers, segments, {kind}"] = lambda run, sites=sites: GossipPCA(
-            3, graph="complete", method="segments", random_state=run, **bounded
-        ).fit(sites)
-    nobody = np.zeros((500, 60))
+            found[f"5 sites, {method}, {kind}"] = partial(sites, table, method)
+        found[f"5 peers, segments, {kind}"] = partial(peers, table)
     for unit, method in product(("user", "item"), ("covariance", "power")):
-        found[f"recommender, {unit}, {method}"] = lambda run, unit=unit, method=method: PrivateRecommender(
-            3, unit=unit, method=method, on_noise="warn", random_state=run, **given
-        ).fit(nobody)
+        found[f"recommender, {unit}, {method}"] = partial(recommender, unit, method)
     return found
 
 
-def claims(values: list[tuple[float, ...]], at: int) -> float:
+def stream(table: Array, publish: Any, run: int) -> StreamingPCA:
+    """A whole stream."""
+    more: dict[str, Any] = {"horizon": len(table)} if publish == "continual" else {}
+    return StreamingPCA(3, publish=publish, random_state=run, **more, **BOUNDED).fit(table)
+
+
+def sites(table: Array, method: Any, run: int) -> FederatedPCA:
+    """Five sites that add their own noise."""
+    asked = FederatedPCA(3, trust="site", method=method, random_state=run, **BOUNDED)
+    return asked.fit(np.array_split(table, 5))
+
+
+def peers(table: Array, run: int) -> GossipPCA:
+    """Five peers that find one component after another."""
+    return GossipPCA(3, graph="complete", method="segments", random_state=run, **BOUNDED).fit(np.array_split(table, 5))
+
+
+def recommender(unit: Any, method: Any, run: int) -> PrivateRecommender:
+    """500 users who have none of 60 items."""
+    asked = PrivateRecommender(3, unit=unit, method=method, on_noise="warn", random_state=run, **GIVEN)
+    return asked.fit(np.zeros((500, 60)))
+
+
+def claims(values: Sequence[tuple[float, ...]], at: int) -> float:
     """The share of fits whose largest eigenvalue is above a floor."""
     return float(np.mean([one[0] > one[at] for one in values]))
 

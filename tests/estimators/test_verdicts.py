@@ -22,7 +22,8 @@ DIM = 12
 
 def table(count: int = 4000, *, seed: int = 0) -> Array:
     """Rows with three directions that stand out. Their norms have a median of 6 and hardly reach 12."""
-    return np.random.default_rng(seed).standard_normal((count, DIM)) * np.r_[4.0, 3.0, 2.0, np.ones(DIM - 3)]
+    spread = np.r_[4.0, 3.0, 2.0, np.ones(DIM - 3)]
+    return np.asarray(np.random.default_rng(seed).standard_normal((count, DIM)) * spread)
 
 
 def sites_of(values: Array) -> list[Array]:
@@ -54,7 +55,7 @@ def said(fit: str, values: Array, **more: Any) -> tuple[Any, list[str]]:
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("where", [0.0, 0.9])
 @pytest.mark.parametrize("method", ["covariance", "power"])
-def test_where_there_is_nothing_one_fit_in_a_hundred_claims_something(method: str, where: float) -> None:
+def test_where_there_is_nothing_one_fit_in_a_hundred_claims_something(method: Any, where: float) -> None:
     """All rows alike, at the origin or away from it, where the error of the mean is a direction of its own."""
     fits, dim = 300, 40
     values = np.full((150, dim), where / math.sqrt(dim))
@@ -130,7 +131,11 @@ def test_a_hopeless_budget_is_said_before_it_is_spent(fit: str, monkeypatch: pyt
     given: dict[str, Any] = {"epsilon": 0.05, "row_bound": 12.0, "neighbours": "zero-out"}
 
     def noting(spend: Callable[..., Any]) -> Callable[..., Any]:
-        return lambda *values, **more: (spent.append("something"), spend(*values, **more))[1]
+        def noted(*values: Any, **more: Any) -> Any:
+            spent.append("something")
+            return spend(*values, **more)
+
+        return noted
 
     with warnings.catch_warnings():
         warnings.simplefilter("error", HopelessBudget)

@@ -37,7 +37,7 @@ def symmetric_edge(dim: int) -> float:
     >>> round(symmetric_edge(100), 3), round(math.sqrt(200), 3)
     (14.771, 14.142)
     """
-    return math.sqrt(2 * dim - 1) + _TRACY_WIDOM / math.sqrt(2) * dim ** (-1 / 6)
+    return math.sqrt(2 * dim - 1) + _TRACY_WIDOM / math.sqrt(2) * math.pow(dim, -1 / 6)
 
 
 def product_edge(dim: int, width: int) -> float:
@@ -104,7 +104,7 @@ def norm_edge(dim: int, *, tries: int = 1) -> float:
     >>> round(norm_edge(1), 3), norm_edge(50) < norm_edge(50, tries=4)
     (2.576, True)
     """
-    return math.sqrt(2 * gammaincinv(dim / 2, 1 - LEVEL / tries))
+    return math.sqrt(2 * float(gammaincinv(dim / 2, 1 - LEVEL / tries)))
 
 
 def merged_edge(dim: int, width: int, *, parts: float) -> float:
@@ -147,9 +147,9 @@ def spiked_edge(edge: float, *, spike: float, row: float) -> float:
     >>> spiked_edge(14.8, spike=5.0, row=50.0), round(spiked_edge(14.8, spike=20.0, row=50.0), 2)
     (14.8, 24.83)
     """
-    if spike < (1 - row ** (-1 / 3)) * math.sqrt(row):
+    if spike < (1 - math.pow(row, -1 / 3)) * math.sqrt(row):
         return edge
-    near = edge + _AT_TRANSITION * row ** (-1 / 6)
+    near = edge + _AT_TRANSITION * math.pow(row, -1 / 6)
     return near if spike**2 <= row else max(near, spike + row / spike + _NORMAL)
 
 

@@ -250,7 +250,7 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
         basis = np.zeros(task.begin.shape)
         basis[0, 0] = min(1.0, task.longest)
         entry *= task.sensitivity(Question(0, (basis,))) / math.sqrt(task.shares[-1])
-        return entry * product_edge(*basis.shape)
+        return entry * product_edge(self._used, len(basis.T))
 
     def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
         return mechanism if isinstance(mechanism, Exact) else Portion(mechanism, self._fraction(stage))

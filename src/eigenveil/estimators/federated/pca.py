@@ -121,7 +121,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     ----------
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
-    subspace_, guarantee_, model_, noise_floor_
+    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, fill_, warnings_
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.

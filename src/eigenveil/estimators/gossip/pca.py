@@ -143,7 +143,9 @@ class GossipPCA(GossipParams, FittedPCA):
     scores_, segments_ : dict of array, (n, k)
         The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: they
         stay with their peer, and copies and pickles have none. `publish_scores` releases them with noise, at a cost.
-    guarantee_, model_, subspace_, noise_floor_, plan_, ledgers_, refused_, transcript_, unfinished_
+    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, fill_, warnings_
+        As in `FederatedPCA`.
+    plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.
     peers_, traffic_, terms_ : tuple of str, dict of int, GossipTerms
         The peers in the result, how many bytes each peer sent, and the terms they agreed on.
