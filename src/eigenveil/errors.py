@@ -12,6 +12,7 @@ __all__ = [
     "BudgetExceeded",
     "ColumnsError",
     "EigenveilError",
+    "HopelessBudget",
     "ModelFileError",
     "OtherStudy",
     "ParameterError",
@@ -173,6 +174,10 @@ class ParameterWarning(_Templated, UserWarning):
 
 class WeakGuaranteeWarning(UserWarning):
     """A guarantee that was kept and promises next to nothing: epsilon or delta is very large."""
+
+
+class HopelessBudget(ParameterWarning):
+    """By the plan, a fit at this budget would find little but noise. It is given before anything is spent."""
 
 
 def at_place(place: str, error: Exception) -> ValueError:

@@ -13,10 +13,11 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import read_rows, require_input, require_output
-from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
+from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.study import spending as kept
 from eigenveil.params import PrivateParams
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
@@ -41,6 +42,7 @@ def fit(
     life_delta: kept.LifeDelta = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
 ) -> None:
     """Fit principal components of a table, with a privacy guarantee.
 
@@ -75,7 +77,7 @@ def fit(
         model, endings=(".safetensors",), force=force, inputs=[path for path in (data, bounds, ledger) if path]
     )
     reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    _run(data, settings, reading, known, lasting, target=model)
+    _run(data, settings, reading, known, lasting, target=model, even_if_noise=even_if_noise)
 
 
 def _run(
@@ -86,6 +88,7 @@ def _run(
     lasting: kept.LastingLedger,
     *,
     target: Path,
+    even_if_noise: bool,
 ) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
@@ -95,11 +98,11 @@ def _run(
     if known is not None:
         known.require_columns(table.rows.shape[1], columns)
     with lasting.charged(table.rows, settings, person=reading["person"], title=f"fit, {target.name}") as spending:
-        pca = _fitted(table.rows, settings, spending)
+        pca, warned = _fitted(table.rows, settings, spending, even_if_noise=even_if_noise)
         spending.released = pca.components_.tobytes()
     # The estimator never sees column names: rows read from a file have none. The model gets them here.
     extra = {"one_based": True} if reading["one_based"] else {}
-    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
+    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra}, warnings=tuple(warned))
     model.save(target)
     wrote(target)
     console = output()
@@ -121,9 +124,15 @@ def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
     return data.suffix.lower() in SVMLIGHT and reading["features"] is None
 
 
-def _fitted(table: "Rows", settings: Mapping[str, Any], spending: kept.Spending) -> "PrivatePCA":
+def _fitted(
+    table: "Rows", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
+) -> tuple["PrivatePCA", list[str]]:
+    """The fitted estimator, and what it warns of."""
     with busy("starting"):
         from eigenveil.estimators import PrivatePCA
 
-    with watched(table) as rows:
-        return PrivatePCA(**settings, ledger=spending.ledger).fit(rows)
+    def fitted() -> PrivatePCA:
+        with watched(table) as rows:
+            return PrivatePCA(**settings, ledger=spending.ledger).fit(rows)
+
+    return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)

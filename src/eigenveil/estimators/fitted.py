@@ -1,6 +1,7 @@
 """`FittedPCA`, what fitted estimators share: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
 import copy
+import warnings
 from collections.abc import Iterator
 from typing import Any, ClassVar
 
@@ -16,6 +17,7 @@ from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import read_rows, without_person
 from eigenveil.estimators.released import model_of
+from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
@@ -115,26 +117,25 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         trace: float,
         people: float,
         center: Array,
-        noise_floor: float,
+        verdict: FitVerdict,
         guarantee: Guarantee,
         scale: Array | None,
         settings: dict[str, Any],
         gram: Array | None,
     ) -> None:
-        """Set the attributes of a fit from released numbers, with `trace` and `noise_floor` in Gram units.
+        """Set the attributes of a fit from released numbers, with `trace` in Gram units.
 
         The whole released Gram matrix, if there is one, is `gram`.
         """
-        names = getattr(self, "feature_names_in_", None)
         self.model_ = model_of(
             subspace,
             trace=trace,
             people=people,
             center=center,
-            noise_floor=noise_floor,
+            verdict=verdict,
             guarantee=guarantee,
             scale=scale,
-            columns=None if names is None else tuple(str(name) for name in names),
+            columns=self._names(),
             settings=settings,
         )
         self.subspace_ = subspace
@@ -145,11 +146,23 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         self.explained_variance_ratio_ = self.model_.explained_variance_ratio
         self.noise_floor_ = float(self.model_.settings["noise_floor"])
         self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
+        self.n_above_noise_ = self.model_.n_above_noise
+        self.fill_ = verdict.fill
+        self.warnings_ = self.model_.warnings
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
         warn_if_weak(guarantee, people)
         # For `get_covariance`. A saved model has the components alone.
         self._whole = None if gram is None else (gram, people)
+
+    def _warn(self, verdict: FitVerdict) -> None:
+        """Say what is wrong with a fit, once all of its attributes are set. What was said before it is not repeated."""
+        for warning in verdict.warned[verdict.said :]:
+            warnings.warn(warning, stacklevel=4)
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(str(name) for name in names)
 
     def __sklearn_tags__(self) -> Any:
         parent: Any = super()

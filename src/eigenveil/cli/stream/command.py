@@ -36,6 +36,7 @@ def stream(
     one_based: option.OneBased = False,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
     state: streaming.State = None,
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
@@ -88,7 +89,7 @@ def stream(
         "features": features,
         "one_based": one_based,
     }
-    run(Job(source, reading, settings, sync_every, model, state, spare=not no_state))
+    run(Job(source, reading, settings, sync_every, model, state, spare=not no_state, even_if_noise=even_if_noise))
     if known is not None and settings is not None and settings["epsilon"] is not None:
         from eigenveil.privacy import Neighbours
         from eigenveil.privacy.facts import Person

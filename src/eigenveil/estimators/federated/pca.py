@@ -124,7 +124,7 @@ class FederatedPCA(FederatedParams, FittedPCA):
     ----------
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
-    subspace_, guarantee_, model_, noise_floor_, noise_variance_
+    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
@@ -186,6 +186,10 @@ class FederatedPCA(FederatedParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        federation.before = federation.parties.before()
+        for warning in federation.before:
+            # Nothing is spent yet, so a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=4)
         return federation
 
     def request_for(
@@ -255,13 +259,14 @@ class FederatedPCA(FederatedParams, FittedPCA):
         self.refused_ = federation.refused
         self.tied_ = found.tied
         self.converged_ = None if request.private else found.at_rest
+        verdict = federation.verdict(found, names=self._names())
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
             gram=found.gram,
-            noise_floor=federation.noise_floor(found),
+            verdict=verdict,
             guarantee=federated_guarantee(federation.parties, found),
             scale=study.bounds.scale,
             settings=sites_settings(
@@ -285,4 +290,5 @@ class FederatedPCA(FederatedParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        self._warn(verdict)
         return self

@@ -147,7 +147,9 @@ class GossipPCA(GossipParams, FittedPCA):
         The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: they
         stay with their peer, and copies and pickles have none. `publish_scores` releases scores that are not whitened, with noise
         and at a cost.
-    guarantee_, model_, subspace_, noise_floor_, noise_variance_, plan_, ledgers_, refused_, transcript_, unfinished_
+    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
+        As in `FederatedPCA`.
+    plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.
     peers_, traffic_, terms_ : tuple of str, dict of int, GossipTerms
         The peers in the result, how many bytes each peer sent, and the terms they agreed on.
@@ -207,6 +209,10 @@ class GossipPCA(GossipParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        gossip.before = gossip.parties.before()
+        for warning in gossip.before:
+            # Nothing is spent yet, so a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=4)
         return gossip
 
     def request_for(
@@ -274,13 +280,14 @@ class GossipPCA(GossipParams, FittedPCA):
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
         self.converged_ = None if request.private or request.published else found.at_rest
+        verdict = gossip.verdict(found, names=self._names())
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
             gram=found.gram,
-            noise_floor=gossip.noise_floor(found),
+            verdict=verdict,
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=request.bounds.scale,
             settings=peers_settings(
@@ -294,6 +301,7 @@ class GossipPCA(GossipParams, FittedPCA):
         self._keep_scores(gossip, found)
         for message, kind in _warnings(self, gossip, found):
             warnings.warn(message, kind, stacklevel=3)
+        self._warn(verdict)
         return self
 
     def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:

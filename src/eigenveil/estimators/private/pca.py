@@ -79,10 +79,15 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         As in scikit-learn's PCA, from released numbers only.
     subspace_, guarantee_, ledger_, plan_, model_
         The components as a `Subspace`, the guarantee, what was charged, the method and its reason, and what `save` writes.
-    noise_floor_ : float
-        Explained variances below this cannot be told from noise.
+    noise_floor_, n_above_noise_ : float, int
+        Explained variances below this cannot be told from noise: noise alone exceeds it in one fit of a hundred. And how many
+        components are above it. The others have an `explained_variance_ratio_` of zero.
     noise_variance_ : float
         The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
+    fill_ : float or None
+        The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy.
+    warnings_ : tuple of str
+        What seems wrong, from released numbers, and what mends it. Empty if all is well. Each is also a Python warning.
 
     Notes
     -----
@@ -118,7 +123,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
-        found = Curator(request, budget, ledger, noise, rng).fit(rows)
+        found = Curator(request, budget, ledger, noise, rng).fit(rows, names=self._names())
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = found.plan
@@ -128,11 +133,12 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             people=found.count,
             center=found.center,
             gram=found.gram,
-            noise_floor=found.noise_floor,
+            verdict=found.verdict,
             guarantee=found.guarantee,
             scale=request.bounds.scale,
             settings=curator_settings(request, found.plan, private=budget is not None),
         )
+        self._warn(found.verdict)
         return self
 
     def _request(self, asked: "PrivatePCA", rows: Rows, *, private: bool) -> PrivateSpec:

@@ -1,7 +1,9 @@
 """`StreamingPCA`: principal components of rows that are seen once, on a small device, with or without privacy."""
 
 import copy
+import math
 import threading
+import warnings
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
@@ -15,21 +17,22 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
-from eigenveil.errors import EigenveilError, StateFileError, require, require_param
+from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
-from eigenveil.estimators.released import divisor_of
+from eigenveil.estimators.released import divisor_of, shares_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
-from eigenveil.estimators.streaming.spec import require_sense, terms_of
+from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.linalg import Array, Subspace
+from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, forewarned, verdict_of
+from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import StreamingParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.plan import StreamPlan
+from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
 from eigenveil.privacy import Guarantee, Ledger
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -42,7 +45,7 @@ _FIRST = threading.Lock()
 # What `publish` became. It may differ from the parameter if memory is short.
 _PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 # What the first rows teach an estimator. A first batch that fails must leave none of it behind.
-_LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
+_LEARNT = ("_stream", "_sparse", "_before", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
 @parameters(panel="Privacy")
@@ -111,7 +114,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
-    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, noise_variance_
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
         As in `PrivatePCA`.
     unfinished_ : UnfinishedStream
         After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
@@ -202,6 +205,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         warn_if_weak(stream.guarantee(), stream.rows)
         # All rows have been released, so a fit that failed has ended after all.
         self.__dict__.pop("unfinished_", None)
+        if stream.private:
+            self._warn()
         return self
 
     @in_silence
@@ -324,22 +329,20 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
         stream = self._begun("")
-        space = self._shown(view)
+        space, verdict = self._judged(view)
         eigenvalues = np.square(space.values)
         # A single row, or strong forgetting, would leave nothing to divide by.
         divisor = divisor_of(view.sketch.weight)
-        # Noise can push the released energy below the sum of the eigenvalues, and a ratio above one would help nobody.
-        total = max(view.sketch.energy, float(eigenvalues.sum()))
-        names = getattr(self, "feature_names_in_", None)
         return Model(
             components=space.basis.T,
             mean=view.sketch.mean,
             values=space.values,
             explained_variance=eigenvalues / divisor,
-            explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+            explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
             guarantee=stream.guarantee(),
-            columns=None if names is None else tuple(str(name) for name in names),
-            settings=_settings(stream, view, divisor),
+            columns=self._names(),
+            settings=_settings(stream, view, verdict, divisor),
+            warnings=tuple(str(warning) for warning in verdict.warned),
         )
 
     @property
@@ -379,7 +382,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     @property
     def noise_floor_(self) -> float:
-        """Explained variances below this cannot be told from noise."""
+        """Explained variances below this cannot be told from noise: noise alone exceeds it in one look of a hundred."""
         return float(self.model_.settings["noise_floor"])
 
     @property
@@ -387,6 +390,21 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy."""
         sketch = self._view().sketch
         return noise_variance(self.model_, trace=sketch.energy, people=sketch.weight)
+
+    @property
+    def n_above_noise_(self) -> int:
+        """How many components are above the noise floor."""
+        return self.model_.n_above_noise
+
+    @property
+    def fill_(self) -> float | None:
+        """The released mean squared norm of the clipped rows over the squared row bound, None without privacy."""
+        return self._judged(self._view())[1].fill
+
+    @property
+    def warnings_(self) -> tuple[str, ...]:
+        """What seems wrong with what was released, and what mends it. Empty if all is well."""
+        return self.model_.warnings
 
     @property
     def n_samples_seen_(self) -> int:
@@ -479,6 +497,60 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
         return view
 
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(str(name) for name in names)
+
+    def _judged(self, view: View) -> tuple[Subspace, FitVerdict]:
+        """The components and the verdict on them, from what was released."""
+        stream, space = self._begun(""), self._shown(view)
+        terms = stream.terms
+        seen, sketch, dim = None, view.sketch, terms.bounds.dim
+        if view.noise_floor > 0:
+            # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
+            entry = view.noise_floor / symmetric_edge(dim)
+            steps = sum(charge.label.startswith("mean") for charge in stream.charges)
+            seen = Released(
+                space,
+                trace=sketch.energy,
+                people=sketch.weight,
+                radius=terms.bounds.row_bound,
+                trace_noise=entry * math.sqrt(dim),
+                # The number of rows is public in a stream.
+                people_noise=0.0,
+                noise_floor=view.noise_floor,
+                at_edge=at_edge(terms.bounds, sketch.mean, steps=steps, most=len(STREAM_MEAN_SHARES)),
+            )
+        return space, verdict_of(
+            seen,
+            asked=terms.settings,
+            budget=terms.budget,
+            method=f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
+            neighbours=terms.neighbours,
+            names=self._names(),
+            before=getattr(self, "_before", ()),
+        )
+
+    def _warn(self) -> None:
+        """Say what is wrong with what was released."""
+        verdict = self._judged(self._view())[1]
+        for warning in verdict.warned[verdict.said :]:
+            warnings.warn(warning, stacklevel=4)
+
+    def _forewarn(self, terms: StreamSpec) -> None:
+        """Say before anything is spent that a budget is hopeless, where a horizon says how many rows there are at most."""
+        self._before: tuple[ParameterWarning, ...] = forewarned(
+            "stream/continual",
+            dim=terms.bounds.dim,
+            rank=terms.rank,
+            people=terms.horizon,
+            budget=terms.budget,
+            neighbours=terms.neighbours,
+            center="private" if terms.center else None,
+        )
+        for warning in self._before:
+            warnings.warn(warning, stacklevel=6)
+
     def _shown(self, view: View) -> Subspace:
         space = view.sketch.subspace
         # Fewer rows than components have fewer directions, unless merged streams add more.
@@ -517,11 +589,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
+        self._forewarn(terms)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
 
-def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
+def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
         terms.settings,
@@ -533,7 +606,8 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
         oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,
-        noise_floor=view.noise_floor / divisor,
+        noise_floor=verdict.noise_floor / divisor,
+        fill=verdict.fill,
     )
 
 

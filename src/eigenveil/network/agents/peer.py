@@ -321,7 +321,7 @@ class PeerAgent:
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=self.parties.noise_floor(found, counted=counted),
+            verdict=self.parties.verdict(found, counted=counted, names=self.study.columns),
             guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
             scale=request.bounds.scale,
             columns=self.study.columns,

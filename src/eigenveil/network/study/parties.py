@@ -135,7 +135,7 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         trace=found.trace,
         people=found.people,
         center=found.center,
-        noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
+        verdict=parties.verdict(found, sites=sites, weights=weights, names=study.columns),
         guarantee=federated_guarantee(parties, found),
         scale=parties.study.bounds.scale,
         columns=study.columns,
