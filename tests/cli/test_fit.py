@@ -115,7 +115,7 @@ MISTAKES = {
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
     "--delta does not apply with --no-privacy": ("-k", 2, "--no-privacy", "--delta", 0.1),
     "--delta is missing. Try --delta 1e-6": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
-    "--row-bound (or --column-bounds) is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6),
+    "--row-bound (or --column-bounds) is required": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
     "--epsilon must be positive, got 0": ("-k", 2, "--epsilon", 0, "--delta", 1e-6, "--row-bound", 1),
     "--epsilon must be finite": ("-k", 2, "--epsilon", "inf", "--delta", 1e-6, "--row-bound", 1),
     "--delta must be in (0, 1), got 2": ("-k", 2, "--epsilon", 1, "--delta", 2, "--row-bound", 1),

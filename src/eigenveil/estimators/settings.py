@@ -11,7 +11,7 @@ from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
 from eigenveil.privacy import Neighbours
 
-__all__ = ["asked_settings", "settings_of"]
+__all__ = ["asked_settings", "bound_settings", "settings_of"]
 
 _PER_COLUMN: Final = "one number per column"
 
@@ -34,6 +34,17 @@ def settings_of(
     # Twice `first`: it comes first in the file, and no parameter may replace it.
     found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def bound_settings(asked: dict[str, Any], *, found: float | None) -> dict[str, Any]:
+    """Facts about the row bound: the one that was found privately, or None where none was searched for though none was given.
+
+    >>> bound_settings({"row_bound": "private"}, found=2.0), bound_settings({"row_bound": 3.0}, found=None)
+    ({'row_bound': 2.0, 'bound_from': 'found privately'}, {})
+    """
+    if found is not None:
+        return {"row_bound": found, "bound_from": "found privately"}
+    return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
 
 
 def asked_settings(asked: Any) -> dict[str, Any]:

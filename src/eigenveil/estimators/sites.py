@@ -134,6 +134,10 @@ def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
         "{column_bounds} must be left out if a site gives a Symmetric, which has no rows to clip. Use {row_bound}",
     )
     require_param(
+        not isinstance(estimator.row_bound, str) or estimator.epsilon is None,
+        "{row_bound} must be a number if a site gives a Symmetric, which has no norms to count. The site vouches for it",
+    )
+    require_param(
         estimator.person is None,
         "{person} must be left out if a site gives a Symmetric, which has no rows to name. Its `people` says how many there are",
     )

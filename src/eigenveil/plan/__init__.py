@@ -13,7 +13,7 @@ from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, met
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise
-from eigenveil.plan.spectrum import Spectrum, found_share
+from eigenveil.plan.spectrum import Spectrum
 
 __all__ = [
     "METHODS",
@@ -42,7 +42,6 @@ __all__ = [
     "estimator_of",
     "first_block",
     "forecast",
-    "found_share",
     "guessed_eigenvalues",
     "iterates",
     "methods_for",

@@ -352,7 +352,9 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     ),
     "--epsilon must be a pair with --trust both": ("-k", 2, "--sites", 3, *PRIVATE, "--trust", "both"),
     "--epsilon must be a number with --trust hub": ("-k", 2, "--sites", 3, *BOTH[:-2]),
-    "--row-bound (or --column-bounds) is required": ("-k", 2, "--sites", 3, "--epsilon", 1, "--delta", 1e-6),
+    "--row-bound (or --column-bounds) is required": (
+        *("-k", 2, "--sites", 3, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
+    ),
     "--components 9 must be at most": ("-k", 9, "--no-privacy", "--sites", 3),
     "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy", "--sites", 3),
     "--seed must not be negative": (*EXACT, "--sites", 3, "--seed", -1),

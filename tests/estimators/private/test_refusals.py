@@ -147,7 +147,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "bound infinite": ({"row_bound": np.inf}, "row_bound must be finite, got inf"),
     "bound huge": ({"row_bound": 1e101}, "row_bound must be between 1e-100 and 1e.100"),
     "bound tiny": ({"row_bound": 1e-101}, "row_bound must be between 1e-100 and 1e.100"),
-    "bound text": ({"row_bound": "auto"}, "row_bound must be a number, got 'auto'"),
+    "bound text": ({"row_bound": "auto"}, "row_bound must be a number, or say row_bound='private', got 'auto'"),
     "bound per column": ({"row_bound": [1.0, 2.0]}, "row_bound must be a number"),
     "mean bound negative": ({"mean_bound": -1.0}, "mean_bound must be positive, got -1.0"),
     "mean bound infinite": ({"mean_bound": np.inf}, "mean_bound must be finite"),

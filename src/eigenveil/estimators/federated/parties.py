@@ -17,7 +17,7 @@ from eigenveil.errors import require
 from eigenveil.estimators.federated.masks import masked_terms
 from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.private.curator import noise_floor
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan import iterates
 from eigenveil.privacy import (
@@ -38,7 +38,7 @@ from eigenveil.protocols import Hub, HubRound, Member, Node, Sampling, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Question
-from eigenveil.tasks.fit.task import FitResult, Setting, WholeFit
+from eigenveil.tasks.fit.task import Fit, FitResult, Setting, WholeFit
 
 __all__ = ["NOTHING_ASKED", "Parties", "place_of_noise", "sites_settings"]
 
@@ -337,8 +337,11 @@ class Parties:
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
 
 
-def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: int | None) -> dict[str, Any]:
+def sites_settings(
+    parties: Parties, found: FitResult, *, sites: int, rounds: int | None, sent: int | None
+) -> dict[str, Any]:
     """The settings of a fit over `sites`, as far as the party that writes the model knows them. `sent` is in bytes."""
+    assert isinstance(parties.study, Fit)
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,
@@ -353,6 +356,7 @@ def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: in
         bytes=sent,
         tolerance=plan.tolerance if iterates(plan.method) else None,
         width=plan.width,
+        **bound_settings(request.settings, found=found.domain.radius if parties.study.bounds.find else None),
     )
 
 

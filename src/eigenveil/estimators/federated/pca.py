@@ -46,9 +46,10 @@ class FederatedPCA(FederatedParams, FittedPCA):
     delta : float, pair of float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With
         trust='both' it may be a pair, too.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data. A site that gives
-        a `Symmetric` vouches for it, because a person in a matrix cannot be clipped.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
+        number that you know without looking at the data. With column_bounds nothing is searched for. A site that
+        gives a `Symmetric` needs a number and vouches for it, because a person in a matrix cannot be clipped.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -259,9 +260,10 @@ class FederatedPCA(FederatedParams, FittedPCA):
             center=found.center,
             noise_floor=federation.noise_floor(found),
             guarantee=federated_guarantee(federation.parties, found),
-            scale=study.bounds.scale,
+            scale=found.domain.scale,
             settings=sites_settings(
                 federation.parties,
+                found,
                 sites=len(self.sites_),
                 rounds=len(self.transcript_),
                 sent=sum(done.bytes_down + done.bytes_up for done in self.transcript_),

@@ -67,8 +67,9 @@ class GossipPCA(GossipParams, FittedPCA):
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
+        number that you know without looking at the data. With column_bounds nothing is searched for.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -277,9 +278,10 @@ class GossipPCA(GossipParams, FittedPCA):
             center=found.center,
             noise_floor=gossip.noise_floor(found),
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
-            scale=request.bounds.scale,
+            scale=found.domain.scale,
             settings=peers_settings(
                 gossip.parties,
+                found,
                 peers=len(self.peers_),
                 rounds=len(self.transcript_),
                 sent=sum(self.traffic_.values()),

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.data.rows import Rows
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.plan import Choice, Plan, PrivateMethod, predict
@@ -70,6 +70,7 @@ class PrivateFit:
     trace: float
     count: float
     center: Array
+    row_bound: float
     noise_floor: float
     plan: Plan
     guarantee: Guarantee
@@ -102,7 +103,11 @@ class Curator:
         plan = self._plan(public)
         chosen, power = plan.chosen, plan.chosen.method == "power"
         split = split_budget(
-            mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
+            mean=isinstance(request.center, str),
+            search=request.bounds.search,
+            count=public is None,
+            trace=power,
+            bound=request.bounds.find,
         )
         study = Fit(
             bounds=request.bounds,
@@ -116,6 +121,7 @@ class Curator:
             # Before the ledger is touched, because a published calibration may refuse the budget.
             at_most=self._at_most(chosen),
             needs_trace=power,
+            entry=1 / math.sqrt(self._shares(chosen)[-1]) if power else math.sqrt(0.5),
         )
         if self.budget is None or self.ledger is None:
             found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
@@ -129,7 +135,14 @@ class Curator:
         if request.rank is None:
             subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
         return PrivateFit(
-            subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
+            subspace,
+            found.trace,
+            found.people,
+            found.center,
+            found.domain.radius,
+            floor,
+            plan,
+            self._guarantee(found.domain, power),
         )
 
     def _public_count(self, rows: Rows) -> float | None:
@@ -238,8 +251,8 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
 
 
-def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict[str, Any]:
-    """The settings of a fit of one table."""
+def curator_settings(request: PrivateSpec, plan: Plan, *, row_bound: float, private: bool) -> dict[str, Any]:
+    """The settings of a fit of one table, with the bound that was found."""
     return settings_of(
         request.settings,
         method=plan.chosen.method,
@@ -247,4 +260,5 @@ def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict
         neighbours=request.neighbours if private else None,
         width=plan.chosen.width,
         rounds=len(plan.chosen.shares),
+        **bound_settings(request.settings, found=row_bound if request.bounds.find else None),
     )

@@ -32,8 +32,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
+        number that you know without looking at the data. With column_bounds nothing is searched for.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -124,7 +125,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             noise_floor=found.noise_floor,
             guarantee=found.guarantee,
             scale=request.bounds.scale,
-            settings=curator_settings(request, found.plan, private=budget is not None),
+            settings=curator_settings(request, found.plan, row_bound=found.row_bound, private=budget is not None),
         )
         return self
 

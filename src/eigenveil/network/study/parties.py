@@ -146,9 +146,9 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         center=found.center,
         noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
         guarantee=federated_guarantee(parties, found),
-        scale=parties.study.bounds.scale,
+        scale=found.domain.scale,
         columns=study.columns,
-        settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=None)),
+        settings=study_settings(study, sites_settings(parties, found, sites=sites, rounds=rounds, sent=None)),
     )
 
 

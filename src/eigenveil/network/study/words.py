@@ -138,17 +138,33 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
             "People",
             f'the column "{task.person}" says whose row it is. It stays at its site. All rows of a person count as one.',
         )
-    if task.row_bound is not None:
-        units = (
-            ""
-            if task.scale is None
-            else " Columns are first divided by the study's scale, and the norm is in these units."
-        )
+    units = (
+        "" if task.scale is None else " Columns are first divided by the study's scale, and the norm is in these units."
+    )
+    if isinstance(task.row_bound, float):
         yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{units}")
+    elif study.budget is not None and task.column_bounds is None:
+        yield Fact("Clipping", f"{_found_privately(study)}{units}")
     if task.column_bounds is not None:
         yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
     if task.center is not None and task.center != "private":
         yield Fact("Center", "rows are centered on numbers given in the study file.")
+
+
+def _found_privately(study: "StudyFile") -> str:
+    """What the study finds out before it clips rows, and at what cost."""
+    from eigenveil.privacy import Neighbours
+    from eigenveil.tasks.fit.split import split_budget
+
+    mean = isinstance(study.params.center, str)
+    count = not Neighbours(study.params.neighbours).count_is_public
+    split = split_budget(mean=mean, search=False, count=count, trace=False, bound=True)
+    most = sum(split.mean) + split.count
+    what = "a norm to clip rows to, and their mean," if mean else "a norm to clip rows to"
+    return (
+        f"the study finds {what} privately. First it counts, with noise, how many rows are longer than each of many norms. This "
+        f"takes at most {most:.0%} of the budget, and is part of the cost."
+    )
 
 
 def _center_of(study: "StudyFile") -> str:

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from eigenveil.params.declare import Aloud, Limit, again, param, parameters
-from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
+from eigenveil.params.texts import bound_from, center_from, numbers_from, pair_from, share_from
 from eigenveil.params.values import (
     Numbers,
     Vector,
+    bound_value,
     bounds_in_file,
     center_in_file,
     center_value,
@@ -228,11 +229,16 @@ class Units:
 class Clipping:
     """Where rows lie. The caller must know it without looking at them."""
 
-    row_bound: float | None = param(
-        "Rows are clipped to this norm around the mean.",
-        more="You must know it without looking at the data.",
-        default=None,
-        check=length,
+    row_bound: float | Literal["private"] | None = param(
+        "Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a number "
+        "that you know without looking at the data.",
+        more="With {column_bounds} nothing is searched for.",
+        default="private",
+        check=bound_value,
+        parse=bound_from,
+        none="none",
+        metavar="NUMBER",
+        written="private or 12.5",
     )
     column_bounds: Any = param(
         "Entries are clipped to this range. One of the two bounds is enough, and with both, both hold.",

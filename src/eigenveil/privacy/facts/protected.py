@@ -19,6 +19,7 @@ _COLUMNS: Final = (
     "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
 )
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
+_FOUND: Final = "This norm was found privately in the same fit, and its cost is part of the guarantee"
 # The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove)",
@@ -143,7 +144,8 @@ class TableRows:
     """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None if nothing rests on clipping.
 
     A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `least`
-    rows is public. So are the numbers that the caller gave, which `given` names.
+    rows is public. So are the numbers that the caller gave, which `given` names. The fit itself may have `found` the
+    norm.
     """
 
     norm: float | None = None
@@ -151,6 +153,7 @@ class TableRows:
     trace: float | None = None
     least: int | None = None
     given: tuple[str, ...] = ()
+    found: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -161,7 +164,7 @@ class TableRows:
                 "can check them"
             )
         yield _COLUMNS
-        if self.norm is not None:
+        if self.norm is not None and not self.found:
             yield _BOUND
         if self.least is not None:
             yield f"that the table has at least {self.least} rows is public"
@@ -170,7 +173,9 @@ class TableRows:
 
     def clipping(self) -> str:
         """How rows were clipped."""
-        return "" if self.norm is None else _clipped(self.norm, self.around)
+        if self.norm is None:
+            return ""
+        return _clipped(self.norm, self.around) + (f". {_FOUND}" if self.found else "")
 
 
 @final
