@@ -2,10 +2,10 @@
 
 Each cell is the captured variance of the *unclipped* rows, over that of exact components, averaged over `runs` fits. The private
 search pays for itself: norms, mean and bound come out of the same budget. The quantiles of the others are READ FROM THE DATA and
-free, and so is the place to look for the mean; like any fit with a given bound they pay for the mean and the count. `gain` is how much of the distance from the .95 quantile to the best of six
-quantiles, in hindsight, the private bound has. Only cells with n mu of at least 100 count: below, a fit refuses.
+free, and so is the place to look for the mean. Like any fit with a given bound, they pay for the mean and the count.
 
-The last lines choose the price of lost energy (`PRICE`) on all tables but one and use it on that one.
+The gain in hindsight is the distance from the .95 quantile to the best of six quantiles. Only cells with n mu of at least 100
+count: below, a fit refuses. The last lines choose the price of lost energy (`PRICE`) on all tables but one and use it there.
 
     EIGENVEIL_DATA=... python benchmarks/clip_level.py
 """
@@ -21,16 +21,30 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.search import PRICE, BoundSearch
 from eigenveil.tasks.fit.split import split_budget
 
-TABLES = (
-    "a9a connect4 cover10 credit_default exchange_rate housing jester1 mnist:test motes_light protein_homology usps w8a "
-    "winequality_red sklearn:digits sklearn:breast_cancer"
-).split()
+TABLES = [
+    "a9a",
+    "connect4",
+    "cover10",
+    "credit_default",
+    "exchange_rate",
+    "housing",
+    "jester1",
+    "mnist:test",
+    "motes_light",
+    "protein_homology",
+    "usps",
+    "w8a",
+    "winequality_red",
+    "sklearn:digits",
+    "sklearn:breast_cancer",
+]
 QUANTILES = (0.95, 0.75, 0.5, 0.25, 0.1, 0.02)
 EPSILONS = (0.1, 0.3, 1.0, 3.0)
-PRICES = (0.01, 0.03, PRICE)
+PRICES = (0.01, PRICE, 0.1)
 DELTA = 1e-5
 ENOUGH = 100.0
 
@@ -110,7 +124,7 @@ def found_bounds(
     inside = Exact(because="the same holder releases the total")
     search = search_of(rows, budget)
 
-    def after(one: BoundSearch, state: object, steps: int) -> object:
+    def after(one: BoundSearch, state: Center, steps: int) -> Center:
         for _ in range(steps):
             state = one.advance(state, one.work(one.ask(state), data, inside), mechanism)
         return state
@@ -125,10 +139,13 @@ def found_bounds(
         for price in prices:
             one = replace(search, rank=rank, price=price)
             chosen = one.update(state, norms)
+            assert chosen.bound is not None
             if chosen.bound not in ends:
                 last = after(one, chosen, 1)
                 while one.result(last) is None:
                     last = after(one, last, 1)
+                assert last.center is not None
+                assert last.bound is not None
                 ends[chosen.bound] = (last.center, last.bound, one.split.main(last.steps))
             answers[rank, price] = ends[chosen.bound]
     return answers
@@ -194,7 +211,9 @@ def main() -> None:
         of_rank = [cell for cell in found if cell[2] == rank]
         for place, price in enumerate(PRICES):
             gain, worst = gain_of(of_rank, place)
-            print(f"k = {rank:2}, price {price:g}: {gain:.0%} of the gain in hindsight, worst {worst:+.3f} ({len(of_rank)} cells)")
+            print(
+                f"k = {rank:2}, price {price:g}: {gain:.0%} of the gain in hindsight, worst {worst:+.3f} ({len(of_rank)} cells)"
+            )
     gained, hindsight, worst = 0.0, 0.0, np.inf
     for left in dict.fromkeys(name for name, *_ in found):
         others = [cell for cell in found if cell[0] != left]

@@ -8,7 +8,7 @@ from eigenveil.plan.choose.choice import Choice, Plan, PrivateMethod, predict
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
-from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
+from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
@@ -51,4 +51,5 @@ __all__ = [
     "plan_sites",
     "plan_stream",
     "predict",
+    "stream_split",
 ]

@@ -60,7 +60,7 @@ def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
 def test_a_method_that_nobody_described_is_an_error() -> None:
     unknown: Any = "a new one"
     with pytest.raises(AssertionError, match="a new one"):
-        _sums("site", unknown, 5, count=True, center=None, trace=False)
+        _sums("site", unknown, 5, count=True, center=None, trace=False, bound=False)
 
 
 def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:

@@ -69,9 +69,8 @@ def stream(
     else:
         require_param(
             settings["epsilon"] is None or settings["row_bound"] is not None or bounds is not None,
-            "{row_bound} is missing. Give a bound on the norm of rows that you know without looking at them, such as "
-            "{row_bound} 12: a bound read off the data would leak it. If you know none, run `eigenveil bounds` on rows of the "
-            "same kind and pass its file with --bounds",
+            "{row_bound} is missing. Leave it out to find a bound in the first block, or give one that you know without looking "
+            "at the rows, such as {row_bound} 12: a bound read off the data would leak it",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)

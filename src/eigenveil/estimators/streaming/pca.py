@@ -15,7 +15,7 @@ from sklearn.exceptions import NotFittedError
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import open_source
 from eigenveil.errors import EigenveilError, StateFileError, require, require_param
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
 from eigenveil.estimators.streaming.spec import require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
@@ -58,8 +58,10 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
+        of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
+        mu rows long, which is about 600 at epsilon 1.
     center : "private" or None, default 'private'
         private: follow the mean and take it off. A private stream looks for it in its first block, for part of the
         budget. center=None: leave rows where they are. Numbers are refused: subtract them from the rows, or give them
@@ -507,6 +509,7 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
         rows=view.rows,
         releases=stream.releases,
         noise_floor=view.noise_floor / divisor,
+        **bound_settings(terms.settings, found=stream.bound if terms.bounds.find else None),
     )
 
 

@@ -67,6 +67,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
     # does more for less than a second power step.
     oversample = max(10, rank) if asked.oversample is None else asked.oversample
+    bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=sparse)
     if plan is None:
         plan = plan_stream(
             dim=dim,
@@ -84,12 +85,13 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
             noise_target=asked.noise_target,
             memory_limit=asked.memory_limit,
             sparse=sparse,
+            bound=bounds.find,
         )
     return StreamSpec(
         rank=rank,
         oversample=oversample,
         budget=budget,
-        bounds=RowBounds.of(asked, dim, private=budget is not None, sparse=sparse),
+        bounds=bounds,
         neighbours=neighbours,
         person_blocks=asked.person_blocks,
         center=asked.center is not None,
@@ -102,8 +104,13 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
-    """The guarantee of everything that a stream has released, and of what it took over from others."""
+def stream_guarantee(
+    terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None, *, bound: float | None
+) -> Guarantee:
+    """The guarantee of everything that a stream has released, and of what it took over from others.
+
+    `bound` is the norm to clip at, None as long as the first block has not found it.
+    """
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
@@ -116,7 +123,8 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
         protects=Person(place="stream", most=terms.person_blocks),
         neighbours=terms.neighbours,
         rows=StreamRows(
-            norm=terms.bounds.row_bound,
+            norm=bound,
+            found=terms.bounds.find,
             around="the mean" if terms.center else "zero",
             block=plan.block,
             first=plan.first_block,

@@ -183,16 +183,18 @@ class TableRows:
 class StreamRows:
     """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
 
-    No more than `horizon` rows will come, if that is known. The result is of `merged` streams.
+    No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
+    have `found` the norm, which is None as long as it is not known.
     """
 
-    norm: float
+    norm: float | None
     around: Literal["the mean", "zero"]
     block: int
     first: int
     horizon: int | None = None
     origin: bool = False
     merged: int = 1
+    found: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -203,7 +205,8 @@ class StreamRows:
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
         yield _COLUMNS
-        yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
+        if not self.found or self.merged > 1:
+            yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
         if self.origin:
@@ -214,7 +217,9 @@ class StreamRows:
     def clipping(self) -> str:
         """How rows were clipped."""
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
-        return _clipped(self.norm, self.around) + own
+        if self.norm is None:
+            return f"rows will be clipped around {self.around} to a norm that the first block finds privately{own}"
+        return _clipped(self.norm, self.around) + (f". {_FOUND}" if self.found else "") + own
 
 
 @final

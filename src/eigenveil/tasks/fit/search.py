@@ -38,7 +38,7 @@ _SURE: Final = 2.5
 _HIGHEST: Final = 0.95
 _LOWEST: Final = 0.1
 # The price of losing energy to clipping, beside the variance lost to noise (benchmarks/clip_level.py).
-PRICE: Final = 0.1
+PRICE: Final = 0.03
 # The error of the mean over the bound around it, beyond which the last two steps are worth repeating.
 _DOUBT: Final = 1 / 3
 
@@ -54,7 +54,8 @@ class BoundSearch(SumTask[Center, Center]):
 
     `split` has the share of each step. With the second mean comes the number of people, unless `people` is given. `multiplier` is
     the noise on a total over its sensitivity, at a share of one. `entry` is that on an entry of what the components release, over
-    the sensitivity of a Gram matrix. `rank` components are wanted, and `price` is as in `clip_edge`.
+    the sensitivity of a Gram matrix. `rank` components are wanted, and `price` is as in `clip_edge`. If they will
+    be of more people than are searched, `crowd` says of how many.
 
     Sensitivity. Norms: that of counts in cells, proved in `tails_sensitivity`. It needs no bound on rows, since a row is in one
     cell wherever it lies. Mean: one, proved in `Totals`, for rows clipped to the ball that the question names. The center and the
@@ -70,6 +71,7 @@ class BoundSearch(SumTask[Center, Center]):
     rank: int
     entry: float
     price: float = PRICE
+    crowd: float | None = None
 
     def start(self) -> Center:
         """The origin, or the given center. Refuses a public number of people that is too small, before anything is spent."""
@@ -197,6 +199,8 @@ class BoundSearch(SumTask[Center, Center]):
 
     def _edge(self, tails: Tails, step: int) -> int:
         entry = self._entry(step)
+        # For a larger crowd the noise is smaller compared with what there is to find.
+        entry *= 1.0 if self.crowd is None else max(tails.people, 1.0) / self.crowd
         return clip_edge(tails, dim=self.bounds.dim, rank=self.rank, entry=entry, price=self.price)
 
     def _moved(self, state: Center, released: Array) -> Center:
