@@ -20,6 +20,9 @@ from eigenveil.tasks import (
     SumTask,
     Totals,
 )
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.search import BoundSearch
+from eigenveil.tasks.fit.split import split_budget
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]
 
@@ -99,6 +102,24 @@ def table(people: list[Array], dim: int, *, sparse: bool, grouped: bool) -> Rows
     if not grouped:
         return rows
     return WeightedRows.by_person(rows, np.repeat(np.arange(len(people)), [len(p) for p in people]).astype(np.int64))
+
+
+def search_tasks(
+    domain: Domain, neighbours: Neighbours, rng: np.random.Generator
+) -> list[tuple[SumTask[Any, Any], Question]]:
+    """What a fit asks to find its row bound: norms around any point, the mean of rows in any ball. A new search is added here."""
+    private = not neighbours.count_is_public
+    bounds = RowBounds(domain.dim, np.inf, np.inf, False, None, domain.scale, None, None, find=True)
+    split = split_budget(mean=True, search=False, count=private, trace=False, bound=True)
+    search = BoundSearch(bounds, neighbours, "private", split, None if private else 5.0, 1e-3, rank=1, entry=1.0)
+    point = rng.standard_normal(domain.dim)
+    ball = np.array([domain.radius])
+    return [
+        (search, search.ask(search.start())),
+        (search, Question(2, (point,))),
+        (search, Question(1, (np.empty(0), ball))),
+        (search, Question(3, (point, ball))),
+    ]
 
 
 def all_tasks(

@@ -23,6 +23,8 @@ SEED = {"seed": 7}
         ({"trust": "both", "epsilon": [5.0, 2.0], "delta": [1e-6, 1e-6]}, {}, None),
         ({"trust": None, "epsilon": None, "delta": None, "none": True}, {}, None),
         ({"trust": "site"}, {}, 2),
+        ({"trust": "masked", "epsilon": 50.0}, {"row_bound": "private"}, None),
+        ({"trust": "hub", "epsilon": 50.0}, {"row_bound": None, "method": "power", "rounds": 3}, 2),
         ({"trust": "hub"}, {"method": "power", "rounds": 3}, 2),
     ],
 )

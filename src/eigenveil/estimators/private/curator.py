@@ -27,7 +27,15 @@ from eigenveil.privacy import (
     bounded_count,
     gram_sensitivity,
 )
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
+from eigenveil.privacy.facts import (
+    COMPONENTS,
+    FOUND_BOUND,
+    NO_PRIVACY,
+    GuaranteeFacts,
+    OneHolder,
+    Person,
+    PublishedNoise,
+)
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum, PowerIteration, Task
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -212,7 +220,7 @@ class Curator:
             neighbours=request.neighbours,
             rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
-            released=COMPONENTS,
+            released=COMPONENTS + FOUND_BOUND if request.bounds.find else COMPONENTS,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),

@@ -10,7 +10,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
+from eigenveil.privacy.facts import COMPONENTS, FOUND_BOUND, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
@@ -133,7 +133,7 @@ def stream_guarantee(
             merged=1 if merged is None else len(merged.streams) + 1,
         ),
         seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),
-        released=COMPONENTS,
+        released=COMPONENTS + FOUND_BOUND if terms.bounds.find else COMPONENTS,
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),

@@ -16,6 +16,7 @@ __all__ = [
     "COMPONENTS",
     "EIGENVALUES",
     "EVERY_ROW",
+    "FOUND_BOUND",
     "NO_PRIVACY",
     "ROW_TAILS",
     "GuaranteeFacts",
@@ -26,6 +27,8 @@ __all__ = [
 
 # What was released, by name.
 COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
+# Released too by a fit that finds the norm to clip at.
+FOUND_BOUND: Final = ("the bound on rows",)
 EIGENVALUES: Final = ("eigenvalues", "their sum")
 ROW_TAILS: Final = ("how many people have a row of norm above each of many public values",)
 COLUMN_TAILS: Final = ("how many people have an entry beyond each of many public values, in each column",)

@@ -33,7 +33,7 @@ class RowBounds:
 
     `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. `row_bound` and `mean_bound` are norms after
     division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `find`, the row bound is to be
-    found privately, and `found` puts it in.
+    found privately, and `found` puts it in. If rows are `sparse`, their bound must not be small compared with their center.
     """
 
     dim: int
@@ -46,6 +46,7 @@ class RowBounds:
     high: Array | None
     claimed: bool = True
     find: bool = False
+    sparse: bool = False
 
     @classmethod
     def of(cls, asked: Any, dim: int, *, private: bool, sparse: bool, **instead: Any) -> "RowBounds":
@@ -114,7 +115,9 @@ class RowBounds:
             )
         # If the caller said nothing about the mean, the first ball may not contain it, so the search may take further steps.
         search = mean_bound is None and low is None and math.isfinite(radius)
-        return cls(dim, radius, reach_of_mean, search, start, units, low, high, claimed=private, find=find)
+        return cls(
+            dim, radius, reach_of_mean, search, start, units, low, high, claimed=private, find=find, sparse=sparse
+        )
 
     def require_addable(self) -> None:
         """Refuse bounds so large that a hub would refuse sums of products of rows within them.

@@ -229,8 +229,8 @@ class BoundSearch(SumTask[Center, Center]):
         return self.entry * self.multiplier * gram_sensitivity(1.0, self.neighbours) / math.sqrt(main)
 
     def _nearest(self, center: Array | None) -> float:
-        """The smallest bound that sparse rows may have around this center."""
-        if center is None:
+        """The smallest bound that rows may have around this center, if they are sparse."""
+        if center is None or not self.bounds.sparse:
             return 0.0
         scaled = center if self.bounds.scale is None else center / self.bounds.scale
         # A little larger, so that rounding does not refuse it.
@@ -244,7 +244,8 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
     directions of their own. Among the released norms between two quantiles, this minimises
         1 - found_share(n fill(b) / (i H_d), i <= k) + price L(b)^2.
     fill(b) is the mean squared norm of clipped rows over b^2, and L(b) the share of their energy that is lost against the highest
-    quantile. Eigenvalues are guessed to fall like 1 / i. `entry` is the noise on an entry of the Gram matrix in units of b^2.
+    quantile. Eigenvalues are guessed to fall like 1 / i. `entry` is the noise on an entry of the Gram matrix in units of b^2. If
+    nothing would be found with any of these bounds, the smallest has the least noise.
 
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
     >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
@@ -257,17 +258,18 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
     shape = 1.0 / np.arange(1, dim + 1)
     guess = tails.people * shape[: min(rank, dim)] / shape.sum()
     most = tails.square(top)
-    best, least = top, math.inf
+    best, least, hopeless = top, math.inf, True
     for edge in range(top, bottom - 1, -1):
         square = tails.square(edge)
         fill = square / float(tails.cells.edges[edge]) ** 2
         lost = 1 - square / most if most > 0 else 0.0
         missed = 1 - found_share(guess * fill, entry=entry, dim=dim) if fill > 0 else 1.0
         loss = missed + price * lost**2
+        hopeless = hopeless and missed >= 1
         # From the top down, so that of equals the largest bound wins.
         if loss < least:
             best, least = edge, loss
-    return best
+    return bottom if hopeless else best
 
 
 def require_people(people: float, multiplier: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
