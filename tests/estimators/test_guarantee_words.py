@@ -102,6 +102,7 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "one table, known seed": lambda: alone(random_state=1),
     "one table, no privacy": lambda: alone(epsilon=None, delta=None),
     "one table, bound found privately": lambda: sphere(PrivatePCA),
+    "one table, units found privately": lambda: alone(scale="private", row_bound=2.0, epsilon=6.0),
     "sites, masked, bound found privately": lambda: sphere(FederatedPCA, trust="masked"),
     "peers, bound found privately": lambda: sphere(GossipPCA, graph="complete"),
     "stream, bound found privately": lambda: sphere(StreamingPCA, block_size=60),

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, Slot
 from eigenveil.protocols import run_pooled
-from laws.strategies import all_tasks, domains, person, search_tasks, table
+from laws.strategies import all_tasks, domains, person, search_task, table
 
 EXACT = Exact(because="a law is checked")
 
@@ -52,7 +52,7 @@ def test_parts_of_sites_add_up_to_the_whole(data: st.DataObject, seed: int, cut:
     sites = [table(part, 4, sparse=sparse, grouped=False) for part in (people[:cut], people[cut:])]
     for task, question in (
         *all_tasks(domain, Neighbours.ADD_REMOVE, rng),
-        *search_tasks(domain, Neighbours.ADD_REMOVE, rng),
+        search_task(domain, Neighbours.ADD_REMOVE, rng),
     ):
         one, two = (task.work(question, site, EXACT) for site in sites)
         expected = task.work(question, whole, EXACT)
@@ -69,7 +69,7 @@ def test_site_and_hub_release_the_same_thing_for_the_same_price(data: st.DataObj
     rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
     for task, _ in (
         *all_tasks(domain, Neighbours.ADD_REMOVE, rng),
-        *search_tasks(domain, Neighbours.ADD_REMOVE, rng),
+        search_task(domain, Neighbours.ADD_REMOVE, rng),
     ):
         at_site, at_hub = Spy(), Spy()
         state = task.start()

@@ -32,6 +32,7 @@ def realised_mu(options: dict[str, Any], one: Any, other: Any) -> float:
     # Four people are too few to find a bound among, and the law holds for any number.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eigenveil.tasks.fit.search._ENOUGH", -math.inf)
+        patch.setattr("eigenveil.tasks.fit.units._ENOUGH", -math.inf)
         return mu_of_runs(fitted(one), fitted(other))
 
 
@@ -59,9 +60,11 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any]:
         "neighbours": neighbours.value,
         "row_bound": draw(st.sampled_from([0.5, 2.0, "private"])),
         "column_bounds": draw(st.sampled_from([None, (-1.0, 1.5)])),
-        "scale": draw(st.sampled_from([None, 2.0])),
+        "scale": draw(st.sampled_from([None, 2.0, "private"])),
         "calibration": draw(st.sampled_from(["exact", "paper"])),
     }
+    if options["scale"] == "private":
+        options |= {"center": "private", "column_bounds": None}
     return options, tables[0], tables[1]
 
 
@@ -71,7 +74,8 @@ def test_a_whole_fit_stays_within_its_budget(case: tuple[dict[str, Any], Any, An
     options, one, other = case
     if options["neighbours"] == "zero-out":
         # The blanked person stays in the public count, which no table of this test can express: their sums alone differ.
-        options = {**options, "center": None}
+        found = {name: None if options[name] == "private" else options[name] for name in ("scale", "center")}
+        options = {**options, **found, "row_bound": 2.0}
     assert realised_mu(options, one, other) <= mu_for(options["epsilon"], options["delta"]) * (1 + 1e-9)
 
 

@@ -1,6 +1,7 @@
 """`FittedPCA`, what fitted estimators share: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
 import copy
+import warnings
 from typing import Any, ClassVar
 
 import numpy as np
@@ -120,6 +121,15 @@ class FittedPCA(TransformerMixin, BaseEstimator):
             columns=None if names is None else tuple(str(name) for name in names),
             settings=settings,
         )
+        flat = self.model_.settings.get("flat_columns")
+        if flat:
+            shown = [str(place) if names is None else repr(str(names[place])) for place in flat]
+            warnings.warn(
+                f"{len(flat)} of {subspace.dim} columns hardly vary, as far as noise lets it be seen, and keep their own unit: "
+                f"{', '.join(shown[:10])}{', ...' * (len(shown) > 10)}. If most columns are like this, use scale=None.",
+                UserWarning,
+                stacklevel=4,
+            )
         self.subspace_ = subspace
         self.components_ = self.model_.components
         self.mean_ = self.model_.mean

@@ -7,9 +7,11 @@ import math
 from numbers import Integral
 from typing import Any, Final, Literal, get_args, get_origin
 
+from eigenveil.linalg import Array
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
 from eigenveil.privacy import Neighbours
+from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = ["asked_settings", "bound_settings", "settings_of"]
 
@@ -36,14 +38,18 @@ def settings_of(
     return {name: value for name, value in found.items() if value is not None}
 
 
-def bound_settings(asked: dict[str, Any], *, found: float | None) -> dict[str, Any]:
-    """Facts about the row bound: the one that was found privately, or None where none was searched for though none was given.
+def bound_settings(
+    asked: dict[str, Any], bounds: RowBounds, row_bound: float | None, units: Array | None = None
+) -> dict[str, Any]:
+    """Facts about the row bound and the units: those that were found privately, or None where nothing was searched for.
 
-    >>> bound_settings({"row_bound": "private"}, found=2.0), bound_settings({"row_bound": 3.0}, found=None)
-    ({'row_bound': 2.0, 'bound_from': 'found privately'}, {})
+    Flat columns, which keep their own unit, are listed by their place from zero.
     """
-    if found is not None:
-        return {"row_bound": found, "bound_from": "found privately"}
+    if bounds.find:
+        return {"row_bound": row_bound, "bound_from": "found privately"}
+    if bounds.units:
+        flat = [] if units is None else [place for place, unit in enumerate(units.tolist()) if unit == 1.0]
+        return {"row_bound": row_bound, "scale_from": "found privately", "flat_columns": flat or None}
     return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
 
 

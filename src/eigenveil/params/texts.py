@@ -13,6 +13,7 @@ __all__ = [
     "components_from",
     "numbers_from",
     "pair_from",
+    "scale_from",
     "share_from",
     "text_of",
 ]
@@ -82,6 +83,18 @@ def bound_from(text: str) -> Any:
         return text if text == "private" else _number(text)
     except Expected:
         raise Expected("private, or a number") from None
+
+
+def scale_from(text: str) -> Any:
+    """The word private, or numbers.
+
+    >>> scale_from("private"), scale_from("1,2")
+    ('private', [1.0, 2.0])
+    """
+    try:
+        return text if text == "private" else numbers_from(text)
+    except Expected:
+        raise Expected("private, or numbers with commas between") from None
 
 
 def share_from(text: str) -> int | float:

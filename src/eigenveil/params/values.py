@@ -35,6 +35,8 @@ __all__ = [
     "pair_of",
     "positive",
     "real",
+    "scale_in_file",
+    "scale_value",
     "share_of_at_most",
     "stream_center",
     "whole",
@@ -269,6 +271,18 @@ def bound_value(value: Any) -> Any:
     if isinstance(value, str):
         raise Expected("a number, or say {row_bound=private}")
     return length(value)
+
+
+def scale_value(value: Any) -> Any:
+    """The word private, or numbers."""
+    if isinstance(value, str) and value != "private":
+        raise Expected("a number or one per column, or say {scale=private}")
+    return value
+
+
+def scale_in_file(value: Any) -> Any:
+    """The word private, one number, or a list of one per column."""
+    return value if isinstance(value, str) and value == "private" else finite_numbers(value)
 
 
 fraction = real("in (0, 1)", lambda number: 0 < number < 1)

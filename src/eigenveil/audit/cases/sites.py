@@ -86,11 +86,15 @@ def _seen_from_sites(
                 # Charges are one for each question, however often it was answered.
                 asked.append(part.question)
             # A person moves a part by one, but for norms and for rows that are clipped to a bound that was found.
-            far = _sensitivity(task, part.question) if options.get("row_bound") == "private" else 1.0
+            far = _sensitivity(task, part.question) if _searches(options) else 1.0
             # A second answer to one question has the same noise as the first.
             scale = far / charges[len(asked) - 1].mu
             looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale, far=far))
     return scored(looks, crowd.present)
+
+
+def _searches(options: dict[str, Any]) -> bool:
+    return "private" in (options.get("row_bound"), options.get("scale"))
 
 
 def _sensitivity(task: Task[Any, Any, Any], question: Question) -> float:
@@ -250,6 +254,13 @@ CASES: Final = (
         "each site's counts of norms, sums, count and matrix",
         method="covariance",
         row_bound="private",
+        center="private",
+    ),
+    _at_sites(
+        "units",
+        "each site's counts of entries, sums, count and matrix",
+        method="covariance",
+        scale="private",
         center="private",
     ),
     _at_sites("power", "each site's products, count and trace", quick=100, method="power", rounds=2),

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import Place, StudyFile
     from eigenveil.plan.choose.sites import Method
     from eigenveil.privacy import Budget
+    from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = [
     "WHEN_THERE",
@@ -59,7 +60,7 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
         count=task.people is None,
         center=task.center,
         trace=task.needs_trace,
-        bound=task.bounds.find,
+        bounds=task.bounds,
     )
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     yield Fact("Connection", f"this site connects to {_the(above)} at {address or above.address}.")
@@ -73,14 +74,20 @@ def leaving_peer(
     from eigenveil.privacy import packed_size
     from eigenveil.tasks.fit.search import NORMS
     from eigenveil.tasks.fit.split import split_budget
+    from eigenveil.tasks.fit.units import ENTRIES
 
     request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim
     # Studies over the network find all components at once.
     assert isinstance(plan, SitesPlan)
     count, summed = request.people is None, plan.method == "covariance"
-    bound = request.bounds.find
+    bounds = request.bounds
     split = split_budget(
-        mean=isinstance(request.center, str), search=request.bounds.search, count=count, trace=not summed, bound=bound
+        mean=isinstance(request.center, str),
+        search=bounds.search,
+        count=count,
+        trace=not summed,
+        bound=bounds.find,
+        units=bounds.units,
     )
     # The search for bound and mean, the components, and one more where counts or squares are released apart.
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
@@ -94,10 +101,11 @@ def leaving_peer(
         if request.restarts
         else ""
     )
-    numbers = max(product, dim + 1, NORMS.count if bound else 0)
+    counted = dim * ENTRIES.count if bounds.units else NORMS.count if bounds.find else 0
+    numbers = max(product, dim + 1, counted)
     each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
     yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
-    sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed, bound=bound)
+    sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed, bounds=bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{place.name} at {place.address}" for place in near])
     yield Fact(
@@ -129,10 +137,11 @@ def _numbers(count: int) -> str:
 
 
 def _sums(
-    role: str, method: "Method", width: int, *, count: bool, center: object, trace: bool, bound: bool
+    role: str, method: "Method", width: int, *, count: bool, center: object, trace: bool, bounds: "RowBounds"
 ) -> list[str]:
     sums = ["the number of people"] if count else []
-    sums += ["how many rows are longer than each of many norms (for the bound)"] if bound else []
+    sums += ["how many rows are longer than each of many norms (for the bound)"] if bounds.find else []
+    sums += ["how many entries of each column exceed each of many numbers (for its units)"] if bounds.units else []
     sums += ["the sum of their rows (for the mean)"] if isinstance(center, str) else []
     match method:
         case "covariance":

@@ -356,7 +356,7 @@ def sites_settings(
         bytes=sent,
         tolerance=plan.tolerance if iterates(plan.method) else None,
         width=plan.width,
-        **bound_settings(request.settings, found=found.domain.radius if parties.study.bounds.find else None),
+        **bound_settings(request.settings, parties.study.bounds, found.domain.radius, found.units),
     )
 
 

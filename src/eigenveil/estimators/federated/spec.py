@@ -245,6 +245,7 @@ def pca_fit(
         count=count,
         trace=products and not request.published,
         bound=bounds.find,
+        units=bounds.units,
     )
     dim, width = bounds.dim, request.plan.width
     # The first basis is public, and over a network all parties draw it from the same seed.

@@ -88,6 +88,7 @@ class PeerParties:
             count=request.people is None,
             trace=request.method != "covariance" and not request.published,
             bound=request.bounds.find,
+            units=request.bounds.units,
         )
 
     def _first_basis(self) -> Array | None:
@@ -105,7 +106,7 @@ class PeerParties:
         bounds, public = request.bounds, request.sizes if request.people is not None else None
         # Everything that a peer's messages depend on goes into the digest, so that peers with other terms refuse each other.
         words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
-        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search, bounds.find))
+        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search, bounds.find, bounds.units))
         center = request.center if isinstance(request.center, str) else ""
         given = (None if center else request.center, bounds.origin, bounds.scale, bounds.low, bounds.high, self._begin)
         return GossipTerms(
@@ -238,5 +239,5 @@ def peers_settings(
         bytes=sent,
         tolerance=plan.tolerance if request.method != "covariance" else None,
         width=plan.width if isinstance(plan, SitesPlan) else 1,
-        **bound_settings(request.settings, found=found.domain.radius if request.bounds.find else None),
+        **bound_settings(request.settings, request.bounds, found.domain.radius, found.units),
     )

@@ -30,6 +30,7 @@ from eigenveil.privacy import (
 from eigenveil.privacy.facts import (
     COMPONENTS,
     FOUND_BOUND,
+    FOUND_UNITS,
     NO_PRIVACY,
     GuaranteeFacts,
     OneHolder,
@@ -79,6 +80,7 @@ class PrivateFit:
     count: float
     center: Array
     row_bound: float
+    scale: Array | None
     noise_floor: float
     plan: Plan
     guarantee: Guarantee
@@ -116,6 +118,7 @@ class Curator:
             count=public is None,
             trace=power,
             bound=request.bounds.find,
+            units=request.bounds.units,
         )
         study = Fit(
             bounds=request.bounds,
@@ -148,6 +151,7 @@ class Curator:
             found.people,
             found.center,
             found.domain.radius,
+            found.units,
             floor,
             plan,
             self._guarantee(found.domain, power),
@@ -220,7 +224,7 @@ class Curator:
             neighbours=request.neighbours,
             rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
-            released=COMPONENTS + FOUND_BOUND if request.bounds.find else COMPONENTS,
+            released=COMPONENTS + (FOUND_BOUND if request.bounds.find else FOUND_UNITS if request.bounds.units else ()),
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),
@@ -259,8 +263,10 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
 
 
-def curator_settings(request: PrivateSpec, plan: Plan, *, row_bound: float, private: bool) -> dict[str, Any]:
-    """The settings of a fit of one table, with the bound that was found."""
+def curator_settings(
+    request: PrivateSpec, plan: Plan, *, row_bound: float, scale: Array | None, private: bool
+) -> dict[str, Any]:
+    """The settings of a fit of one table, with the bound and the units that were found."""
     return settings_of(
         request.settings,
         method=plan.chosen.method,
@@ -268,5 +274,5 @@ def curator_settings(request: PrivateSpec, plan: Plan, *, row_bound: float, priv
         neighbours=request.neighbours if private else None,
         width=plan.chosen.width,
         rounds=len(plan.chosen.shares),
-        **bound_settings(request.settings, found=row_bound if request.bounds.find else None),
+        **bound_settings(request.settings, request.bounds, row_bound, scale),
     )

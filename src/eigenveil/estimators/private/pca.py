@@ -45,8 +45,11 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         Where to look for the mean: one number, or one per column.
     mean_bound : float or None, default None: searched for in up to three steps of the row bound
         How far from the origin rows may lie while the mean is found.
-    scale : float, list, array or None, default None
-        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    scale : "private", float, list, array or None, default None
+        Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
+        column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
+        different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
+        root of the number of columns in these units, and no row bound is searched for.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -124,8 +127,10 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             center=found.center,
             noise_floor=found.noise_floor,
             guarantee=found.guarantee,
-            scale=request.bounds.scale,
-            settings=curator_settings(request, found.plan, row_bound=found.row_bound, private=budget is not None),
+            scale=found.scale,
+            settings=curator_settings(
+                request, found.plan, row_bound=found.row_bound, scale=found.scale, private=budget is not None
+            ),
         )
         return self
 

@@ -509,7 +509,7 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
         rows=view.rows,
         releases=stream.releases,
         noise_floor=view.noise_floor / divisor,
-        **bound_settings(terms.settings, found=stream.bound if terms.bounds.find else None),
+        **bound_settings(terms.settings, terms.bounds, stream.bound),
     )
 
 

@@ -283,7 +283,7 @@ class PeerAgent:
             center=found.center,
             noise_floor=self.parties.noise_floor(found, counted=counted),
             guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
-            scale=found.domain.scale,
+            scale=found.units,
             columns=self.study.columns,
             settings=study_settings(
                 self.study, peers_settings(self.parties, found, peers=len(counted), rounds=len(party.rounds), sent=None)

@@ -146,7 +146,7 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         center=found.center,
         noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
         guarantee=federated_guarantee(parties, found),
-        scale=found.domain.scale,
+        scale=found.units,
         columns=study.columns,
         settings=study_settings(study, sites_settings(parties, found, sites=sites, rounds=rounds, sent=None)),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from eigenveil.params.declare import Aloud, Limit, again, param, parameters
-from eigenveil.params.texts import bound_from, center_from, numbers_from, pair_from, share_from
+from eigenveil.params.texts import bound_from, center_from, numbers_from, pair_from, scale_from, share_from
 from eigenveil.params.values import (
     Numbers,
     Vector,
@@ -20,6 +20,8 @@ from eigenveil.params.values import (
     name_of_column,
     number_or_share,
     real,
+    scale_in_file,
+    scale_value,
     share_of_at_most,
     whole,
 )
@@ -278,8 +280,21 @@ class Clipping:
 
 
 @parameters(panel=BOUNDS, section="task")
-class Bounds(Units, Clipping):
+class Bounds(Clipping):
     """Where rows lie, and in which units."""
+
+    scale: Literal["private"] | Numbers | None = again(
+        Units,
+        "scale",
+        help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column, "
+        "for a quarter of the budget. Or public numbers, one or one per column.",
+        more="Use private where columns have different units, such as years and euros, and None where they are alike. With "
+        "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for.",
+        check=scale_value,
+        strict=scale_in_file,
+        parse=scale_from,
+        written="private, 2 or 1,2.5,3",
+    )
 
 
 @parameters(panel=BOUNDS, section="task")

@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Literal
 
 from eigenveil.params.declarations.bounds import SmallReleaseParams
-from eigenveil.params.declarations.groups import BOUNDS, Bounds
+from eigenveil.params.declarations.groups import BOUNDS, Bounds, Units
 from eigenveil.params.declare import again, parameters
-from eigenveil.params.values import Vector, length
+from eigenveil.params.values import Numbers, Vector, length
 
 __all__ = ["SpectrumParams"]
 
@@ -27,6 +27,7 @@ class SpectrumParams(Bounds, SmallReleaseParams):
         none=None,
         written=None,
     )
+    scale: Numbers | None = again(Units, "scale")
     center: Literal["private"] | Vector | None = again(
         Bounds,
         "center",

@@ -20,6 +20,7 @@ _COLUMNS: Final = (
 )
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
 _FOUND: Final = "This norm was found privately in the same fit, and its cost is part of the guarantee"
+_UNITS: Final = "These units were found privately in the same fit, and their cost is part of the guarantee"
 # The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove)",
@@ -145,7 +146,7 @@ class TableRows:
 
     A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `least`
     rows is public. So are the numbers that the caller gave, which `given` names. The fit itself may have `found` the
-    norm.
+    norm, or the `units` of the columns.
     """
 
     norm: float | None = None
@@ -154,6 +155,7 @@ class TableRows:
     least: int | None = None
     given: tuple[str, ...] = ()
     found: bool = False
+    units: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -164,7 +166,7 @@ class TableRows:
                 "can check them"
             )
         yield _COLUMNS
-        if self.norm is not None and not self.found:
+        if self.norm is not None and not self.found and not self.units:
             yield _BOUND
         if self.least is not None:
             yield f"that the table has at least {self.least} rows is public"
@@ -175,7 +177,8 @@ class TableRows:
         """How rows were clipped."""
         if self.norm is None:
             return ""
-        return _clipped(self.norm, self.around) + (f". {_FOUND}" if self.found else "")
+        own = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
+        return _clipped(self.norm, self.around) + own
 
 
 @final

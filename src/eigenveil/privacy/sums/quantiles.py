@@ -208,6 +208,9 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     decrease, between the number of people and zero. All d columns count the same people, so the average of their totals
     estimates that number where it is private.
 
+    Where the number is better known than a column's own total S_m, it corrects every sum: S_j - b_j (S_m - number), with b_j the
+    regression of the noise of S_j on that of S_m. Sums near the bottom are then as precise as those near the top.
+
     >>> released = _root(3) @ np.array([1.0, 2.0, 4.0])
     >>> (tails,) = read_tails(released, noise=0.0, cells=Cells(np.array([1.0, 2.0])), people=None)
     >>> tails.beyond.round(9).tolist(), round(tails.people, 9)
@@ -220,6 +223,11 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
     off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
+    if noise > 0 and off < float(error[-1]):
+        together = root @ root[-1]
+        slope = together / (together[-1] + (off / noise) ** 2)
+        sums = sums - np.outer(slope, sums[-1] - number)
+        error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
     # From the top down counts increase; reversed, they decrease with the edges.
     falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)

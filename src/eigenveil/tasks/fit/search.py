@@ -249,8 +249,8 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
 
     >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
     >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
-    >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 10.0)]   # more noise, a smaller bound
-    [3, 1]
+    >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound
+    [3, 2, 0]
     """
     top = _reach(tails)
     within = (1 - _LOWEST) * tails.people

@@ -13,6 +13,8 @@ _COUNT_SHARE: Final = 0.01
 # Norms around the origin, the mean, norms around it, the mean inside the bound; and the last two once more if the mean was poor
 # (docs/decisions/0030-private-bounds.md). The first four take 10%, and anything from 6% to 15% gives the same answers.
 _BOUND_SHARES: Final = (0.015, 0.03, 0.02, 0.035, 0.02, 0.035)
+# Entries of columns in four rounds, of which the last gives the units, and the mean in these units.
+_UNIT_SHARES: Final = (0.02, 0.02, 0.03, 0.15, 0.05)
 # With a given center, norms around it are all there is to search for.
 _NORMS_SHARE: Final = 0.03
 _TRACE_SHARE: Final = 0.01
@@ -72,11 +74,13 @@ class Extent:
         return cls(len(split.mean) + rounds + 1, max(size, dim + 1, searched), min(each))
 
 
-def split_budget(*, mean: bool, search: bool, count: bool, trace: bool, bound: bool = False) -> Split:
+def split_budget(
+    *, mean: bool, search: bool, count: bool, trace: bool, bound: bool = False, units: bool = False
+) -> Split:
     """How a fit divides its budget, given which small totals it must release besides the components.
 
     With `search`, the mean may lie outside the first ball, so that further steps may be needed. With `bound`, the norm to clip at
-    is searched for too.
+    is searched for too, and with `units` the units of the columns.
 
     >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
     0.89
@@ -84,9 +88,12 @@ def split_budget(*, mean: bool, search: bool, count: bool, trace: bool, bound: b
     steps: tuple[float, ...] = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
     if bound:
         steps = _BOUND_SHARES if mean else (_NORMS_SHARE,)
+    if units:
+        steps = _UNIT_SHARES
     # The count is released with the first sum of rows. It is a release of its own only where no mean is searched for.
     beside = _COUNT_SHARE if count and mean else 0.0
     alone = _COUNT_SHARE if count and not mean else 0.0
     extra = alone + (_TRACE_SHARE if trace else 0.0)
-    # The second mean of a search for a bound is always released, and everybody is then counted beside it.
-    return Split(steps, beside, extra, counted_at=3 if bound else 0)
+    # The second mean of a search for a bound is always released, and everybody is then counted beside it. In a search for units
+    # the mean is the last step.
+    return Split(steps, beside, extra, counted_at=len(_UNIT_SHARES) - 1 if units else 3 if bound else 0)

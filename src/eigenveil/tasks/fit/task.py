@@ -4,7 +4,8 @@ It is written once and runs with all rows in one place, at sites around a hub, i
 spend is fixed before the first round. `WholeFit` is what protocols must know of any such task before it begins.
 
 Stages: "mean" (skipped if the center is given) -> "components" -> "totals" (skipped if none are needed) -> "done". Where the row
-bound is to be found too, the first stage is "bound" instead of "mean". A stage ends when its own task has a result.
+bound is to be found too, the first stage is "bound" instead of "mean", and where the units of columns are, it is "units". A stage
+ends when its own task has a result.
 """
 
 import math
@@ -25,10 +26,11 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
+from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, renormalised
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit"]
 
-Stage = Literal["mean", "bound", "components", "totals", "done"]
+Stage = Literal["mean", "bound", "units", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
@@ -74,7 +76,8 @@ class FitResult:
 
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
-    `clipped` of the people have rows beyond the bound.
+    `clipped` of the people have rows beyond the bound. If variances were made one after the release, `factors`, (d,), are the
+    units of the directions over those of the domain.
     """
 
     subspace: Subspace
@@ -87,6 +90,13 @@ class FitResult:
     tied: bool | None = None
     at_rest: bool | None = None
     clipped: float | None = None
+    factors: Array | None = None
+
+    @property
+    def units(self) -> Array | None:
+        """What columns were divided by, (d,), None for nothing."""
+        scale = self.domain.scale
+        return scale if self.factors is None or scale is None else scale * self.factors
 
 
 @final
@@ -106,6 +116,7 @@ class FitState:
     at_rest: bool | None = None
     spread: float | None = None
     people: float | None = None
+    factors: Array | None = None
 
 
 @final
@@ -141,7 +152,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     rounding: float = 0.0
     products: tuple[tuple[float, ...], int, int] = ((), 0, 0)
     entry: float = math.sqrt(0.5)
-    _made: dict[str, tuple[Array | None, float | None, AnyTask]] = field(init=False, default_factory=dict)
+    _made: dict[str, tuple[tuple[Any, ...], AnyTask]] = field(init=False, default_factory=dict)
     _good: list[Question] = field(init=False, default_factory=list)
 
     def start(self) -> FitState:
@@ -163,7 +174,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         where = state.center
         center = _NOWHERE if where.center is None else where.center
         numbers = [float(where.steps)] if where.bound is None else [float(where.steps), where.bound]
-        return Question(inner.step, (center, np.array(numbers), *inner.arrays), state.stage)
+        units = () if where.scale is None else (where.scale,)
+        return Question(inner.step, (center, np.array(numbers), *units, *inner.arrays), state.stage)
 
     def require_question(self, question: Question) -> None:
         """A question of a stage of this fit, around an acceptable center."""
@@ -196,6 +208,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             )
             require(
                 not self.bounds.find or self._can_be_bound(float(numbers[1])), "no search can have found this bound"
+            )
+            require(
+                # The domain checks that they are positive and finite.
+                not self.bounds.units or (len(question.arrays) >= 3 and question.arrays[2].shape == (self.bounds.dim,)),
+                "the question must give the units that were found",
             )
         task, inner = self._asked(question)
         task.require_question(inner)
@@ -265,7 +282,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if result is None:
             return replace(state, inner=inner, center=inner if state.stage == self._first else state.center)
         match state.stage:
-            case "mean" | "bound":
+            case "mean" | "bound" | "units":
                 return self._begun("components", replace(state, center=result))
             case "components":
                 state = replace(state, tied=task.tied(inner), at_rest=task.at_rest(inner))
@@ -288,10 +305,16 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         assert state.subspace is not None
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        return self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest)
+        return self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest, state.factors)
 
     def _made_of(
-        self, subspace: Subspace, trace: float, where: Center, tied: bool | None, at_rest: bool | None
+        self,
+        subspace: Subspace,
+        trace: float,
+        where: Center,
+        tied: bool | None,
+        at_rest: bool | None,
+        factors: Array | None = None,
     ) -> FitResult:
         assert where.people is not None
         domain = self._domain(where)
@@ -299,26 +322,40 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self.multiplier > 0:
             spent = self.components_share(where.steps)
             scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
+            # In units of smaller variance the same noise is larger.
+            scale *= 1.0 if factors is None else 1 / float(factors.min()) ** 2
         center = np.zeros(domain.dim) if where.center is None else where.center
         return FitResult(
-            subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest, where.clipped
+            subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest, where.clipped, factors
         )
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
-        """Directions, their values, the center, and five numbers; seven where the bound was found."""
+        """Directions, their values, the center, and five numbers; seven where the bound was found.
+
+        Where units were found, these, and the factors that made released variances one.
+        """
         # Only arrays of float64 are sent, so an unknown word travels as -1.
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
         numbers = [result.trace, result.people, float(result.steps), *words]
         if self.bounds.find:
             numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped]
-        return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers))
+        units: tuple[Array, ...] = ()
+        if self.bounds.units:
+            assert result.domain.scale is not None
+            units = (result.domain.scale, _NOWHERE if result.factors is None else result.factors)
+        return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units)
 
     def found(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result that `answer` made these arrays from; a `ValueError` if they cannot be an answer."""
-        require(len(arrays) == 4, f"an answer has 4 arrays, got {len(arrays)}")
+        wanted, dim = 6 if self.bounds.units else 4, self.bounds.dim
+        require(len(arrays) == wanted, f"an answer has {wanted} arrays, got {len(arrays)}")
         # An answer comes from another party, so it is checked like a part.
-        basis, values, center, numbers = (require_array(array, array.shape) for array in arrays)
-        dim = self.bounds.dim
+        basis, values, center, numbers, *units = (require_array(array, array.shape) for array in arrays)
+        require(not units or units[0].shape == (dim,), "an answer has one unit for each column")
+        require(
+            not units or len(units[1]) == 0 or (units[1].shape == (dim,) and bool((units[1] > 0).all())),
+            "an answer has one positive factor for each column, or none",
+        )
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
         expected = 7 if self.bounds.find else 5
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
@@ -332,12 +369,14 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         )
         require(not bound or self._can_be_bound(bound[0]), "no search can have found the bound of an answer")
         point = None if self.center is None else center
-        return self._made_of(
-            Subspace(basis, values),
-            trace,
-            Center(point, people, int(steps), False, *bound),
-            *(None if word < 0 else bool(word) for word in (tied, at_rest)),
-        )
+        where = Center(point, people, int(steps), far=False)
+        if bound:
+            where = replace(where, bound=bound[0], clipped=bound[1])
+        if units:
+            where = replace(where, scale=units[0])
+        known = [None if word < 0 else bool(word) for word in (tied, at_rest)]
+        factors = units[1] if units and len(units[1]) else None
+        return self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors)
 
     def estimate(self, state: FitState) -> Subspace | None:
         """The directions as far as they are known."""
@@ -367,7 +406,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             rounds=rounds,
             size=size,
             at_most=self.at_most,
-            searched=NORMS.count if self.bounds.find else 0,
+            searched=self._counted_at_once,
         )
 
     def with_noise(self, multiplier: float) -> "Fit":
@@ -386,12 +425,30 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             # Only rows that are not clipped can fail this: a clipped row has a norm of at most 1e100.
             require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
             state = replace(state, tied=self._ties(result))
+            if self.bounds.units:
+                result, factors = self._renormalised(result, state.center)
+                state = replace(state, factors=factors)
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
         # Kept from here on, because a site may leave between the components and the totals.
         people = state.center.people if self.sizes is not None else None
         done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace, people=people)
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
+
+    def _renormalised(self, gram: Array, where: Center) -> tuple[Array, Array]:
+        """The released matrix in units that make its variances one: found units are rougher than it is."""
+        assert where.scale is not None
+        assert where.people is not None
+        share = self.components_share(where.steps)
+        noise = self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
+        return renormalised(gram, noise=noise, people=where.people, flat=where.scale == 1.0)
+
+    @property
+    def _counted_at_once(self) -> int:
+        """How many numbers a step of the search releases, where counts are released."""
+        if self.bounds.units:
+            return ENTRIES.count * self.bounds.dim
+        return NORMS.count if self.bounds.find else 0
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
@@ -428,25 +485,27 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         center, numbers = question.arrays[:2]
         stage: Stage = "components" if question.stage == "components" else "totals"
         bound = float(numbers[1]) if self.bounds.find else None
-        where = Center(center if len(center) else None, None, int(numbers[0]), False, bound)
-        return self._task(stage, where), Question(question.step, question.arrays[2:])
+        scale = question.arrays[2] if self.bounds.units else None
+        where = Center(center if len(center) else None, None, int(numbers[0]), False, bound, scale=scale)
+        return self._task(stage, where), Question(question.step, question.arrays[3 if self.bounds.units else 2 :])
 
     def _task(self, stage: Stage, where: Center | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
         made = self._made.get(stage)
         # By identity: an equal center in another array only costs one more task. The search needs no center.
         if stage == self._first or where is None:
-            center, bound = None, None
+            key: tuple[Any, ...] = (None, None, None)
         else:
-            center, bound = where.center, where.bound
-        if made is None or made[0] is not center or made[1] != bound:
-            made = (center, bound, self._make(stage, where))
+            key = (where.center, where.bound, where.scale)
+        if made is None or made[0][0] is not key[0] or made[0][1] != key[1] or made[0][2] is not key[2]:
+            made = (key, self._make(stage, where))
             self._made[stage] = made
-        return made[2]
+        return made[1]
 
     def _domain(self, where: Center) -> Domain:
         """The domain that clips rows for products, once everything about it is known."""
-        return (self.bounds if where.bound is None else self.bounds.found(where.bound)).around(where.center)
+        bounds = self.bounds if where.bound is None else self.bounds.found(where.bound)
+        return (bounds if where.scale is None else bounds.in_units(where.scale)).around(where.center)
 
     def _make(self, stage: Stage, where: Center | None) -> AnyTask:
         if stage == self._first or where is None:
@@ -460,7 +519,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             domain, self.neighbours, count_weight=float(count), trace_weight=float(self.needs_trace), name=name
         )
 
-    def _search(self) -> CenterSearch | BoundSearch:
+    def _search(self) -> CenterSearch | BoundSearch | UnitSearch:
+        if self.bounds.units:
+            return UnitSearch(self.bounds, self.neighbours, self.split, self.people, self.multiplier)
         if not self.bounds.find:
             return CenterSearch(
                 self.bounds, self.neighbours, self.split.mean, self.split.count, self.people, self.multiplier
@@ -480,6 +541,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     @property
     def _first(self) -> Stage | None:
         """The stage of the search, None if nothing is searched for."""
+        if self.bounds.units:
+            return "units"
         return "bound" if self.bounds.find else "mean" if isinstance(self.center, str) else None
 
     @property
@@ -488,6 +551,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self.bounds.find:
             # A search for a bound ends with a mean, at the earliest with the second one.
             return range(4, len(self.split.mean) + 1, 2) if isinstance(self.center, str) else range(1, 2)
+        if self.bounds.units:
+            return range(len(self.split.mean), len(self.split.mean) + 1)
         return range(int(isinstance(self.center, str)), len(self.split.mean) + 1)
 
     def _can_be_bound(self, bound: float) -> bool:
@@ -498,4 +563,4 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     @property
     def directions(self) -> AnyTask:
         """The components' own task, as last made: how it combines parts does not depend on the domain."""
-        return self._made["components"][2]
+        return self._made["components"][1]
