@@ -127,7 +127,7 @@ MISTAKES = {
     "--column-bounds must be LOW,HIGH": ("-k", 2, *PRIVATE, "--column-bounds", "1"),
     "--column-bounds: every low": ("-k", 2, *PRIVATE, "--column-bounds", "1,0"),
     "--origin must be a number or 5 numbers": ("-k", 2, *PRIVATE, "--origin", "1,2"),
-    "--scale must be a number, or numbers": ("-k", 2, *PRIVATE, "--scale", "a,b"),
+    "--scale must be private, or numbers": ("-k", 2, *PRIVATE, "--scale", "a,b"),
     "--rounds must be an integer from 1 to 200": ("-k", 2, *PRIVATE, "--rounds", 0),
     "--seed must not be negative": ("-k", 2, *PRIVATE, "--seed", -1),
     "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),

@@ -398,7 +398,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--delay must not be negative, got -1": (*EXACT, "--sites", 3, "--delay", -1),
     "--dead 3: no site has this name. The sites are site 0 to site 2": (*EXACT, "--sites", 3, "--dead", 3),
     "--dead any:4: there are only 3 sites": (*EXACT, "--sites", 3, "--dead", "any:4"),
-    "--scale must be a number, or numbers": (*EXACT, "--sites", 3, "--scale", "a"),
+    "--scale must be private, or numbers": (*EXACT, "--sites", 3, "--scale", "a"),
     "--scale must be a number or 5 numbers": (*EXACT, "--sites", 3, "--split", "skewed", "--scale", "1,2"),
     "must end in .safetensors": (*EXACT, "--sites", 3, "-o", "model.pickle"),
 }

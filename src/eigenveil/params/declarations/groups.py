@@ -61,7 +61,7 @@ __all__ = [
 OFFLINE: Final = frozenset({"python", "cli"})
 HERE: Final = frozenset({"python"})
 
-BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
+BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
 EPSILON_HELP: Final = (
