@@ -70,7 +70,7 @@ def stream(
         require_param(
             settings["epsilon"] is None or settings["row_bound"] is not None or bounds is not None,
             "{row_bound} is missing. Leave it out to find a bound in the first block, or give one that you know without looking "
-            "at the rows, such as {row_bound} 12: a bound read off the data would leak it. `eigenveil bounds` finds one privately",
+            "at the rows, such as {row_bound} 12: a bound read off the data would leak it. `eigenveil bounds` finds one, too",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)

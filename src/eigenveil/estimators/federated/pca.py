@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import in_silence
-from eigenveil.errors import ProtocolError, require
+from eigenveil.errors import ProtocolError, TooFewPeople, require
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
@@ -224,6 +224,9 @@ class FederatedPCA(FederatedParams, FittedPCA):
         self.__dict__.pop("_federation", None)
         try:
             found = federation.run(faults=self.faults, resume=resume)
+        except TooFewPeople:
+            # Nothing that `resume` could mend.
+            raise
         except ProtocolError:
             # Rows are kept for `resume` alone.
             self._federation = federation

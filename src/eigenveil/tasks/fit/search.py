@@ -11,7 +11,7 @@ from typing import Final, Literal, final
 import numpy as np
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import ParameterError, require
+from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array, found_share
 from eigenveil.privacy import Bounded, Domain, Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST
@@ -279,7 +279,7 @@ def require_people(people: float, multiplier: float, *, slack: float = 0.0, spen
         return
     about = f"about {people:.0f} people" if people > slack else "so few people"
     cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
-    raise ParameterError(
+    raise TooFewPeople(
         f"{{epsilon}} is too small for {about}: finding a bound privately needs about {least:.0f}. Raise {{epsilon}}, or pass a "
         f"{{row_bound}} that you know without looking at the data. {cost}"
     )

@@ -13,7 +13,7 @@ import numpy as np
 from scipy.special import ndtri
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import ParameterError, require
+from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Neighbours, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST
@@ -199,7 +199,7 @@ class UnitSearch(SumTask[Center, Center]):
             return
         about = f"about {people:.0f} people" if people > slack else "so few people"
         cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
-        raise ParameterError(
+        raise TooFewPeople(
             f"{{epsilon}} is too small for {about}: finding units for {self.bounds.dim} columns privately needs about "
             f"{least:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
         )
