@@ -189,7 +189,7 @@ CHOICES: dict[str, tuple[dict[str, Any], str]] = {
     "scale zero": ({"scale": [1, 1, 0, 1, 1, 1]}, "every scale must be positive"),
     "scale negative": ({"scale": -1.0}, "every scale must be positive"),
     "scale NaN": ({"scale": np.nan}, "scale must be finite"),
-    "scale text": ({"scale": "std"}, "scale must be a number or 6 numbers, got str"),
+    "scale text": ({"scale": "std"}, "scale must be a number or one per column, or say scale='private', got 'std'"),
     "unknown method": ({"method": "laplace"}, "method must be one of auto, covariance, power, got 'laplace'"),
     "no method": ({"method": None}, "method must be one of auto, covariance, power, got None"),
     "unknown neighbours": ({"neighbours": "swap"}, "neighbours must be one of add-remove, zero-out, replace-one"),

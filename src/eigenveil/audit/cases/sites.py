@@ -259,6 +259,8 @@ CASES: Final = (
     _at_sites(
         "units",
         "each site's counts of entries, sums, count and matrix",
+        # Its counts are in thousands of cells, which test the noise in few runs.
+        quick=20,
         method="covariance",
         scale="private",
         center="private",

@@ -21,7 +21,7 @@ from scipy.optimize import isotonic_regression
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.exact import limbs_of, limbs_product
+from eigenveil.linalg.exact import exact_product, limbs_of, limbs_product
 from eigenveil.privacy.sensitivity import Neighbours
 from eigenveil.privacy.sums.bounded import Bounded
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, Domain, row_sums
@@ -37,6 +37,8 @@ _CACHED_ROWS: Final = 256
 _MOST_CELLS: Final = 4000
 # Entries of A are whole multiples of this, so that its products with counts are exact.
 _ROOT_UNIT: Final = 2.0**-40
+# A is split anew for counts in so few of the cells: one in this many.
+_FEW_CELLS: Final = 16
 # Covers the rounding of the norm of one of its columns.
 _ROUNDED_UP: Final = 1 + 1e-12
 # Counts are sums of products: differences smaller than this are rounding.
@@ -256,7 +258,12 @@ def _times_root(counts: Total, *, columns: int) -> Array:
 
 def _whole_times_root(counts: Integers, columns: int) -> Array:
     table = counts.reshape(columns, -1)[:, ::-1].T
-    return limbs_product(_root_limbs(len(table)), table)
+    # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
+    used = np.flatnonzero(table.any(axis=1))
+    if _FEW_CELLS * len(used) > len(table):
+        return limbs_product(_root_limbs(len(table)), table)
+    left = np.rint(_root(len(table))[:, used] / _ROOT_UNIT).astype(np.int64)
+    return exact_product(left, table[used])
 
 
 @lru_cache(maxsize=2)
