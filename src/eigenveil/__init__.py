@@ -3,7 +3,7 @@
 >>> import numpy as np
 >>> from eigenveil import PrivatePCA
 >>> rows = np.random.default_rng(0).standard_normal((5000, 8)) * [4, 2, 1, 1, 1, 1, 1, 1]
->>> pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=10.0).fit(rows)
+>>> pca = PrivatePCA(2, epsilon=1.0, delta=1e-6).fit(rows)
 >>> pca.components_.shape
 (2, 8)
 >>> print(pca.guarantee_.headline)

@@ -22,6 +22,7 @@ __all__ = [
     "ProtocolError",
     "QuorumLost",
     "StateFileError",
+    "TooFewPeople",
     "UnitMismatch",
     "WeakGuaranteeWarning",
     "Words",
@@ -166,6 +167,11 @@ class ParameterError(_Templated, ValueError):
     def within(self, place: str) -> "ParameterError":
         """The same error, opening with where it happened, such as the name of a site."""
         return ParameterError(f"{verbatim(place)}: {self.message}", **self.values)
+
+
+# Also a ProtocolError, because a run between parties ends with it in order: the others are told.
+class TooFewPeople(ParameterError, ProtocolError):
+    """There are too few people for a search in the fit at this budget. What the search has cost until then is spent."""
 
 
 class ParameterWarning(_Templated, UserWarning):

@@ -56,6 +56,14 @@ def stream(**choices: Any) -> StreamingPCA:
     return StreamingPCA(2, **(BOUND | {"block_size": 60} | choices)).fit(ROWS)
 
 
+def sphere(kind: Any, **choices: Any) -> Guarantee:
+    """Rows of one norm around zero, so that noise does not decide which bound is found."""
+    rows = 11.9 * ROWS / np.linalg.norm(ROWS, axis=1, keepdims=True)
+    table = np.array_split(rows, 4) if kind in (FederatedPCA, GossipPCA) else rows
+    found: Guarantee = kind(2, epsilon=6.0, delta=1e-6, center=None, **choices).fit(table).guarantee_
+    return found
+
+
 def items(users: Any = USERS, **choices: Any) -> Guarantee:
     given: dict[str, Any] = {"epsilon": 3.0, "delta": 1e-4, "on_noise": "warn"} | choices
     return PrivateRecommender(2, **given).fit(users).guarantee_
@@ -94,6 +102,11 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "one table, a weak budget": lambda: alone(epsilon=25.0, delta=0.01, neighbours="zero-out"),
     "one table, known seed": lambda: alone(random_state=1),
     "one table, no privacy": lambda: alone(epsilon=None, delta=None),
+    "one table, bound found privately": lambda: sphere(PrivatePCA),
+    "one table, units found privately": lambda: alone(scale="private", row_bound=2.0, epsilon=6.0),
+    "sites, masked, bound found privately": lambda: sphere(FederatedPCA, trust="masked"),
+    "peers, bound found privately": lambda: sphere(GossipPCA, graph="complete"),
+    "stream, bound found privately": lambda: sphere(StreamingPCA, block_size=60),
     "sites, trusted hub": hub,
     "sites, noise at the sites": lambda: hub(trust="site"),
     "sites, noise in both places": lambda: hub(**PAIR),

@@ -186,3 +186,35 @@ def test_an_exact_fit_has_no_floor_no_fill_and_no_warning() -> None:
         warnings.simplefilter("error")
         pca = PrivatePCA(2, epsilon=None).fit(table(50))
     assert (pca.noise_floor_, pca.fill_, pca.warnings_, pca.n_above_noise_) == (0.0, None, (), 2)
+
+
+@pytest.mark.parametrize("found", [{}, {"scale": "private"}], ids=["bound", "units"])
+def test_what_is_found_privately_claims_nothing_of_constant_rows(found: dict[str, Any]) -> None:
+    """The mean that ends a search has noise for the ball that was found, and its error must not look like a component."""
+    rows = np.tile(np.random.default_rng(0).standard_normal(20) * 5.0, (3000 if not found else 20000, 1))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        fits = [PrivatePCA(3, epsilon=1.0, delta=1e-6, random_state=seed, **found).fit(rows) for seed in range(20)]
+    # At a level of 1% this happens to a right floor with probability below 1e-6.
+    assert sum(fit.n_above_noise_ > 0 for fit in fits) <= 5
+
+
+def test_the_fill_is_that_of_the_clipped_rows_where_variances_were_made_one() -> None:
+    rng = np.random.default_rng(1)
+    rows = (rng.standard_t(3, (8000, 10)) + rng.standard_normal((8000, 1))) * np.logspace(-3, 3, 10) + 1e3
+    pca = PrivatePCA(3, epsilon=2.0, delta=1e-6, scale="private", random_state=0).fit(rows)
+    assert pca.fill_ is not None
+    # After the release every variance is one, so the fill in these units would be one whatever was clipped.
+    assert 0.2 < pca.fill_ < 0.95
+    assert pca.n_above_noise_ >= 1
+    assert pca.clipped_ is None
+
+
+def test_the_share_clipped_is_said_where_norms_were_released() -> None:
+    rows = np.random.default_rng(2).standard_normal((5000, 6)) * [5.0, 3.0, 1.0, 1.0, 1.0, 1.0] + 40.0
+    pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, random_state=0).fit(rows)
+    bound = pca.model_.settings["row_bound"]
+    beyond = float((np.linalg.norm(rows - pca.mean_, axis=1) > bound).mean())
+    assert pca.clipped_ == pytest.approx(beyond, abs=0.05)
+    assert pca.model_.settings["clipped"] == pca.clipped_
+    assert pca.warnings_ == ()

@@ -20,6 +20,10 @@ from eigenveil.tasks import (
     SumTask,
     Totals,
 )
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.search import BoundSearch
+from eigenveil.tasks.fit.split import split_budget
+from eigenveil.tasks.fit.units import UnitSearch
 
 PERSONAL = [Neighbours.ADD_REMOVE, Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE]
 
@@ -99,6 +103,32 @@ def table(people: list[Array], dim: int, *, sparse: bool, grouped: bool) -> Rows
     if not grouped:
         return rows
     return WeightedRows.by_person(rows, np.repeat(np.arange(len(people)), [len(p) for p in people]).astype(np.int64))
+
+
+def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator) -> tuple[SumTask[Any, Any], Question]:
+    """One of the questions by which a fit finds its bound and its units: norms or entries around any point, the mean in any ball.
+
+    One, because they count in thousands of cells. A new search is added here.
+    """
+    private = not neighbours.count_is_public
+    rows = RowBounds(domain.dim, np.inf, np.inf, False, None, domain.scale, None, None, find=True)
+    split = split_budget(mean=True, search=False, count=private, trace=False, bound=True)
+    search = BoundSearch(rows, neighbours, "private", split, None if private else 5.0, 1e-3, rank=1, entry=1.0)
+    point = rng.standard_normal(domain.dim)
+    ball = np.array([domain.radius])
+    widths = RowBounds(domain.dim, domain.radius, domain.radius, False, None, None, None, None, units=True)
+    split = split_budget(mean=True, search=False, count=private, trace=False, units=True)
+    units = UnitSearch(widths, neighbours, split, None if private else 5.0, 1e-3)
+    asked: list[tuple[SumTask[Any, Any], Question]] = [
+        (units, units.ask(units.start())),
+        (units, Question(3, (point,))),
+        (units, Question(4, (point, rng.uniform(0.2, 5.0, domain.dim)))),
+        (search, search.ask(search.start())),
+        (search, Question(2, (point,))),
+        (search, Question(1, (np.empty(0), ball))),
+        (search, Question(3, (point, ball))),
+    ]
+    return asked[int(rng.integers(len(asked)))]
 
 
 def all_tasks(

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from eigenveil.privacy import Budget, Lattice, Ledger, Noise, Share, unpack
 from eigenveil.tasks import Question, SumTask
-from laws.strategies import Case, all_tasks, cases
+from laws.strategies import Case, all_tasks, cases, search_task
 
 BUDGET = Budget(1.0, 1e-6)
 
@@ -51,7 +51,11 @@ EXAMPLES = given(case=cases(), seed=st.integers(0, 2**32), several=st.integers(1
 @EXAMPLES
 def test_every_masked_release_keeps_the_mu_it_was_charged(case: Case, seed: int, several: int) -> None:
     terms = lattice()
-    for task, question in all_tasks(case.domain, case.neighbours, np.random.default_rng(seed)):
+    rng = np.random.default_rng(seed)
+    for task, question in (
+        *all_tasks(case.domain, case.neighbours, rng),
+        search_task(case.domain, case.neighbours, rng),
+    ):
         if not 0 < task.sensitivity(question) < math.inf:
             continue
         (one, allowed), (other, _) = (
@@ -64,7 +68,11 @@ def test_every_masked_release_keeps_the_mu_it_was_charged(case: Case, seed: int,
 @settings(max_examples=30)
 @given(case=cases(), seed=st.integers(0, 2**32))
 def test_sites_and_hub_find_the_same_sensitivity_and_shape(case: Case, seed: int) -> None:
-    for task, question in all_tasks(case.domain, case.neighbours, np.random.default_rng(seed)):
+    rng = np.random.default_rng(seed)
+    for task, question in (
+        *all_tasks(case.domain, case.neighbours, rng),
+        search_task(case.domain, case.neighbours, rng),
+    ):
         inner, asked, fraction = task.as_sum(question)
         private = inner.private(asked, case.one)
         assert fraction == 1.0

@@ -27,7 +27,7 @@ from eigenveil.privacy import (
     gram_times_sensitivity,
 )
 from laws.exact_rows import exact_gram, exact_sum, exact_trace, moved, rounded, squared, table_of
-from laws.strategies import PERSONAL, Case, all_tasks, cases, table
+from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table
 
 TOLERANCE = 1 + 1e-9
 Release = Callable[[Rows, Domain, Neighbours], Bounded]
@@ -109,7 +109,12 @@ def test_scores_reach_their_sensitivity_and_are_refused_where_they_would_count_p
 @settings(max_examples=150)
 @given(case=cases(), seed=st.integers(0, 2**32))
 def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
-    for task, question in all_tasks(case.domain, case.neighbours, np.random.default_rng(seed)):
+    rng = np.random.default_rng(seed)
+    for task, question in (
+        *all_tasks(case.domain, case.neighbours, rng),
+        search_task(case.domain, case.neighbours, rng),
+    ):
+        task.require_question(question)
         one, other = (task.private(question, rows) for rows in (case.one, case.other))
         assert one.sensitivity == other.sensitivity == task.sensitivity(question)
         assert one.symmetric == task.symmetric

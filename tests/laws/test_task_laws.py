@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Exact, Gaussian, Ledger, Mechanism, Neighbours, Noise, Slot
 from eigenveil.protocols import run_pooled
-from laws.strategies import all_tasks, domains, person, table
+from laws.strategies import all_tasks, domains, person, search_task, table
 
 EXACT = Exact(because="a law is checked")
 
@@ -50,7 +50,10 @@ def test_parts_of_sites_add_up_to_the_whole(data: st.DataObject, seed: int, cut:
     people = [person(4, rng, 1.0, 1) for _ in range(6)]
     whole = table(people, 4, sparse=sparse, grouped=False)
     sites = [table(part, 4, sparse=sparse, grouped=False) for part in (people[:cut], people[cut:])]
-    for task, question in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+    for task, question in (
+        *all_tasks(domain, Neighbours.ADD_REMOVE, rng),
+        search_task(domain, Neighbours.ADD_REMOVE, rng),
+    ):
         one, two = (task.work(question, site, EXACT) for site in sites)
         expected = task.work(question, whole, EXACT)
         size = max(1.0, float(np.abs(expected).max()))
@@ -64,7 +67,10 @@ def test_site_and_hub_release_the_same_thing_for_the_same_price(data: st.DataObj
     rng = np.random.default_rng(seed)
     domain = data.draw(domains(4))
     rows = table([person(4, rng, 1.0, 1) for _ in range(5)], 4, sparse=False, grouped=False)
-    for task, _ in all_tasks(domain, Neighbours.ADD_REMOVE, rng):
+    for task, _ in (
+        *all_tasks(domain, Neighbours.ADD_REMOVE, rng),
+        search_task(domain, Neighbours.ADD_REMOVE, rng),
+    ):
         at_site, at_hub = Spy(), Spy()
         state = task.start()
         part = task.work(task.ask(state), rows, at_site)

@@ -17,6 +17,7 @@ from network.network_studies import PeerCompany, same_words, settings_beside
     [
         ({}, {}),
         ({"noise": "independent"}, {"method": "covariance", "rounds": None}),
+        ({"noise": "independent", "epsilon": 50.0}, {"method": "covariance", "rounds": None, "row_bound": "private"}),
         ({"epsilon": None, "delta": None, "none": True, "noise": None}, {"method": "krylov", "rounds": None}),
     ],
 )

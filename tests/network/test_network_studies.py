@@ -6,6 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from eigenveil.errors import TooFewPeople
 from eigenveil.estimators import FederatedPCA
 from eigenveil.network.ledger.durable import DurableLedger
 from network.network_studies import Company, same_words, settings_beside
@@ -23,6 +24,9 @@ SEED = {"seed": 7}
         ({"trust": "both", "epsilon": [5.0, 2.0], "delta": [1e-6, 1e-6]}, {}, None),
         ({"trust": None, "epsilon": None, "delta": None, "none": True}, {}, None),
         ({"trust": "site"}, {}, 2),
+        ({"trust": "masked", "epsilon": 50.0}, {"row_bound": "private"}, None),
+        ({"trust": "site", "epsilon": 90.0}, {"row_bound": None, "scale": "private"}, None),
+        ({"trust": "hub", "epsilon": 50.0}, {"row_bound": None, "method": "power", "rounds": 3}, 2),
         ({"trust": "hub"}, {"method": "power", "rounds": 3}, 2),
     ],
 )
@@ -50,6 +54,14 @@ def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_b
         unknown = {"bytes"} if name == "hub" else {"bytes", "rounds"}
         assert settings_beside(model, company.study) == settings_beside(simulated.model_, unknown=unknown)
         assert same_words(model, simulated.model_)
+
+
+def test_a_study_of_too_few_people_for_its_search_ends_and_costs_each_site_one_step(tmp_path: Path) -> None:
+    company = Company(tmp_path, sections={"privacy": {"epsilon": 0.2}, "task": {"row_bound": "private"}})
+    with pytest.raises(TooFewPeople, match="of the budget was spent"):
+        company.run()
+    with pytest.raises(TooFewPeople, match="of the budget was spent"):
+        company.study.estimator().fit(company.tables)
 
 
 def test_a_real_study_charges_each_site_once_and_closes_its_ledgers(tmp_path: Path) -> None:

@@ -10,7 +10,8 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.plan import Spectrum, found_share
+from eigenveil.linalg import found_share
+from eigenveil.plan import Spectrum
 from eigenveil.plan.spectrum import condensed
 
 

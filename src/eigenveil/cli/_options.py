@@ -11,7 +11,7 @@ __all__ = [
 ]
 
 _PRIVACY: Final = "Privacy"
-_BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
+_BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 
 SEEDED: Final = (
     "NOT PRIVATE: --seed was given, so anyone who knows it can compute the noise and subtract it. "

@@ -221,12 +221,15 @@ def nothing_found() -> Text:
 
 
 def fill_line(model: Model) -> Iterator[Text]:
-    """How much of its bound the clipped rows fill, where that was released."""
+    """How much of its bound the clipped rows fill, and how many people it clips, where that was released."""
     fill = model.settings.get("fill")
     # The settings come from a file, which may have been edited.
     if isinstance(fill, numbers.Real) and math.isfinite(float(fill)):
         words = f"{float(fill):.2g}, the mean squared norm of the clipped rows over the squared row bound"
         yield Text.assemble(("fill: ", _LABEL), words)
+    clipped = model.settings.get("clipped")
+    if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
+        yield Text.assemble(("clipped: ", _LABEL), f"about {float(clipped):.0%} of people, at the bound that was found")
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:

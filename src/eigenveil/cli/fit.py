@@ -46,15 +46,15 @@ def fit(
 ) -> None:
     """Fit principal components of a table, with a privacy guarantee.
 
-    Use it when one file has all the rows. This finds five components and
-    clips each row to norm 1:
+    Use it when one file has all the rows. This finds five components, and
+    privately a norm to clip rows to:
 
-      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6
 
-    A private fit needs a budget (--epsilon and --delta) and a bound
-    (--row-bound, --column-bounds or both). You must know the bound without
-    looking at these rows: a bound read off the data leaks the data. If you
-    know none, let `eigenveil bounds` find one privately:
+    Columns in different units, such as years and euros, are standardised
+    privately with --scale private. If you know a bound without looking at
+    these rows, give it: --row-bound or --column-bounds. A bound read off the
+    data would leak it. To see norms before you spend the rest:
 
       eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6 -o bounds.json
       eigenveil fit people.csv -k 5 --epsilon 0.9 --delta 1e-6 \\

@@ -147,7 +147,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         self.noise_floor_ = float(self.model_.settings["noise_floor"])
         self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
         self.n_above_noise_ = self.model_.n_above_noise
-        self.fill_ = verdict.fill
+        self.fill_, self.clipped_ = verdict.fill, verdict.clipped
         self.warnings_ = self.model_.warnings
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee

@@ -44,7 +44,7 @@ def model_of(
         columns=columns,
         settings=settings
         | {"noise_floor": verdict.noise_floor / divisor}
-        | ({} if verdict.fill is None else {"fill": verdict.fill}),
+        | {name: value for name, value in (("fill", verdict.fill), ("clipped", verdict.clipped)) if value is not None},
         warnings=tuple(str(warning) for warning in verdict.warned),
     )
 

@@ -7,11 +7,14 @@ import math
 from numbers import Integral
 from typing import Any, Final, Literal, get_args, get_origin
 
+from eigenveil.estimators.verdict import flat_columns
+from eigenveil.linalg import Array
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.values import HasArray, as_float
 from eigenveil.privacy import Neighbours
+from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["asked_settings", "settings_of"]
+__all__ = ["asked_settings", "bound_settings", "settings_of"]
 
 _PER_COLUMN: Final = "one number per column"
 
@@ -34,6 +37,21 @@ def settings_of(
     # Twice `first`: it comes first in the file, and no parameter may replace it.
     found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
     return {name: value for name, value in found.items() if value is not None}
+
+
+def bound_settings(
+    asked: dict[str, Any], bounds: RowBounds, row_bound: float | None, units: Array | None = None
+) -> dict[str, Any]:
+    """Facts about the row bound and the units: those that were found privately, or None where nothing was searched for.
+
+    Flat columns, which keep their own unit, are listed by their place from zero.
+    """
+    if bounds.find:
+        return {"row_bound": row_bound, "bound_from": "found privately"}
+    if bounds.units:
+        flat = list(flat_columns(bounds, units))
+        return {"row_bound": row_bound, "scale_from": "found privately", "flat_columns": flat or None}
+    return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
 
 
 def asked_settings(asked: Any) -> dict[str, Any]:

@@ -29,7 +29,16 @@ from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensiti
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.task import Fit, FitResult
 
-__all__ = ["FitVerdict", "Released", "at_edge", "forewarned", "noise_floor", "released_of", "verdict_of"]
+__all__ = [
+    "FitVerdict",
+    "Released",
+    "at_edge",
+    "flat_columns",
+    "forewarned",
+    "noise_floor",
+    "released_of",
+    "verdict_of",
+]
 
 # A warning must be clear of the noise by this many deviations: 1 in 740 fits is wrong about each.
 _CLEAR: Final = 3.0
@@ -48,12 +57,14 @@ _ONE_COLUMN: Final = 0.9
 class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
-    The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. The
-    first `said` of the warnings were given before the fit.
+    The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
+    `clipped` of the people have rows beyond it, None if norms were not released. The first `said` of the warnings were given
+    before the fit.
     """
 
     noise_floor: float = 0.0
     fill: float | None = None
+    clipped: float | None = None
     warned: tuple[ParameterWarning, ...] = ()
     said: int = 0
 
@@ -64,8 +75,9 @@ class Released:
     """The released numbers of a private fit that a verdict needs, with their standard deviations.
 
     The total sum of squares is `trace`, and the number of people `people`; both have noise of deviation `trace_noise` and
-    `people_noise`. Rows were clipped to norm `radius`. The search for the mean ended at its edge if
-    `at_edge`. Noise alone stays below `noise_floor`.
+    `people_noise`. Rows were clipped to norm `radius`, and these have the sum of squares `energy`: that is the trace, unless
+    variances were made one after the release. The search for the mean ended at its edge if `at_edge`. Noise alone stays below
+    `noise_floor`. The columns at the places `flat` hardly vary, and about `clipped` of the people have rows beyond the bound.
     """
 
     space: Subspace
@@ -76,6 +88,9 @@ class Released:
     people_noise: float
     noise_floor: float
     at_edge: bool
+    energy: float
+    flat: tuple[int, ...] = ()
+    clipped: float | None = None
 
     @property
     def above(self) -> Array:
@@ -88,7 +103,7 @@ class Released:
         """The mean squared norm of the clipped rows over the squared bound, and its standard deviation."""
         # A noisy number of people may fall below one, or below zero.
         whole = max(self.people, 1.0) * self.radius**2
-        fill = max(self.trace, 0.0) / whole
+        fill = max(self.energy, 0.0) / whole
         return fill, math.hypot(self.trace_noise / whole, fill * self.people_noise / max(self.people, 1.0))
 
 
@@ -123,10 +138,13 @@ def _mean_spike(study: Fit, found: FitResult) -> float:
     An error e adds n e e^T. Its entries have the noise of the last step's sum over n, so n |e|^2 is a chi-squared variable
     times a squared entry over n. Clipped rows cannot add more than n times their squared bound, wherever the mean is.
     """
-    if found.steps == 0 or study.multiplier == 0:
+    if not isinstance(study.center, str) or found.steps == 0 or study.multiplier == 0:
         return 0.0
     people = max(found.people, 1.0)
-    sum_noise = study.multiplier * sum_sensitivity(study.bounds.mean_bound, study.neighbours)
+    # A search for the bound, or for units, ends with the mean inside what it found.
+    searched = study.bounds.find or study.bounds.units
+    reach = found.domain.radius if searched else study.bounds.mean_bound
+    sum_noise = study.multiplier * sum_sensitivity(reach, study.neighbours)
     entry = sum_noise / math.sqrt(study.split.mean[found.steps - 1])
     return min((entry * norm_edge(found.domain.dim)) ** 2 / people, people * found.domain.radius**2)
 
@@ -135,7 +153,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
     """What a fit released, as a verdict needs it. `space` may have fewer directions than were found."""
     extra = study.split.extra
     # One release has the count, where it was not released with the mean, and the trace: equal parts of its share.
-    alone = study.people is None and found.steps == 0
+    alone = study.people is None and not isinstance(study.center, str)
     part = extra / 2 if alone and study.needs_trace else extra
     trace_noise = found.scale * math.sqrt(found.domain.dim)
     if study.needs_trace:
@@ -153,13 +171,30 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         people_noise=people_noise,
         noise_floor=floor,
         at_edge=at_edge(study.bounds, found.center, steps=found.steps, most=len(study.split.mean)),
+        energy=_energy(found),
+        flat=flat_columns(study.bounds, found.units),
+        clipped=found.clipped,
     )
+
+
+def _energy(found: FitResult) -> float:
+    """The sum of squares of the clipped rows in the units in which they were clipped."""
+    if found.factors is None or found.gram is None:
+        return found.trace
+    return float(np.diag(found.gram) @ found.factors**2)
+
+
+def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
+    """The places of columns, from zero, in which a private search for units found hardly any spread."""
+    if not bounds.units or units is None:
+        return ()
+    return tuple(place for place, unit in enumerate(units.tolist()) if unit == 1.0)
 
 
 def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
     """Whether a mean, (d,), that was found in `steps` of `most` lies where the search ends. The true one may lie beyond."""
-    # In a box every mean is within reach.
-    if steps < max(most, 1) or bounds.low is not None:
+    # In a box every mean is within reach, and a search for the bound or for units looks everywhere.
+    if steps < max(most, 1) or bounds.low is not None or bounds.find or bounds.units:
         return False
     offset = center if bounds.origin is None else center - bounds.origin
     distance = float(np.linalg.norm(offset if bounds.scale is None else offset / bounds.scale))
@@ -183,14 +218,19 @@ def verdict_of(
     """
     if seen is None or not math.isfinite(seen.radius):
         return FitVerdict(warned=before, said=len(before))
-    warned = (*before, *_warned(seen, asked, names), *_nothing(seen, budget, method, neighbours, sites, before))
-    return FitVerdict(seen.noise_floor, seen.fill[0], warned, said=len(before))
+    warned = (
+        *before,
+        *_warned(seen, asked, names),
+        *_flat(seen, names),
+        *_nothing(seen, budget, method, neighbours, sites, before),
+    )
+    return FitVerdict(seen.noise_floor, seen.fill[0], seen.clipped, warned, said=len(before))
 
 
 def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
     # A bound that was found privately may clip most rows on purpose.
-    given = asked.get("row_bound") != "private"
+    given = asked.get("row_bound") != "private" and asked.get("scale") != "private"
     low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
     if given and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
@@ -220,6 +260,17 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
         yield ParameterWarning(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
             f"the reason, {mend}."
+        )
+
+
+def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
+    """That columns were left in their own unit, which may be wrong for them."""
+    if seen.flat:
+        shown = [str(place + 1) if names is None else verbatim(names[place]) for place in seen.flat[:10]]
+        which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
+        yield ParameterWarning(
+            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and keep their own unit: "
+            f"{which}. If most columns are like this, use {{scale=None}}."
         )
 
 

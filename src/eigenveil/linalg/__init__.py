@@ -8,6 +8,7 @@ from eigenveil.linalg.compare import (
     align_signs,
     captured_variance,
     first_overlap,
+    found_share,
     projection_distance,
     sines,
 )
@@ -24,6 +25,7 @@ __all__ = [
     "captured_variance",
     "complement",
     "first_overlap",
+    "found_share",
     "merge",
     "merge_all",
     "merged_edge",

@@ -12,6 +12,7 @@ __all__ = [
     "align_signs",
     "captured_variance",
     "first_overlap",
+    "found_share",
     "projection_distance",
     "sines",
 ]
@@ -83,3 +84,18 @@ def align_signs(basis: Array, target: Array) -> Array:
     """
     # Not `np.sign`: a column orthogonal to its target would become zero.
     return basis * np.where(np.einsum("ij,ij->j", basis, target) < 0, -1.0, 1.0)
+
+
+def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
+    """The share of the sum of leading Gram `eigenvalues`, (k,), that a fit captures, to first order.
+
+    Under noise with entries of size `entry` on `dim` columns, a direction of eigenvalue v keeps 1 - dim entry^2 / v^2
+    of itself. Below v = sqrt(dim) entry it keeps nothing. These are the overlaps of spiked matrices (Benaych-Georges
+    and Nadakuditi 2011).
+
+    >>> found_share(np.array([10.0, 1.0]), entry=0.5, dim=16)
+    0.87...
+    """
+    with np.errstate(divide="ignore", over="ignore"):
+        kept = np.where(eigenvalues > 0, np.maximum(0.0, 1 - dim * (entry / eigenvalues) ** 2), 0.0)
+    return float((kept * eigenvalues).sum() / eigenvalues.sum())

@@ -6,7 +6,17 @@ from typing import Any
 
 from eigenveil.params.values import Expected
 
-__all__ = ["bytes_from", "center_from", "components_from", "numbers_from", "pair_from", "share_from", "text_of"]
+__all__ = [
+    "bound_from",
+    "bytes_from",
+    "center_from",
+    "components_from",
+    "numbers_from",
+    "pair_from",
+    "scale_from",
+    "share_from",
+    "text_of",
+]
 
 
 def components_from(text: str) -> int | float:
@@ -61,6 +71,30 @@ def center_from(text: str) -> Any:
         return [_number(part) for part in text.split(",")]
     except Expected:
         raise Expected("private, none, or numbers with commas between, one per column") from None
+
+
+def bound_from(text: str) -> Any:
+    """The word private, or a number.
+
+    >>> bound_from("private"), bound_from("2.5")
+    ('private', 2.5)
+    """
+    try:
+        return text if text == "private" else _number(text)
+    except Expected:
+        raise Expected("private, or a number") from None
+
+
+def scale_from(text: str) -> Any:
+    """The word private, or numbers.
+
+    >>> scale_from("private"), scale_from("1,2")
+    ('private', [1.0, 2.0])
+    """
+    try:
+        return text if text == "private" else numbers_from(text)
+    except Expected:
+        raise Expected("private, or numbers with commas between") from None
 
 
 def share_from(text: str) -> int | float:

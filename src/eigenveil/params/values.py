@@ -17,6 +17,7 @@ __all__ = [
     "Vector",
     "Whole",
     "as_float",
+    "bound_value",
     "bounds_in_file",
     "center_in_file",
     "center_value",
@@ -34,6 +35,8 @@ __all__ = [
     "pair_of",
     "positive",
     "real",
+    "scale_in_file",
+    "scale_value",
     "share_of_at_most",
     "stream_center",
     "truth",
@@ -267,6 +270,29 @@ finite = real("a number", lambda _: True)
 positive = real("positive", lambda number: number > 0)
 # Squares of norms in this range are far from the ends of float64.
 length = real("positive", lambda number: number > 0, least=1e-100, most=1e100)
+
+
+def bound_value(value: Any) -> Any:
+    """The word private, or a norm."""
+    if isinstance(value, str) and value == "private":
+        return value
+    if isinstance(value, str):
+        raise Expected("a number, or say {row_bound=private}")
+    return length(value)
+
+
+def scale_value(value: Any) -> Any:
+    """The word private, or numbers."""
+    if isinstance(value, str) and value != "private":
+        raise Expected("a number or one per column, or say {scale=private}")
+    return value
+
+
+def scale_in_file(value: Any) -> Any:
+    """The word private, one number, or a list of one per column."""
+    return value if isinstance(value, str) and value == "private" else finite_numbers(value)
+
+
 fraction = real("in (0, 1)", lambda number: 0 < number < 1)
 
 

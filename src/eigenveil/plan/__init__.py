@@ -8,12 +8,12 @@ from eigenveil.plan.choose.choice import Choice, Plan, PrivateMethod, predict
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
 from eigenveil.plan.choose.masks import MasksPlan, plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
-from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream
+from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
 from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise, hopeless
-from eigenveil.plan.spectrum import Spectrum, found_share
+from eigenveil.plan.spectrum import Spectrum
 
 __all__ = [
     "METHODS",
@@ -42,7 +42,6 @@ __all__ = [
     "estimator_of",
     "first_block",
     "forecast",
-    "found_share",
     "guessed_eigenvalues",
     "hopeless",
     "iterates",
@@ -53,4 +52,5 @@ __all__ = [
     "plan_sites",
     "plan_stream",
     "predict",
+    "stream_split",
 ]

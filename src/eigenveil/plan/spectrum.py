@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 
-__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "found_share", "require_rank"]
+__all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "require_rank"]
 
 FORMAT: Final = "eigenveil spectrum 1"
 # Relative error of the shape: for a guess, and for a public table like the private one.
@@ -281,21 +281,6 @@ class Spectrum:
         except (TypeError, ValueError):
             raise ValueError("the values, spread and error of a spectrum must be numbers") from None
         return cls(values, plain["source"], spread, error)
-
-
-def found_share(eigenvalues: Array, *, entry: float, dim: int) -> float:
-    """The share of the sum of leading Gram `eigenvalues`, (k,), that a fit captures, to first order.
-
-    Under noise with entries of size `entry` on `dim` columns, a direction of eigenvalue v keeps 1 - dim entry^2 / v^2
-    of itself. Below v = sqrt(dim) entry it keeps nothing. These are the overlaps of spiked matrices (Benaych-Georges
-    and Nadakuditi 2011).
-
-    >>> found_share(np.array([10.0, 1.0]), entry=0.5, dim=16)
-    0.87...
-    """
-    with np.errstate(divide="ignore", over="ignore"):
-        kept = np.where(eigenvalues > 0, np.maximum(0.0, 1 - dim * (entry / eigenvalues) ** 2), 0.0)
-    return float((kept * eigenvalues).sum() / eigenvalues.sum())
 
 
 def condensed(values: Array, dim: int, *, rank: int) -> Array:

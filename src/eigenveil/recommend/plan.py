@@ -11,8 +11,8 @@ from typing import Any, Final, Literal, final
 import numpy as np
 
 from eigenveil.errors import ParameterWarning, require_param
-from eigenveil.linalg import Array
-from eigenveil.plan import PrivateMethod, SitesPlan, found_share
+from eigenveil.linalg import Array, found_share
+from eigenveil.plan import PrivateMethod, SitesPlan
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity

@@ -203,7 +203,7 @@ def test_every_mistake_is_one_line(tmp_path: Path, options: tuple[object, ...], 
 
 def test_errors_that_ask_for_a_bound_point_here(tmp_path: Path) -> None:
     source = written(tmp_path, "csv")
-    asked = ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "-o", tmp_path / "model.safetensors")
+    asked = ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none", "-o", tmp_path / "model.safetensors")
     for command in ("fit", "stream", "simulate"):
         more = ("--sites", 2, "--trust", "site") if command == "simulate" else ()
         assert "`eigenveil bounds`" in refusal(command, source, *asked, *more)

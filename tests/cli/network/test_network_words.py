@@ -15,6 +15,7 @@ from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.words import facts_of, who_learns
 from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit, epsilon_of
+from eigenveil.tasks.fit.bounds import RowBounds
 
 ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 
@@ -62,7 +63,15 @@ def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
 def test_a_method_that_nobody_described_is_an_error(tmp_path: Path) -> None:
     unknown: Any = "a new one"
     with pytest.raises(AssertionError, match="a new one"):
-        _sums(Folders(tmp_path).study, unknown, 5, count=True, center=None, trace=False)
+        _sums(
+            Folders(tmp_path).study,
+            unknown,
+            5,
+            count=True,
+            center=None,
+            trace=False,
+            bounds=RowBounds(2, 1.0, 1.0, False, None, None, None, None),
+        )
 
 
 def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:

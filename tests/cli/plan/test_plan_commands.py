@@ -184,7 +184,7 @@ def test_what_only_the_caller_knows_is_left_to_fill_in() -> None:
     assert plan.unknown == ("row_bound", "mean_bound")
     assert "row_bound=..., mean_bound=..." in plan.call
     options = parsed(typed(command_of(near, plan), ROW_BOUND=7, MEAN_BOUND=40))
-    assert (options["row_bound"], options["mean_bound"]) == (7.0, 40.0)
+    assert (options["row_bound"], options["mean_bound"]) == ("7", 40.0)
     assert options["neighbours"] == "replace-one"
     left = facts_for("curator/covariance", center=None)
     plan = chosen(left, "curator/covariance")

@@ -353,7 +353,9 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     ),
     "--epsilon must be a pair with --trust both": ("-k", 2, "--sites", 3, *PRIVATE, "--trust", "both"),
     "--epsilon must be a number with --trust hub": ("-k", 2, "--sites", 3, *BOTH[:-2]),
-    "--row-bound (or --column-bounds) is required": ("-k", 2, "--sites", 3, "--epsilon", 1, "--delta", 1e-6),
+    "--row-bound (or --column-bounds) is required": (
+        *("-k", 2, "--sites", 3, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
+    ),
     "--components 9 must be at most": ("-k", 9, "--no-privacy", "--sites", 3),
     "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy", "--sites", 3),
     "--seed must not be negative": (*EXACT, "--sites", 3, "--seed", -1),
@@ -397,7 +399,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--delay must not be negative, got -1": (*EXACT, "--sites", 3, "--delay", -1),
     "--dead 3: no site has this name. The sites are site 0 to site 2": (*EXACT, "--sites", 3, "--dead", 3),
     "--dead any:4: there are only 3 sites": (*EXACT, "--sites", 3, "--dead", "any:4"),
-    "--scale must be a number, or numbers": (*EXACT, "--sites", 3, "--scale", "a"),
+    "--scale must be private, or numbers": (*EXACT, "--sites", 3, "--scale", "a"),
     "--scale must be a number or 5 numbers": (*EXACT, "--sites", 3, "--split", "skewed", "--scale", "1,2"),
     "must end in .safetensors": (*EXACT, "--sites", 3, "-o", "model.pickle"),
 }

@@ -366,7 +366,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
         *("-k", 2, "--epsilon", "3,1", "--delta", 1e-6, "--row-bound", 12, "--graph", "ring", "--sites", 5),
     ),
     "--row-bound (or --column-bounds) is required": (
-        *("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--graph", "ring", "--sites", 5),
+        *("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none", "--graph", "ring", "--sites", 5),
     ),
     "--dead 7: no site has this name": (*RING, "--dead", 7),
     "--sites is missing": (*EXACT, "ring"),

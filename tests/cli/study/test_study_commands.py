@@ -200,7 +200,7 @@ REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "a bad address": (("--address", "hub", *TASK, *PRIVATE), ("[hub] address must be HOST:PORT",)),
     "no columns": ((*ADDRESS, "-k", "2", *PRIVATE, "--row-bound", "3"), ("--columns A,B,C", "--columns-from")),
     "no bound": (
-        (*ADDRESS, "-k", "2", "--columns", "a,b", *PRIVATE),
+        (*ADDRESS, "-k", "2", "--columns", "a,b", *PRIVATE, "--row-bound", "none"),
         ("--row-bound (or --column-bounds) is required",),
     ),
     "many components": ((*ADDRESS, *TASK, "-k", "9", *PRIVATE), ("--components 9",)),

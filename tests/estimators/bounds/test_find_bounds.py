@@ -307,7 +307,7 @@ def test_missing_values_are_refused_without_being_shown() -> None:
 
 def test_the_error_that_asks_for_a_bound_points_here() -> None:
     with pytest.raises(ValueError, match=r"eigenveil\.find_bounds in Python or `eigenveil bounds`"):
-        PrivatePCA(2, epsilon=1.0, delta=1e-6).fit(normal(100))
+        PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=None).fit(normal(100))
 
 
 def test_printing_shows_the_answer_first() -> None:

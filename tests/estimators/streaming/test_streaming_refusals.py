@@ -105,7 +105,7 @@ PRIVATE: dict[str, tuple[dict[str, Any], str]] = {
     "bound negative": ({"row_bound": -2.0}, "row_bound must be positive, got -2.0"),
     "bound NaN": ({"row_bound": np.nan}, "row_bound must be a number, got nan"),
     "bound infinite": ({"row_bound": np.inf}, "row_bound must be finite, got inf"),
-    "bound text": ({"row_bound": "auto"}, "row_bound must be a number, got 'auto'"),
+    "bound text": ({"row_bound": "auto"}, "row_bound must be a number, or say row_bound='private', got 'auto'"),
     "no horizon": ({"publish": "continual"}, "horizon is required for publish='continual'"),
     "horizon with blocks": ({"publish": "block", "horizon": 9}, "horizon is for publish='continual', got 9"),
     "horizon half": ({"publish": "continual", "horizon": 9.5}, "horizon must be an integer .* got 9.5"),

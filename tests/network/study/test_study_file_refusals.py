@@ -147,7 +147,7 @@ CASES: list[Case] = [
     (
         "no bound",
         document,
-        {"task": {"row_bound": None}},
+        {"task": {"row_bound": "none"}},
         (r"\[task\] row_bound \(or \[task\] column_bounds\) is required",),
     ),
     ("a bound of zero", document, {"task": {"row_bound": 0}}, (r"\[task\] row_bound must be positive", "got 0")),

@@ -104,11 +104,13 @@ class Crowd:
         symmetric = base.ndim == 2 and not any(array.ndim == 2 for array in question.arrays)
         return CrowdKnows(base, np.tile(each, (len(self.rows) // dim, *(1 for _ in base.shape))), symmetric)
 
-    def look(self, known: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float) -> Look:
-        """What was `released` of the sum over these `sites`, under noise of deviation `scale`. One person moves it by one."""
+    def look(
+        self, known: "CrowdKnows", released: Array, *, sites: Sequence[str], scale: float, far: float = 1.0
+    ) -> Look:
+        """What was `released` of the sum over these `sites`, under noise of deviation `scale`. One person moves it by `far`."""
         times = self.places[:, [self.names.index(name) for name in sites]].sum(axis=1)
         shifts = known.shifts * times.reshape(-1, *(1 for _ in known.base.shape))
-        return Look(released, len(sites) * known.base, shifts, scale, known.symmetric, charged=1 / scale)
+        return Look(released, len(sites) * known.base, shifts, scale, known.symmetric, charged=far / scale)
 
 
 @final

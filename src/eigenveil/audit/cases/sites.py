@@ -85,10 +85,21 @@ def _seen_from_sites(
             if not any(part.question.same(other) for other in asked):
                 # Charges are one for each question, however often it was answered.
                 asked.append(part.question)
+            # A person moves a part by one, but for norms and for rows that are clipped to a bound that was found.
+            far = _sensitivity(task, part.question) if _searches(options) else 1.0
             # A second answer to one question has the same noise as the first.
-            scale = 1 / charges[len(asked) - 1].mu
-            looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale))
+            scale = far / charges[len(asked) - 1].mu
+            looks.append(crowd.look(known[part.round], shown(part.arrays), sites=[name], scale=scale, far=far))
     return scored(looks, crowd.present)
+
+
+def _searches(options: dict[str, Any]) -> bool:
+    return "private" in (options.get("row_bound"), options.get("scale"))
+
+
+def _sensitivity(task: Task[Any, Any, Any], question: Question) -> float:
+    summed, asked, _ = task.as_sum(question)
+    return summed.sensitivity(asked)
 
 
 def _fit(pca: FederatedPCA, tables: dict[str, Array], tap: Tap) -> None:
@@ -237,6 +248,23 @@ CASES: Final = (
     ),
     _at_sites("covariance", "each site's matrix and count", quick=260, method="covariance"),
     _at_sites("mean", "each site's sum, count and matrix", method="covariance", center="private", mean_bound=1.0),
+    _at_sites("bound", "each site's counts of norms, matrix and count", method="covariance", row_bound="private"),
+    _at_sites(
+        "bound-and-mean",
+        "each site's counts of norms, sums, count and matrix",
+        method="covariance",
+        row_bound="private",
+        center="private",
+    ),
+    _at_sites(
+        "units",
+        "each site's counts of entries, sums, count and matrix",
+        # Its counts are in thousands of cells, which test the noise in few runs.
+        quick=20,
+        method="covariance",
+        scale="private",
+        center="private",
+    ),
     _at_sites("power", "each site's products, count and trace", quick=100, method="power", rounds=2),
     _at_sites("krylov", "each site's products, count and trace", method="krylov", rounds=3),
     _at_sites("fedpower", "each site's products, count and trace", method="fedpower", rounds=2),

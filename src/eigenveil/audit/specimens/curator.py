@@ -81,6 +81,11 @@ class _Misjudged(Region):
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         return self.part * self.stated.trace_sensitivity(neighbours)
 
+    @property
+    def scale(self) -> Array | None:
+        """The units of the columns, which a fit shows."""
+        return self.stated.scale
+
 
 @final
 class _OtherBounds:

@@ -38,7 +38,7 @@ BoundsPath: TypeAlias = Annotated[
         metavar="FILE",
         help="A file that `eigenveil bounds --output` wrote. It sets the bound, with the mean or the column ranges that were "
         "found, in place of the options here.",
-        rich_help_panel="Where rows lie (public knowledge, never read from the data)",
+        rich_help_panel="Where rows lie (found privately, or public knowledge)",
         show_default=False,
     ),
 ]

@@ -10,7 +10,8 @@ from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
 from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
 from eigenveil.data.archive import whole_file
-from eigenveil.errors import ProtocolError, QuorumLost
+from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople
+from eigenveil.params.declarations.study import said_in_file
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
@@ -143,6 +144,8 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
             f"{error.answered} answered, and {error.quorum} are needed; {again}",
             TOO_FEW,
         )
+    if isinstance(error, TooFewPeople):
+        refused(f"error: {said_in_file(error)}. This study is over: make another one", TOO_FEW)
     # What stopped it is in the transcript, so the same command can go on from there.
     if error is agent.durable.stopped:
         refused(f"error: {error}; {again}", TOO_FEW)

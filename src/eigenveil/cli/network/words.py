@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import Place, StudyFile
     from eigenveil.plan.choose.sites import Method
     from eigenveil.privacy import Budget
+    from eigenveil.tasks.fit.bounds import RowBounds
 
 __all__ = [
     "WHEN_THERE",
@@ -51,7 +52,15 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
     # The site's own count, which it enforces: it answers no more different questions than this.
     each = f"The site sends at most {_numbers(numbers)} in each, plus headers"
     yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
-    sums = _sums(study, plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
+    sums = _sums(
+        study,
+        plan.method,
+        plan.width,
+        count=task.people is None,
+        center=task.center,
+        trace=task.needs_trace,
+        bounds=task.bounds,
+    )
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     yield Fact("Connection", f"this site connects to {_the(above)} at {address or above.address}.")
 
@@ -62,16 +71,24 @@ def leaving_peer(
     """What leaves a peer, in how many rounds and to whom, from the terms that the peer itself has worked out."""
     from eigenveil.plan import SitesPlan
     from eigenveil.privacy import packed_size
+    from eigenveil.tasks.fit.search import NORMS
     from eigenveil.tasks.fit.split import split_budget
+    from eigenveil.tasks.fit.units import ENTRIES
 
     request, plan, dim = parties.request, parties.request.plan, parties.request.bounds.dim
     # Studies over the network find all components at once.
     assert isinstance(plan, SitesPlan)
     count, summed = request.people is None, plan.method == "covariance"
+    bounds = request.bounds
     split = split_budget(
-        mean=isinstance(request.center, str), search=request.bounds.search, count=count, trace=not summed
+        mean=isinstance(request.center, str),
+        search=bounds.search,
+        count=count,
+        trace=not summed,
+        bound=bounds.find,
+        units=bounds.units,
     )
-    # The search for the mean, the components, and one more where counts or squares are released apart.
+    # The search for bound and mean, the components, and one more where counts or squares are released apart.
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
     # Without privacy nothing is charged, and a fit begins again each time a peer is lost.
     most = rounds + request.restarts if request.private else rounds * len(parties.names)
@@ -83,9 +100,11 @@ def leaving_peer(
         if request.restarts
         else ""
     )
-    each = f"In each, the peer sends at most {_numbers(max(product, dim + 1))} to each neighbour, {times} times"
+    counted = dim * ENTRIES.count if bounds.units else NORMS.count if bounds.find else 0
+    numbers = max(product, dim + 1, counted)
+    each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
     yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
-    sums = _sums(study, plan.method, plan.width, count=count, center=request.center, trace=not summed)
+    sums = _sums(study, plan.method, plan.width, count=count, center=request.center, trace=not summed, bounds=bounds)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{place.name} at {place.address}" for place in near])
     yield Fact(
@@ -116,9 +135,20 @@ def _numbers(count: int) -> str:
     return f"{_counted(count, 'number')} ({in_bytes(8 * count)})"
 
 
-def _sums(study: "StudyFile", method: "Method", width: int, *, count: bool, center: object, trace: bool) -> list[str]:
+def _sums(
+    study: "StudyFile",
+    method: "Method",
+    width: int,
+    *,
+    count: bool,
+    center: object,
+    trace: bool,
+    bounds: "RowBounds",
+) -> list[str]:
     people, role = study.unit.each == "person", "peer" if study.carrier == "gossip" else "site"
     sums = [f"the number of {'people' if people else 'rows'}"] if count else []
+    sums += ["how many rows are longer than each of many norms (for the bound)"] if bounds.find else []
+    sums += ["how many entries of each column exceed each of many numbers (for its units)"] if bounds.units else []
     sums += [f"the sum of {'their' if people else 'the'} rows (for the mean)"] if isinstance(center, str) else []
     match method:
         case "covariance":

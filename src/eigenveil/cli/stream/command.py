@@ -48,7 +48,7 @@ def stream(
     after every 10000 rows and at the end:
 
       eigenveil stream visits.parquet -k 5 --epsilon 1 --delta 1e-6 \\
-        --row-bound 12 --sync-every 10000
+        --sync-every 10000
 
     This follows a sensor through a pipe, exactly, in 64 MB. It keeps a
     state, and continues from it with the next day's rows:
@@ -70,9 +70,8 @@ def stream(
     else:
         require_param(
             settings["epsilon"] is None or settings["row_bound"] is not None or bounds is not None,
-            "{row_bound} is missing. Give a bound on the norm of rows that you know without looking at them, such as "
-            "{row_bound} 12: a bound read off the data would leak it. If you know none, run `eigenveil bounds` on rows of the "
-            "same kind and pass its file with --bounds",
+            "{row_bound} is missing. Leave it out to find a bound in the first block, or give one that you know without looking "
+            "at the rows, such as {row_bound} 12: a bound read off the data would leak it. `eigenveil bounds` finds one, too",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)

@@ -78,7 +78,11 @@ def new(
     _require_new(file, force=force)
     allowed = bytes_allowed(memory)
     # For these two None is an answer: no privacy, and rows left where they are. Elsewhere it means "not given".
-    given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
+    given = {
+        name: value
+        for name, value in settings.items()
+        if value is not None or name in ("epsilon", "row_bound", "center")
+    }
     given |= {
         "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
         "id": secrets.token_hex(16),

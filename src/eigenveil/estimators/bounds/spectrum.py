@@ -129,7 +129,8 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+        Rows are clipped to this norm around the mean. Give that of the planned fit. You must know it without looking
+        at the data.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.

@@ -5,7 +5,16 @@ import math
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, Person, unproven
+from eigenveil.privacy.facts import (
+    COMPONENTS,
+    FOUND_BOUND,
+    FOUND_UNITS,
+    NO_PRIVACY,
+    HubAndSites,
+    MaskedSites,
+    Person,
+    unproven,
+)
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = ["charged", "federated_guarantee", "seen_by_hub"]
@@ -34,7 +43,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
             trace=radius**2 if matrices else None,
         ),
         seen_by=seen_by_hub(parties),
-        released=COMPONENTS,
+        released=COMPONENTS + (FOUND_BOUND if study.bounds.find else FOUND_UNITS if study.bounds.units else ()),
         charges=charged(parties),
         reproducible=request.seed is not None,
         people=found.people,

@@ -16,7 +16,7 @@ from eigenveil.data.rows import Rows, Symmetric
 from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.federated.masks import masked_terms
 from eigenveil.estimators.federated.spec import FederatedSpec
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan import iterates
@@ -390,8 +390,11 @@ class Parties:
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
 
 
-def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: int | None) -> dict[str, Any]:
+def sites_settings(
+    parties: Parties, found: FitResult, *, sites: int, rounds: int | None, sent: int | None
+) -> dict[str, Any]:
     """The settings of a fit over `sites`, as far as the party that writes the model knows them. `sent` is in bytes."""
+    assert isinstance(parties.study, Fit)
     request, plan = parties.request, parties.request.plan
     return settings_of(
         request.settings,
@@ -406,6 +409,7 @@ def sites_settings(parties: Parties, *, sites: int, rounds: int | None, sent: in
         bytes=sent,
         tolerance=plan.tolerance if iterates(plan.method) else None,
         width=plan.width,
+        **bound_settings(request.settings, parties.study.bounds, found.domain.radius, found.units),
     )
 
 

@@ -9,7 +9,7 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import in_silence
-from eigenveil.errors import ProtocolError, require
+from eigenveil.errors import ProtocolError, TooFewPeople, require
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.masks import masked_room
 from eigenveil.estimators.federated.parties import sites_settings
@@ -46,9 +46,10 @@ class FederatedPCA(FederatedParams, FittedPCA):
     delta : float, pair of float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people. With
         trust='both' it may be a pair, too.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data. A site that gives
-        a `Symmetric` vouches for it, because a person in a matrix cannot be clipped.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
+        number that you know without looking at the data. With column_bounds nothing is searched for. A site that
+        gives a `Symmetric` needs a number and vouches for it, because a person in a matrix cannot be clipped.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -59,8 +60,11 @@ class FederatedPCA(FederatedParams, FittedPCA):
         Where to look for the mean: one number, or one per column.
     mean_bound : float or None, default None: searched for in up to three steps of the row bound
         How far from the origin rows may lie while the mean is found.
-    scale : float, list, array or None, default None
-        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    scale : "private", float, list, array or None, default None
+        Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
+        column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
+        different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
+        root of the number of columns in these units, and no row bound is searched for.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -227,6 +231,9 @@ class FederatedPCA(FederatedParams, FittedPCA):
         self.__dict__.pop("_federation", None)
         try:
             found = federation.run(faults=self.faults, resume=resume)
+        except TooFewPeople:
+            # Nothing that `resume` could mend.
+            raise
         except ProtocolError:
             # Rows are kept for `resume` alone.
             self._federation = federation
@@ -268,9 +275,10 @@ class FederatedPCA(FederatedParams, FittedPCA):
             gram=found.gram,
             verdict=verdict,
             guarantee=federated_guarantee(federation.parties, found),
-            scale=study.bounds.scale,
+            scale=found.units,
             settings=sites_settings(
                 federation.parties,
+                found,
                 sites=len(self.sites_),
                 rounds=len(self.transcript_),
                 sent=sum(done.bytes_down + done.bytes_up for done in self.transcript_),

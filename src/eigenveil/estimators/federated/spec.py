@@ -3,6 +3,7 @@
 Rows are needed only for what `SiteInfo` says of them, so a network can make the same spec from declared sizes.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -197,7 +198,7 @@ def _declared(
     asked: FederatedParams, info: SiteInfo, center: Array | Literal["private"] | None
 ) -> DeclaredBounds | None:
     """What sites declare of their rows, for masks without privacy and without a bound: masked integers need a step."""
-    if asked.row_bound is not None or asked.column_bounds is not None:
+    if isinstance(asked.row_bound, float) or asked.column_bounds is not None:
         return None
     # Wrong scales and origins are refused here, before any row is looked at.
     _bounds(asked, info.dim, private=False, sparse=info.sparse)
@@ -250,6 +251,8 @@ def pca_fit(
         search=bounds.search,
         count=count,
         trace=products and not request.published,
+        bound=bounds.find,
+        units=bounds.units,
     )
     dim, width = bounds.dim, request.plan.width
     # The first basis is public, and over a network all parties draw it from the same seed.
@@ -285,4 +288,6 @@ def pca_fit(
             # How many numbers a round releases: a symmetric matrix has its upper half.
             dim * (dim + 1) // 2 if method == "covariance" else dim * width,
         ),
+        # Sites of these methods release a matrix each, like a covariance.
+        entry=math.sqrt(0.5) if method in ("covariance", *_AVERAGES) else request.plan.shares[-1] ** -0.5,
     )

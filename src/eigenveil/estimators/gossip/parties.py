@@ -15,7 +15,7 @@ import numpy as np
 from eigenveil.data.rows import Rows
 from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
@@ -72,8 +72,7 @@ class PeerParties:
         study = next(iter(self.studies.values()))
         if isinstance(plan, SegmentsPlan):
             # The last product of each component is its answer. The smallest share among these has the most noise.
-            last = min(plan.shares[plan.rounds - 1 :: plan.rounds])
-            return noise_floor(study, found, "segments", width=self.request.rank, last=last)
+            return noise_floor(study, found, "segments", width=self.request.rank, last=min(self._last_shares))
         return noise_floor(study, found, plan.method, width=plan.width, last=plan.shares[-1])
 
     def verdict(
@@ -134,6 +133,8 @@ class PeerParties:
             search=request.bounds.search,
             count=request.people is None,
             trace=request.method != "covariance" and not request.published,
+            bound=request.bounds.find,
+            units=request.bounds.units,
         )
 
     def _first_basis(self) -> Array | None:
@@ -151,7 +152,7 @@ class PeerParties:
         bounds, public = request.bounds, request.sizes if request.people is not None else None
         # Everything that a peer's messages depend on goes into the digest, so that peers with other terms refuse each other.
         words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
-        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search))
+        numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search, bounds.find, bounds.units))
         center = request.center if isinstance(request.center, str) else ""
         given = (None if center else request.center, bounds.origin, bounds.scale, bounds.low, bounds.high, self._begin)
         return GossipTerms(
@@ -178,8 +179,8 @@ class PeerParties:
         if self.request.restarts == 0:
             return 1.0
         split = self._split
-        # The number of people is released with the first step of the mean.
-        means = [share + (split.count if step == 0 else 0.0) for step, share in enumerate(split.mean)]
+        # The number of people is released with one of the steps.
+        means = [split.step(step) for step in range(len(split.mean))]
         dearest = max(*means, split.extra, split.main(0) * self.request.largest, 0.0)
         # A fit and its restarts together spend the whole: reserve * (1 + restarts * dearest) = 1.
         return 1.0 / (1.0 + self.request.restarts * dearest)
@@ -210,7 +211,14 @@ class PeerParties:
             needs_trace=request.method != "covariance" and not request.published,
             begins_again=not request.private and not request.published,
             sizes=request.sizes if request.people is not None else None,
+            entry=math.sqrt(0.5) if request.method == "covariance" else min(self._last_shares) ** -0.5,
         )
+
+    @property
+    def _last_shares(self) -> tuple[float, ...]:
+        """The shares of the products that components are read off: the last, or the last of each component of segments."""
+        plan = self.request.plan
+        return plan.shares[plan.rounds - 1 :: plan.rounds] if isinstance(plan, SegmentsPlan) else plan.shares[-1:]
 
     def _noise(self, name: str, purpose: str) -> Noise:
         seed = self.request.seed
@@ -260,7 +268,9 @@ def _as_bytes(array: object) -> bytes:
     return repr(numbers.shape).encode() + numbers.tobytes()
 
 
-def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int | None) -> dict[str, Any]:
+def peers_settings(
+    parties: PeerParties, found: FitResult, *, peers: int, rounds: int, sent: int | None
+) -> dict[str, Any]:
     """The settings of a fit between `peers`, as far as the peer that writes the model knows them. `sent` is in bytes."""
     request, plan = parties.request, parties.request.plan
     return settings_of(
@@ -276,4 +286,5 @@ def peers_settings(parties: PeerParties, *, peers: int, rounds: int, sent: int |
         bytes=sent,
         tolerance=plan.tolerance if request.method != "covariance" else None,
         width=plan.width if isinstance(plan, SitesPlan) else 1,
+        **bound_settings(request.settings, request.bounds, found.domain.radius, found.units),
     )

@@ -149,7 +149,7 @@ def _require_as_published(asked: GossipParams) -> None:
         needs.append("{method=segments}, as it is D-DP-PM's Alg. 1 (got {method=})")
     if isinstance(asked.center, str):
         needs.append("{center=None} or public numbers, as it has no private mean")
-    if asked.row_bound is None:
+    if not isinstance(asked.row_bound, float):
         needs.append("a {row_bound}, the unit of its scaling (eigenveil.find_bounds or `eigenveil bounds` finds one)")
     require_param(not needs, f"{{noise=published}} needs {'; '.join(needs)}", method=asked.method)
     require_param(asked.restarts == 0, "{restarts} is for a budget, and {noise=published} has none")

@@ -12,7 +12,7 @@ from numpy.random import Generator
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import ParameterWarning
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
@@ -30,7 +30,16 @@ from eigenveil.privacy import (
     bounded_count,
     gram_sensitivity,
 )
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, PublishedNoise
+from eigenveil.privacy.facts import (
+    COMPONENTS,
+    FOUND_BOUND,
+    FOUND_UNITS,
+    NO_PRIVACY,
+    GuaranteeFacts,
+    OneHolder,
+    Person,
+    PublishedNoise,
+)
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import CovarianceSum, PowerIteration, Task
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -73,6 +82,8 @@ class PrivateFit:
     trace: float
     count: float
     center: Array
+    row_bound: float
+    scale: Array | None
     verdict: FitVerdict
     plan: Plan
     guarantee: Guarantee
@@ -122,7 +133,12 @@ class Curator:
         request, chosen = self.request, plan.chosen
         power = chosen.method == "power"
         split = split_budget(
-            mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
+            mean=isinstance(request.center, str),
+            search=request.bounds.search,
+            count=public is None,
+            trace=power,
+            bound=request.bounds.find,
+            units=request.bounds.units,
         )
         return Fit(
             bounds=request.bounds,
@@ -136,6 +152,7 @@ class Curator:
             # Before the ledger is touched, because a published calibration may refuse the budget.
             at_most=self._at_most(chosen),
             needs_trace=power,
+            entry=1 / math.sqrt(self._shares(chosen)[-1]) if power else math.sqrt(0.5),
         )
 
     def _found(
@@ -161,7 +178,18 @@ class Curator:
             before=before,
         )
         guarantee = self._guarantee(found, chosen.method == "power")
-        return PrivateFit(space, found.trace, found.people, found.center, verdict, plan, guarantee, found.gram)
+        return PrivateFit(
+            space,
+            found.trace,
+            found.people,
+            found.center,
+            found.domain.radius,
+            found.units,
+            verdict,
+            plan,
+            guarantee,
+            found.gram,
+        )
 
     def _before(self, plan: Plan, people: float | None) -> tuple[ParameterWarning, ...]:
         """What is to be said before anything is spent."""
@@ -246,7 +274,7 @@ class Curator:
             neighbours=request.neighbours,
             rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
-            released=COMPONENTS,
+            released=COMPONENTS + (FOUND_BOUND if request.bounds.find else FOUND_UNITS if request.bounds.units else ()),
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),
@@ -273,8 +301,10 @@ def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -
     return max(1, min(wanted, above)) if floor > 0 else max(1, wanted)
 
 
-def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict[str, Any]:
-    """The settings of a fit of one table."""
+def curator_settings(
+    request: PrivateSpec, plan: Plan, *, row_bound: float, scale: Array | None, private: bool
+) -> dict[str, Any]:
+    """The settings of a fit of one table, with the bound and the units that were found."""
     return settings_of(
         request.settings,
         method=plan.chosen.method,
@@ -282,4 +312,5 @@ def curator_settings(request: PrivateSpec, plan: Plan, *, private: bool) -> dict
         neighbours=request.neighbours if private else None,
         width=plan.chosen.width,
         rounds=len(plan.chosen.shares),
+        **bound_settings(request.settings, request.bounds, row_bound, scale),
     )

@@ -32,8 +32,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a
+        number that you know without looking at the data. With column_bounds nothing is searched for.
     column_bounds : (low, high) or None, default None
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
@@ -44,8 +45,11 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         Where to look for the mean: one number, or one per column.
     mean_bound : float or None, default None: searched for in up to three steps of the row bound
         How far from the origin rows may lie while the mean is found.
-    scale : float, list, array or None, default None
-        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    scale : "private", float, list, array or None, default None
+        Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
+        column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
+        different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
+        root of the number of columns in these units, and no row bound is searched for.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -84,8 +88,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         components are above it. The others have an `explained_variance_ratio_` of zero.
     noise_variance_ : float
         The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
-    fill_ : float or None
-        The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy.
+    fill_, clipped_ : float or None
+        The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy. And about how
+        many people have rows beyond the bound, as a share, if it was found privately.
     warnings_ : tuple of str
         What seems wrong, from released numbers, and what mends it. Empty if all is well. Each is also a Python warning.
 
@@ -135,8 +140,10 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             gram=found.gram,
             verdict=found.verdict,
             guarantee=found.guarantee,
-            scale=request.bounds.scale,
-            settings=curator_settings(request, found.plan, private=budget is not None),
+            scale=found.scale,
+            settings=curator_settings(
+                request, found.plan, row_bound=found.row_bound, scale=found.scale, private=budget is not None
+            ),
         )
         self._warn(found.verdict)
         return self

@@ -21,7 +21,7 @@ from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, r
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.released import divisor_of, shares_of
-from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
@@ -68,8 +68,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
-    row_bound : float or None, default None
-        Rows are clipped to this norm around the mean. You must know it without looking at the data.
+    row_bound : float, "private" or None, default 'private'
+        Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
+        of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
+        mu rows long, which is about 600 at epsilon 1.
     center : "private" or None, default 'private'
         private: follow the mean and take it off. A private stream looks for it in its first block, for part of the
         budget. center=None: leave rows where they are. Numbers are refused: subtract them from the rows, or give them
@@ -514,12 +516,13 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 space,
                 trace=sketch.energy,
                 people=sketch.weight,
-                radius=terms.bounds.row_bound,
+                radius=terms.bounds.row_bound if stream.bound is None else stream.bound,
                 trace_noise=entry * math.sqrt(dim),
                 # The number of rows is public in a stream.
                 people_noise=0.0,
                 noise_floor=view.noise_floor,
                 at_edge=at_edge(terms.bounds, sketch.mean, steps=steps, most=len(STREAM_MEAN_SHARES)),
+                energy=sketch.energy,
             )
         return space, verdict_of(
             seen,
@@ -608,6 +611,7 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
         fill=verdict.fill,
+        **bound_settings(terms.settings, terms.bounds, stream.bound),
     )
 
 

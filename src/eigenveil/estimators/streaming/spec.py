@@ -10,7 +10,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours, PrivacyUnit
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
+from eigenveil.privacy.facts import COMPONENTS, FOUND_BOUND, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
@@ -77,6 +77,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
     # does more for less than a second power step.
     oversample = max(10, rank) if asked.oversample is None else asked.oversample
+    bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=sparse)
     if plan is None:
         plan = plan_stream(
             dim=dim,
@@ -94,12 +95,13 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
             noise_target=asked.noise_target,
             memory_limit=asked.memory_limit,
             sparse=sparse,
+            bound=bounds.find,
         )
     return StreamSpec(
         rank=rank,
         oversample=oversample,
         budget=budget,
-        bounds=RowBounds.of(asked, dim, private=budget is not None, sparse=sparse),
+        bounds=bounds,
         neighbours=neighbours,
         person_blocks=asked.person_blocks,
         center=asked.center is not None,
@@ -112,8 +114,13 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None, *, rows: int) -> Guarantee:
-    """The guarantee of everything that a stream of `rows` rows so far has released, and of what it took over from others."""
+def stream_guarantee(
+    terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None, *, rows: int, bound: float | None
+) -> Guarantee:
+    """The guarantee of everything that a stream of `rows` rows so far has released, and of what it took over from others.
+
+    `bound` is the norm to clip at, None as long as the first block has not found it.
+    """
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
@@ -126,7 +133,8 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
         protects=terms.protects,
         neighbours=terms.neighbours,
         rows=StreamRows(
-            norm=terms.bounds.row_bound,
+            norm=bound,
+            found=terms.bounds.find,
             around="the mean" if terms.center else "zero",
             block=plan.block,
             first=plan.first_block,
@@ -135,7 +143,7 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
             merged=1 if merged is None else len(merged.streams) + 1,
         ),
         seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),
-        released=COMPONENTS,
+        released=COMPONENTS + FOUND_BOUND if terms.bounds.find else COMPONENTS,
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),

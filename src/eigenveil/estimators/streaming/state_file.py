@@ -23,6 +23,7 @@ from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
+from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
 from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["resumed", "taken_from", "write_stream_file"]
@@ -57,6 +58,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "counts": {name: getattr(stream, name) for name in _COUNTS},
         "held": stream.held,
         "begun": stream.tracker is not None,
+        "bound": stream.bound if stream.terms.bounds.find else None,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
@@ -166,6 +168,10 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     # ones.
     stream.series = str(header["series"])
     stream.charges = _charges(header["charges"])
+    if terms.bounds.find and header["begun"]:
+        # Found in the first block, which is not there any more.
+        stream.bound = float(header["bound"])
+        require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
     if header["begun"]:
         stream.begin(arrays.get("center"))
     stream.state, others = restored(header["tree"], arrays)

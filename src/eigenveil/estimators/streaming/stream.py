@@ -26,10 +26,11 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model
-from eigenveil.plan import STREAM_MEAN_SHARES
+from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise, Reserve
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.fit.center import CenterSearch
+from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
@@ -47,6 +48,8 @@ from eigenveil.tracking.sums import as_block_rows
 __all__ = ["Stream", "UnfinishedStream", "View"]
 
 _ROUNDS_OF_FILLING: Final = 3
+# A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
+_BLOCKS_TO_COME: Final = 10.0
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
 
 
@@ -96,6 +99,8 @@ class Stream:
         self._reserve: Reserve | None = None
         # Random, because slots of two streams on one ledger must not have the same name.
         self.series = f"stream {secrets.token_hex(8)}"
+        # The norm to clip at: given, or None until the first block has found one.
+        self.bound = None if terms.bounds.find else terms.bounds.row_bound
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
         # Columns in which nothing has been observed yet, (d,), None if there are none.
@@ -310,7 +315,7 @@ class Stream:
 
     def guarantee(self) -> Guarantee:
         """The guarantee of everything released so far."""
-        return stream_guarantee(self.terms, self.charges, self.merged, rows=self.rows)
+        return stream_guarantee(self.terms, self.charges, self.merged, rows=self.rows, bound=self.bound)
 
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
@@ -338,7 +343,8 @@ class Stream:
             if self.tracker is None:
                 # Also without a center to find: a ledger that cannot pay for the whole stream refuses here.
                 self._reserved()
-                self.begin(self._center_of(rows))
+                center, self.bound = self._found_in(rows)
+                self.begin(center)
             self._released(lambda tracker, through: tracker.step(self.state, rows, through))
         # `forget` multiplies singular values, and weights are of their squares.
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
@@ -462,7 +468,10 @@ class Stream:
         if plan.tracker == "sketch":
             return BlockTracker(terms.rank, terms.oversample, terms.forget, terms.adapt, terms.center, terms.seed or 0)
         # Without privacy nothing is clipped.
-        radius = terms.bounds.row_bound if self.private else math.inf
+        radius = math.inf
+        if self.private:
+            assert self.bound is not None
+            radius = self.bound
         private = SumTerms(
             Domain(terms.bounds.dim, radius, center),
             terms.neighbours,
@@ -490,24 +499,40 @@ class Stream:
         require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")
         return mean
 
-    def _center_of(self, rows: Any) -> Array | None:
-        """The center of the clipping ball: the mean of the first block, found privately, or None for zero."""
-        terms = self.terms
-        if not terms.center:
-            return None
+    def _found_in(self, rows: Any) -> tuple[Array | None, float | None]:
+        """The clipping ball, from the first block: its mean, None for zero, and where nobody knows it the norm to clip at."""
+        terms, find = self.terms, self.terms.bounds.find
+        if not terms.center and not find:
+            return None, self.bound
         block = as_block_rows(rows)
         with self._paid():
             multiplier = 1.0 / self._mu
-            search = CenterSearch(
-                terms.bounds,
-                terms.neighbours,
-                shares=STREAM_MEAN_SHARES,
-                # The number of rows is public in a stream, so no budget goes to a count.
-                count_share=0.0,
-                people=float(block.shape[0]),
-                multiplier=multiplier,
-            )
-            return run_pooled(search, block, self._mechanism(multiplier)).center
+            # The number of rows is public in a stream, so no budget goes to a count.
+            people, split = float(block.shape[0]), stream_split(center=terms.center, bound=find)
+            search: CenterSearch | BoundSearch
+            if find:
+                search = BoundSearch(
+                    terms.bounds,
+                    terms.neighbours,
+                    "private" if terms.center else None,
+                    split,
+                    people,
+                    multiplier,
+                    rank=terms.rank,
+                    entry=math.sqrt(0.5),
+                    crowd=self._crowd(people),
+                )
+            else:
+                search = CenterSearch(terms.bounds, terms.neighbours, split.mean, 0.0, people, multiplier)
+            found = run_pooled(search, block, self._mechanism(multiplier))
+        return found.center, found.bound if find else self.bound
+
+    def _crowd(self, first: float) -> float:
+        """How many rows one release will be of, as far as anyone knows."""
+        terms = self.terms
+        if terms.plan.tracker == "slices":
+            return max(first, float(terms.plan.block))
+        return max(first, float(terms.horizon) if terms.horizon is not None else _BLOCKS_TO_COME * first)
 
     @property
     def _mu(self) -> float:
@@ -517,9 +542,9 @@ class Stream:
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
         # From the charges and not from a plan, because the search for the mean may end early.
-        mean = math.fsum(c.mu**2 for c in self.charges if c.label.startswith("mean"))
+        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(("mean", "norms")))
         # The squares of mu of all releases add up to that of the budget (decision 1).
-        return math.sqrt(tracker.cost / (self._mu**2 - mean))
+        return math.sqrt(tracker.cost / (self._mu**2 - searched))
 
     def _mechanism(self, multiplier: float) -> Mechanism:
         noise = self._noise

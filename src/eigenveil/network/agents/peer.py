@@ -313,7 +313,7 @@ class PeerAgent:
         )
 
     def _model(self, party: Peer) -> Model:
-        request, found, counted = self.parties.request, party.result, party.counted
+        found, counted = party.result, party.counted
         # The guarantee says from which round on only the final set of peers was counted.
         since = next((round_.number for round_ in party.rounds if set(round_.counted) <= set(counted)), 0)
         return model_of(
@@ -323,10 +323,10 @@ class PeerAgent:
             center=found.center,
             verdict=self.parties.verdict(found, counted=counted, names=self.study.columns),
             guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
-            scale=request.bounds.scale,
+            scale=found.units,
             columns=self.study.columns,
             settings=study_settings(
-                self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.rounds), sent=None)
+                self.study, peers_settings(self.parties, found, peers=len(counted), rounds=len(party.rounds), sent=None)
             ),
         )
 

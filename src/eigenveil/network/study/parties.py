@@ -137,9 +137,9 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         center=found.center,
         verdict=parties.verdict(found, sites=sites, weights=weights, names=study.columns),
         guarantee=federated_guarantee(parties, found),
-        scale=parties.study.bounds.scale,
+        scale=found.units,
         columns=study.columns,
-        settings=study_settings(study, sites_settings(parties, sites=sites, rounds=rounds, sent=None)),
+        settings=study_settings(study, sites_settings(parties, found, sites=sites, rounds=rounds, sent=None)),
     )
 
 

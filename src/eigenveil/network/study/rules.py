@@ -130,7 +130,7 @@ def _require_hub(study: "StudyFile", params: HubStudy) -> None:
             f"{{{name}}} is a pair for {{trust=both}} alone: against the hub, and against all others",
         )
     require_param(
-        not study.masked or study.private or params.row_bound is not None or params.column_bounds is not None,
+        not study.masked or study.private or isinstance(params.row_bound, float) or params.column_bounds is not None,
         "{row_bound} (or {column_bounds}) is missing. Masks need one even with {epsilon=None}, because masked sums are sums of "
         "integers. `eigenveil bounds` at one site finds one privately",
     )

@@ -134,13 +134,15 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
         f"the variance along each component. No row and no score leaves the {_role(study)}.",
     )
     yield Fact("People", _people(study))
-    if task.row_bound is not None:
-        units = (
-            ""
-            if task.scale is None
-            else " Columns are first divided by the study's scale, and the norm is in these units."
-        )
+    units = ""
+    if task.scale is not None and not isinstance(task.scale, str):
+        units = " Columns are first divided by the study's scale, and the norm is in these units."
+    if isinstance(task.scale, str):
+        yield Fact("Units and clipping", _found_units(study))
+    elif isinstance(task.row_bound, float):
         yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{units}")
+    elif study.budget is not None and task.column_bounds is None:
+        yield Fact("Clipping", f"{_found_privately(study)}{units}")
     if task.column_bounds is not None:
         yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
     if task.center is not None and task.center != "private":
@@ -157,6 +159,38 @@ def _people(study: "StudyFile") -> str:
         else ""
     )
     return f"no column says whose row it is, so each row is taken for a different person.{less}"
+
+
+def _found_privately(study: "StudyFile") -> str:
+    """What the study finds out before it clips rows, and at what cost."""
+    from eigenveil.privacy import Neighbours
+    from eigenveil.tasks.fit.split import split_budget
+
+    mean = isinstance(study.params.center, str)
+    count = not Neighbours(study.params.neighbours).count_is_public
+    split = split_budget(mean=mean, search=False, count=count, trace=False, bound=True)
+    most = sum(split.mean) + split.count
+    what = "a norm to clip rows to, and their mean," if mean else "a norm to clip rows to"
+    return (
+        f"the study finds {what} privately. First it counts, with noise, how many rows are longer than each of many norms. This "
+        f"takes at most {most:.0%} of the budget, and is part of the cost."
+    )
+
+
+def _found_units(study: "StudyFile") -> str:
+    """How the study finds the units of columns, and at what cost."""
+    from eigenveil.privacy import Neighbours
+    from eigenveil.tasks.fit.split import split_budget
+
+    params = study.params
+    count = not Neighbours(params.neighbours).count_is_public
+    split = split_budget(mean=True, search=False, count=count, trace=False, units=True)
+    norm = params.row_bound if isinstance(params.row_bound, float) else len(study.columns) ** 0.5
+    return (
+        "the study finds the spread of each column privately, divides the column by it, and clips rows to norm "
+        f"{norm:.4g} around the noisy mean. First it counts, with noise, how many entries of each column exceed each of many "
+        f"numbers. This and the mean take {sum(split.mean) + split.count:.0%} of the budget."
+    )
 
 
 def _center_of(study: "StudyFile") -> str:

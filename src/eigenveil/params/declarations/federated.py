@@ -239,11 +239,11 @@ class FederatedParams(
 ):
     """The parameters of `FederatedPCA`."""
 
-    row_bound: float | None = again(
+    row_bound: float | Literal["private"] | None = again(
         PooledBounds,
         "row_bound",
-        more="You must know it without looking at the data. A site that gives a `Symmetric` vouches for it, because a person in "
-        "a matrix cannot be clipped.",
+        more="With {column_bounds} nothing is searched for. A site that gives a `Symmetric` needs a number and vouches for it, "
+        "because a person in a matrix cannot be clipped.",
     )
     calibration: Literal["exact", "paper"] = param(
         "exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.",

@@ -5,10 +5,11 @@ from __future__ import annotations
 from typing import Any, Final, Literal
 
 from eigenveil.params.declare import Aloud, Limit, again, param, parameters
-from eigenveil.params.texts import center_from, numbers_from, pair_from, share_from
+from eigenveil.params.texts import bound_from, center_from, numbers_from, pair_from, scale_from, share_from
 from eigenveil.params.values import (
     Numbers,
     Vector,
+    bound_value,
     bounds_in_file,
     center_in_file,
     center_value,
@@ -19,6 +20,8 @@ from eigenveil.params.values import (
     name_of_column,
     number_or_share,
     real,
+    scale_in_file,
+    scale_value,
     share_of_at_most,
     truth,
     whole,
@@ -63,7 +66,7 @@ __all__ = [
 OFFLINE: Final = frozenset({"python", "cli"})
 HERE: Final = frozenset({"python"})
 
-BOUNDS: Final = "Where rows lie (public knowledge, never read from the data)"
+BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
 EPSILON_HELP: Final = (
@@ -258,11 +261,16 @@ class Units:
 class Clipping:
     """Where rows lie. The caller must know it without looking at them."""
 
-    row_bound: float | None = param(
-        "Rows are clipped to this norm around the mean.",
-        more="You must know it without looking at the data.",
-        default=None,
-        check=length,
+    row_bound: float | Literal["private"] | None = param(
+        "Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a number "
+        "that you know without looking at the data.",
+        more="With {column_bounds} nothing is searched for.",
+        default="private",
+        check=bound_value,
+        parse=bound_from,
+        none="none",
+        metavar="NUMBER",
+        written="private or 12.5",
     )
     column_bounds: Any = param(
         "Entries are clipped to this range. One of the two bounds is enough, and with both, both hold.",
@@ -302,8 +310,21 @@ class Clipping:
 
 
 @parameters(panel=BOUNDS, section="task")
-class Bounds(Units, Clipping):
+class Bounds(Clipping):
     """Where rows lie, and in which units."""
+
+    scale: Literal["private"] | Numbers | None = again(
+        Units,
+        "scale",
+        help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column, "
+        "for a quarter of the budget. Or public numbers, one or one per column.",
+        more="Use private where columns have different units, such as years and euros, and None where they are alike. With "
+        "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for.",
+        check=scale_value,
+        strict=scale_in_file,
+        parse=scale_from,
+        written="private, 2 or 1,2.5,3",
+    )
 
 
 @parameters(panel=BOUNDS, section="task")

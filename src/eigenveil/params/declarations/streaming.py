@@ -6,8 +6,8 @@ from typing import Any, Literal
 
 from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, BudgetParams, Seed, Whitening
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.texts import bytes_from, center_from, numbers_from, pair_from
-from eigenveil.params.values import Expected, Numbers, as_float, length, positive, real, stream_center, whole
+from eigenveil.params.texts import bound_from, bytes_from, center_from, numbers_from, pair_from
+from eigenveil.params.values import Expected, Numbers, as_float, bound_value, positive, real, stream_center, whole
 
 __all__ = ["StreamingParams"]
 
@@ -45,11 +45,16 @@ class StreamingParams(Whitening, Seed, BudgetParams):
         recorded=False,
         panel="Privacy",
     )
-    row_bound: float | None = param(
-        "Rows are clipped to this norm around the mean.",
-        more="You must know it without looking at the data.",
-        default=None,
-        check=length,
+    row_bound: float | Literal["private"] | None = param(
+        "Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth of the "
+        "budget. Or a number that you know without looking at the data.",
+        more="The first block is then at least 150 / mu rows long, which is about 600 at {epsilon} 1.",
+        default="private",
+        check=bound_value,
+        parse=bound_from,
+        none="none",
+        metavar="NUMBER",
+        written="private or 12.5",
         panel=BOUNDS,
     )
     center: Literal["private"] | None = param(

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import Final, Literal, final
 
 from eigenveil.errors import ParameterError, require
-from eigenveil.linalg import Array
-from eigenveil.plan.spectrum import Spectrum, found_share, require_rank
+from eigenveil.linalg import Array, found_share
+from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks import geometric_shares
 

@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar, final
 
 from eigenveil.errors import ParameterError, require_param
+from eigenveil.linalg import found_share
 from eigenveil.plan.choose.sites import plan_sites
 from eigenveil.plan.forecast.facts import METHODS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, forecast
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams
 from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
-from eigenveil.plan.spectrum import Spectrum, found_share
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Budget
 
 __all__ = ["Recommendation", "Verdict", "advise", "hopeless"]

@@ -16,6 +16,8 @@ __all__ = [
     "COMPONENTS",
     "EIGENVALUES",
     "EVERY_ROW",
+    "FOUND_BOUND",
+    "FOUND_UNITS",
     "NO_PRIVACY",
     "ROW_TAILS",
     "GuaranteeFacts",
@@ -30,6 +32,10 @@ _LARGE_EPSILON: Final = 20.0
 _LARGE_DELTA: Final = 1e-3
 # What was released, by name.
 COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
+# Released too by a fit that finds the norm to clip at.
+FOUND_BOUND: Final = ("the bound on rows",)
+# And by one that finds the units of columns.
+FOUND_UNITS: Final = ("the units of the columns",)
 EIGENVALUES: Final = ("eigenvalues", "their sum")
 ROW_TAILS: Final = ("how many people have a row of norm above each of many public values",)
 COLUMN_TAILS: Final = ("how many people have an entry beyond each of many public values, in each column",)

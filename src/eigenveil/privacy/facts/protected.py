@@ -20,6 +20,8 @@ _COLUMNS: Final = (
 )
 _UNTOUCHED: Final = "these rows were not changed by anything fitted to them, such as a scaler or an imputer"
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
+_FOUND: Final = "This norm was found privately in the same fit, and its cost is part of the guarantee"
+_UNITS: Final = "These units were found privately in the same fit, and their cost is part of the guarantee"
 # The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one person, whose rows are all in one table and not in the other (add/remove)",
@@ -172,7 +174,8 @@ class TableRows:
     """Rows of numbers, clipped to a `norm` around the mean, zero or a given center. None if nothing rests on clipping.
 
     A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `least`
-    rows is public. So are the numbers that the caller gave, which `given` names.
+    rows is public. So are the numbers that the caller gave, which `given` names. The fit itself may have `found` the
+    norm, or the `units` of the columns.
     """
 
     norm: float | None = None
@@ -180,6 +183,8 @@ class TableRows:
     trace: float | None = None
     least: int | None = None
     given: tuple[str, ...] = ()
+    found: bool = False
+    units: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -191,7 +196,7 @@ class TableRows:
             )
         yield _COLUMNS
         yield _UNTOUCHED
-        if self.norm is not None:
+        if self.norm is not None and not self.found and not self.units:
             yield _BOUND
         if self.least is not None:
             yield f"that the table has at least {self.least} rows is public"
@@ -200,7 +205,10 @@ class TableRows:
 
     def clipping(self) -> str:
         """How rows were clipped."""
-        return "" if self.norm is None else _clipped(self.norm, self.around)
+        if self.norm is None:
+            return ""
+        own = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
+        return _clipped(self.norm, self.around) + own
 
 
 @final
@@ -208,16 +216,18 @@ class TableRows:
 class StreamRows:
     """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
 
-    No more than `horizon` rows will come, if that is known. The result is of `merged` streams.
+    No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
+    have `found` the norm, which is None as long as it is not known.
     """
 
-    norm: float
+    norm: float | None
     around: Literal["the mean", "zero"]
     block: int
     first: int
     horizon: int | None = None
     origin: bool = False
     merged: int = 1
+    found: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -229,7 +239,8 @@ class StreamRows:
         )
         yield _COLUMNS
         yield _UNTOUCHED
-        yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
+        if not self.found or self.merged > 1:
+            yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
         if self.origin:
@@ -240,7 +251,9 @@ class StreamRows:
     def clipping(self) -> str:
         """How rows were clipped."""
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
-        return _clipped(self.norm, self.around) + own
+        if self.norm is None:
+            return f"rows will be clipped around {self.around} to a norm that the first block finds privately{own}"
+        return _clipped(self.norm, self.around) + (f". {_FOUND}" if self.found else "") + own
 
 
 @final

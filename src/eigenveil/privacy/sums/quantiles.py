@@ -21,7 +21,7 @@ from scipy.optimize import isotonic_regression
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.exact import limbs_of, limbs_product
+from eigenveil.linalg.exact import exact_product, limbs_of, limbs_product
 from eigenveil.privacy.sensitivity import Neighbours
 from eigenveil.privacy.sums.bounded import Bounded
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, Domain, row_sums
@@ -37,6 +37,8 @@ _CACHED_ROWS: Final = 256
 _MOST_CELLS: Final = 4000
 # Entries of A are whole multiples of this, so that its products with counts are exact.
 _ROOT_UNIT: Final = 2.0**-40
+# A is split anew for counts in so few of the cells: one in this many.
+_FEW_CELLS: Final = 16
 # Covers the rounding of the norm of one of its columns.
 _ROUNDED_UP: Final = 1 + 1e-12
 # Counts are sums of products: differences smaller than this are rounding.
@@ -208,6 +210,9 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     decrease, between the number of people and zero. All d columns count the same people, so the average of their totals
     estimates that number where it is private.
 
+    Where the number is better known than a column's own total S_m, it corrects every sum: S_j - b_j (S_m - number), with b_j the
+    regression of the noise of S_j on that of S_m. Sums near the bottom are then as precise as those near the top.
+
     >>> released = _root(3) @ np.array([1.0, 2.0, 4.0])
     >>> (tails,) = read_tails(released, noise=0.0, cells=Cells(np.array([1.0, 2.0])), people=None)
     >>> tails.beyond.round(9).tolist(), round(tails.people, 9)
@@ -220,6 +225,11 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
     off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
+    if noise > 0 and off < float(error[-1]):
+        together = root @ root[-1]
+        slope = together / (together[-1] + (off / noise) ** 2)
+        sums = sums - np.outer(slope, sums[-1] - number)
+        error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
     # From the top down counts increase; reversed, they decrease with the edges.
     falling = (np.clip(isotonic_regression(column).x, 0.0, number)[::-1] for column in sums[:-1].T)
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
@@ -248,7 +258,12 @@ def _times_root(counts: Total, *, columns: int) -> Array:
 
 def _whole_times_root(counts: Integers, columns: int) -> Array:
     table = counts.reshape(columns, -1)[:, ::-1].T
-    return limbs_product(_root_limbs(len(table)), table)
+    # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
+    used = np.flatnonzero(table.any(axis=1))
+    if _FEW_CELLS * len(used) > len(table):
+        return limbs_product(_root_limbs(len(table)), table)
+    left = np.rint(_root(len(table))[:, used] / _ROOT_UNIT).astype(np.int64)
+    return exact_product(left, table[used])
 
 
 @lru_cache(maxsize=2)

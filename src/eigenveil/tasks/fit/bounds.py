@@ -4,7 +4,7 @@ Nothing here is read from the data. A missing bound is an error that says why, n
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -32,7 +32,9 @@ class RowBounds:
     """Public bounds on rows of `dim` columns: a ball, a box, or both; where the mean is searched for; and units.
 
     `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. `row_bound` and `mean_bound` are norms after
-    division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed.
+    division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `find`, the row bound is to be
+    found privately, and `found` puts it in. With `units`, the scale is, and `in_units` puts it in. If rows are `sparse`, their
+    bound must not be small compared with their center.
     """
 
     dim: int
@@ -44,11 +46,18 @@ class RowBounds:
     low: Array | None
     high: Array | None
     claimed: bool = True
+    find: bool = False
+    units: bool = False
+    sparse: bool = False
 
     @classmethod
     def of(cls, asked: Any, dim: int, *, private: bool, sparse: bool, **instead: Any) -> "RowBounds":
         """The bounds from the parameters of `asked`; missing ones are None, and `instead` overrides values."""
         given = {name: getattr(asked, name, None) for name in _NAMES} | instead
+        require_param(
+            not isinstance(given["scale"], str) or isinstance(asked.center, str),
+            "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
+        )
         return cls.check(dim, private=private, sparse=sparse, **given)
 
     @classmethod
@@ -67,10 +76,17 @@ class RowBounds:
         """Check the caller's values; with `private`, a bound is required."""
         if private and row_bound is None and column_bounds is None:
             raise ParameterError(
-                "{row_bound} (or {column_bounds}) is required. Give a bound you know without looking at the data, because a "
-                "bound read off the data would leak the data. If you know none, eigenveil.find_bounds in Python or "
-                "`eigenveil bounds` on the command line finds one privately, for a small part of the budget"
+                "{row_bound} (or {column_bounds}) is required. In a fit, {row_bound=private} finds one privately. So does "
+                "eigenveil.find_bounds in Python or `eigenveil bounds` on the command line, for a small part of the budget. Or "
+                "give one that you know without looking at the data: a bound read off the data would leak the data"
             )
+        unknown = isinstance(scale, str)
+        if unknown:
+            _require_findable_units(private=private, column_bounds=column_bounds, mean_bound=mean_bound)
+            scale, row_bound = None, math.sqrt(dim) if isinstance(row_bound, str) else row_bound
+        # Column bounds bound rows as well, and without privacy nothing is clipped that the caller did not ask for.
+        find = private and column_bounds is None and isinstance(row_bound, str)
+        row_bound = None if isinstance(row_bound, str) else row_bound
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
         low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)
         units = None if scale is None else _vector("scale", scale, dim)
@@ -96,7 +112,7 @@ class RowBounds:
         # The mean lies in the box, so the farthest corner bounds it. Otherwise only the row bound is known.
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
-        if sparse and private:
+        if sparse and private and not find and not unknown:
             # Checked before anything is charged: the start, and any center the search can reach, must be near enough to zero.
             _require_near(start, units, reach_of_mean, steps=0, radius=reach_of_mean)
             _require_near(
@@ -108,8 +124,21 @@ class RowBounds:
                 radius=min(radius, half),
             )
         # If the caller said nothing about the mean, the first ball may not contain it, so the search may take further steps.
-        search = mean_bound is None and low is None and math.isfinite(radius)
-        return cls(dim, radius, reach_of_mean, search, start, units, low, high, claimed=private)
+        search = mean_bound is None and low is None and math.isfinite(radius) and not unknown
+        return cls(
+            dim,
+            radius,
+            reach_of_mean,
+            search,
+            start,
+            units,
+            low,
+            high,
+            private,
+            find=find,
+            units=unknown,
+            sparse=sparse,
+        )
 
     def require_addable(self) -> None:
         """Refuse bounds so large that a hub would refuse sums of products of rows within them.
@@ -118,10 +147,20 @@ class RowBounds:
         """
         # The diagonal of a box bounds its rows: `around` takes no larger radius, wherever the center is in it.
         reach = self.row_bound if self.low is None else min(self.row_bound, 2 * self.mean_bound)
+        # A search finds no bound beyond its last cell, so only what the caller gave is checked.
+        given = [reach, self.mean_bound] if not self.find else [0.0 if math.isinf(self.mean_bound) else self.mean_bound]
         require_param(
-            max(reach, self.mean_bound) <= _LARGEST_SUMMED,
+            max(given) <= _LARGEST_SUMMED,
             f"{{row_bound}}, {{mean_bound}} and {{column_bounds}} must be at most {_LARGEST_SUMMED:g}; pass a {{scale}}",
         )
+
+    def found(self, row_bound: float) -> "RowBounds":
+        """These bounds once the row bound has been found. The mean lies within it, too."""
+        return replace(self, row_bound=row_bound, mean_bound=row_bound, search=False, find=False)
+
+    def in_units(self, scale: Array) -> "RowBounds":
+        """These bounds once the units of the columns, (d,), have been found. The mean is searched for within the row bound."""
+        return replace(self, scale=scale, mean_bound=self.row_bound, search=False, units=False)
 
     def around_start(self, start: Array | None) -> Domain:
         """The domain that clips rows for the mean: the box, then the ball of `mean_bound` around `start`."""
@@ -157,6 +196,8 @@ class RowBounds:
             trace=trace,
             least=least,
             given=("the origin", "the scale", "the column bounds", "the center") if given else (),
+            found=self.find,
+            units=self.units,
         )
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
@@ -179,6 +220,17 @@ class RowBounds:
         if self.low is not None and self.high is not None:
             center = np.clip(center, self.low, self.high)
         return center, far
+
+
+def _require_findable_units(*, private: bool, column_bounds: Any, mean_bound: Any) -> None:
+    require_param(
+        private,
+        "{scale=private} is for a private fit. Without a budget, divide the columns by their standard deviations yourself",
+    )
+    for name, value in (("column_bounds", column_bounds), ("mean_bound", mean_bound)):
+        require_param(
+            value is None, f"{{{name}}} must be left out with {{scale=private}}, which finds where columns lie"
+        )
 
 
 def _require_near(start: Array | None, units: Array | None, reach: float, *, steps: int, radius: float) -> None:

@@ -18,12 +18,21 @@ __all__ = ["Center", "CenterSearch"]
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Center:
-    """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed."""
+    """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed.
+
+    Where a bound is searched for, `bound` is the norm to clip at as far as it is known, and `clipped` the share of people beyond
+    it. `doubt` is the likely error of the center, in units of norms. Where units of the columns are searched for, `scale`, (d,),
+    has those found. One that is exactly 1 is that of a flat column.
+    """
 
     center: Array | None
     people: float | None
     steps: int
     far: bool = True
+    bound: float | None = None
+    clipped: float | None = None
+    doubt: float = math.inf
+    scale: Array | None = None
 
 
 @final

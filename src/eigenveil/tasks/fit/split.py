@@ -10,24 +10,36 @@ _MEAN_SHARE: Final = 0.1
 # Reserved for up to three steps. What the search does not use goes to the components (docs/decisions/0005).
 _SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
 _COUNT_SHARE: Final = 0.01
+# Norms around the origin, the mean, norms around it, the mean inside the bound; and the last two once more if the mean was poor
+# (docs/decisions/0026-private-bounds.md). The first four take 10%, and anything from 6% to 15% gives the same answers.
+_BOUND_SHARES: Final = (0.015, 0.03, 0.02, 0.035, 0.02, 0.035)
+# Entries of columns in four rounds, of which the last gives the units, and the mean in these units.
+_UNIT_SHARES: Final = (0.02, 0.02, 0.03, 0.15, 0.05)
+# With a given center, norms around it are all there is to search for.
+_NORMS_SHARE: Final = 0.03
 _TRACE_SHARE: Final = 0.01
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Split:
-    """Shares of mu^2: `mean` for each step of the search for the mean, `count` with the first, `extra` for later totals.
+    """Shares of mu^2: `mean` for each step of the search for mean and bound, `count` with one of them, `extra` for later totals.
 
-    The components get what the steps leave unspent.
+    The number of people is released with step `counted_at`. The components get what the steps leave unspent.
     """
 
     mean: tuple[float, ...]
     count: float
     extra: float
+    counted_at: int = 0
 
     def main(self, steps: int) -> float:
         """What the components get after this many steps."""
-        return 1.0 - sum(self.mean[:steps]) - (self.count if steps else 0.0) - self.extra
+        return 1.0 - sum(self.mean[:steps]) - (self.count if steps > self.counted_at else 0.0) - self.extra
+
+    def step(self, step: int) -> float:
+        """What one step of the search spends, with the count if that is released beside it."""
+        return self.mean[step] + (self.count if step == self.counted_at else 0.0)
 
 
 @final
@@ -41,26 +53,47 @@ class Extent:
 
     @classmethod
     def of(
-        cls, split: Split, *, dim: int, shares: tuple[float, ...], rounds: int, size: int, at_most: float = 1.0
+        cls,
+        split: Split,
+        *,
+        dim: int,
+        shares: tuple[float, ...],
+        rounds: int,
+        size: int,
+        at_most: float = 1.0,
+        searched: int = 0,
     ) -> Self:
-        """The search for the mean in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals."""
+        """The search in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals.
+
+        A step of the search for a bound releases `searched` numbers.
+        """
         # The components get least when the search takes all its steps, and an extent must hold in every case.
         main = min(split.main(len(split.mean)), at_most)
         each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
         # A step of the search releases d sums and a count in one vector.
-        return cls(len(split.mean) + rounds + 1, max(size, dim + 1), min(each))
+        return cls(len(split.mean) + rounds + 1, max(size, dim + 1, searched), min(each))
 
 
-def split_budget(*, mean: bool, search: bool, count: bool, trace: bool) -> Split:
+def split_budget(
+    *, mean: bool, search: bool, count: bool, trace: bool, bound: bool = False, units: bool = False
+) -> Split:
     """How a fit divides its budget, given which small totals it must release besides the components.
 
-    With `search`, the mean may lie outside the first ball, so that further steps may be needed.
+    With `search`, the mean may lie outside the first ball, so that further steps may be needed. With `bound`, the norm to clip at
+    is searched for too, and with `units` the units of the columns.
 
     >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
     0.89
     """
-    steps = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
+    steps: tuple[float, ...] = (_SEARCH_SHARES if search else (_MEAN_SHARE,)) if mean else ()
+    if bound:
+        steps = _BOUND_SHARES if mean else (_NORMS_SHARE,)
+    if units:
+        steps = _UNIT_SHARES
     # The count is released with the first sum of rows. It is a release of its own only where no mean is searched for.
     beside = _COUNT_SHARE if count and mean else 0.0
     alone = _COUNT_SHARE if count and not mean else 0.0
-    return Split(steps, beside, alone + (_TRACE_SHARE if trace else 0.0))
+    extra = alone + (_TRACE_SHARE if trace else 0.0)
+    # The second mean of a search for a bound is always released, and everybody is then counted beside it. In a search for units
+    # the mean is the last step.
+    return Split(steps, beside, extra, counted_at=len(_UNIT_SHARES) - 1 if units else 3 if bound else 0)

@@ -3,8 +3,9 @@
 It is written once and runs with all rows in one place, at sites around a hub, in a tree, or between peers. What each stage may
 spend is fixed before the first round. `WholeFit` is what protocols must know of any such task before it begins.
 
-Stages: "mean" (skipped if the center is given) -> "components" -> "totals" (skipped if none are needed) -> "done". A stage ends
-when its own task has a result.
+Stages: "mean" (skipped if the center is given) -> "components" -> "totals" (skipped if none are needed) -> "done". Where the row
+bound is to be found too, the first stage is "bound" instead of "mean", and where the units of columns are, it is "units". A stage
+ends when its own task has a result.
 """
 
 import math
@@ -23,14 +24,18 @@ from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
+from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
+from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, renormalised
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit"]
 
-Stage = Literal["mean", "components", "totals", "done"]
+Stage = Literal["mean", "bound", "units", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
+# The number of components that a bound is chosen for where the rank is read off the spectrum.
+_RANK: Final = 32
 State = TypeVar("State")
 Part = TypeVar("Part")
 Result = TypeVar("Result")
@@ -70,8 +75,9 @@ class FitResult:
     """What a fit released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
-    of the noise on a Gram matrix there, for everything the components may spend, is `scale`. The whole Gram matrix with its
-    noise, (d, d), is `gram`, at whoever has it.
+    of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
+    `clipped` of the people have rows beyond the bound. If variances were made one after the release, `factors`, (d,), are the
+    units of the directions over those of the domain. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it.
     """
 
     subspace: Subspace
@@ -83,7 +89,15 @@ class FitResult:
     scale: float
     tied: bool | None = None
     at_rest: bool | None = None
+    clipped: float | None = None
+    factors: Array | None = None
     gram: Array | None = None
+
+    @property
+    def units(self) -> Array | None:
+        """What columns were divided by, (d,), None for nothing."""
+        scale = self.domain.scale
+        return scale if self.factors is None or scale is None else scale * self.factors
 
 
 @final
@@ -104,6 +118,7 @@ class FitState:
     spread: float | None = None
     people: float | None = None
     gram: Array | None = None
+    factors: Array | None = None
 
 
 @final
@@ -118,6 +133,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     Where a party adds noise to a sum of parts that others sent, there are at most `grid` parts. They are rounded so that they add
     up exactly, which adds the fraction `rounding` to the sensitivity (`eigenveil.tasks.base.on_grid`).
+
+    If the bounds are to be found, `entry` is the noise on an entry of what the components release, over the sensitivity of a Gram
+    matrix at a share of one.
     """
 
     bounds: RowBounds
@@ -135,26 +153,31 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     grid: int = 0
     rounding: float = 0.0
     products: tuple[tuple[float, ...], int, int] = ((), 0, 0)
-    _made: dict[str, tuple[Array | None, AnyTask]] = field(init=False, default_factory=dict)
+    entry: float = math.sqrt(0.5)
+    _made: dict[str, tuple[tuple[Any, ...], AnyTask]] = field(init=False, default_factory=dict)
     _good: list[Question] = field(init=False, default_factory=list)
 
     def start(self) -> FitState:
-        """The search for the mean or, if a center is given, the components."""
-        if isinstance(self.center, str):
-            search = self._search()
-            return FitState("mean", search.start(), search.start())
-        known = Center(self.center, self.people, 0, far=False)
+        """The search for bound and mean or, if both are given, the components."""
+        if self._first is not None:
+            begun = self._search().start()
+            return FitState(self._first, begun, begun)
+        given = None if isinstance(self.center, str) else self.center
+        known = Center(given, self.people, 0, far=False)
         return self._begun("components", FitState("components", None, known))
 
     def ask(self, state: FitState) -> Question:
         """The stage's own question, preceded by the center."""
-        inner = self._task(state.stage, state.center.center).ask(state.inner)
-        if state.stage == "mean":
-            return replace(inner, stage="mean")
-        # The center and its steps are in every question. From these alone a site computes its domain and its charge, so
-        # it need not trust the hub's memory (docs/decisions/0008).
-        center = _NOWHERE if state.center.center is None else state.center.center
-        return Question(inner.step, (center, np.array([float(state.center.steps)]), *inner.arrays), state.stage)
+        inner = self._task(state.stage, state.center).ask(state.inner)
+        if state.stage == self._first:
+            return replace(inner, stage=state.stage)
+        # The center, its steps and the bound found are in every question. From these alone a site computes its domain and its
+        # charge, so it need not trust the hub's memory (docs/decisions/0008).
+        where = state.center
+        center = _NOWHERE if where.center is None else where.center
+        numbers = [float(where.steps)] if where.bound is None else [float(where.steps), where.bound]
+        units = () if where.scale is None else (where.scale,)
+        return Question(inner.step, (center, np.array(numbers), *units, *inner.arrays), state.stage)
 
     def require_question(self, question: Question) -> None:
         """A question of a stage of this fit, around an acceptable center."""
@@ -163,12 +186,12 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             return
         searched = isinstance(self.center, str)
         require(
-            question.stage in (("mean",) if searched else ()) + ("components", "totals"),
+            question.stage in {self._first, "components", "totals"},
             f"the fit has no stage {question.stage!r}",
         )
-        if question.stage != "mean":
+        if question.stage != self._first:
             require(len(question.arrays) >= 2, "the question must give the center and the steps it took")
-            given, steps = question.arrays[:2]
+            given, numbers = question.arrays[:2]
             expected = _NOWHERE if self.center is None or searched else self.center
             require(
                 given.shape == (self.bounds.dim,) if searched else np.array_equal(given, expected),
@@ -182,8 +205,16 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             )
             require(
                 # The steps decide what the components may spend, so a site accepts only numbers that a search can take.
-                steps.shape == (1,) and float(steps[0]) in range(int(searched), len(self.split.mean) + 1),
+                numbers.shape == (1 + self.bounds.find,) and float(numbers[0]) in self._possible_steps,
                 "the question must give the number of steps in which the mean was found",
+            )
+            require(
+                not self.bounds.find or self._can_be_bound(float(numbers[1])), "no search can have found this bound"
+            )
+            require(
+                # The domain checks that they are positive and finite.
+                not self.bounds.units or (len(question.arrays) >= 3 and question.arrays[2].shape == (self.bounds.dim,)),
+                "the question must give the units that were found",
             )
         task, inner = self._asked(question)
         task.require_question(inner)
@@ -226,7 +257,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             return state
         # Rounded once, so the order in which sites answered has no effect.
         people = math.fsum(self.sizes[site] for site in sites)
-        inner = replace(state.inner, people=people) if state.stage == "mean" else state.inner
+        inner = replace(state.inner, people=people) if state.stage == self._first else state.inner
         return replace(state, inner=inner, center=replace(state.center, people=people))
 
     def halved(self, question: Question) -> bool:
@@ -242,7 +273,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def advance(self, state: FitState, total: Any, mechanism: Mechanism, *, stretch: float = 1.0) -> FitState:
         """The stage's own task advances; once it has a result, the next stage begins."""
-        task = self._task(state.stage, state.center.center)
+        task = self._task(state.stage, state.center)
         through = self._portion(self.ask(state), mechanism)
         # Rounding parts onto the grid may move neighbours a little further apart, and the noise must cover that too.
         inner = task.advance(state.inner, total, through, stretch=stretch * (1 + self.rounding))
@@ -251,9 +282,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         result = task.result(inner)
         state = replace(state, spread=task.spread(inner))
         if result is None:
-            return replace(state, inner=inner, center=inner if state.stage == "mean" else state.center)
+            return replace(state, inner=inner, center=inner if state.stage == self._first else state.center)
         match state.stage:
-            case "mean":
+            case "mean" | "bound" | "units":
                 return self._begun("components", replace(state, center=result))
             case "components":
                 state = replace(state, tied=task.tied(inner), at_rest=task.at_rest(inner))
@@ -276,37 +307,64 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         assert state.subspace is not None
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        found = self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest)
+        found = self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest, state.factors)
         return found if state.gram is None else replace(found, gram=state.gram)
 
     def _made_of(
-        self, subspace: Subspace, trace: float, where: Center, tied: bool | None, at_rest: bool | None
+        self,
+        subspace: Subspace,
+        trace: float,
+        where: Center,
+        tied: bool | None,
+        at_rest: bool | None,
+        factors: Array | None = None,
     ) -> FitResult:
         assert where.people is not None
-        domain = self.bounds.around(where.center)
+        domain = self._domain(where)
         scale = 0.0
         if self.multiplier > 0:
             spent = self.components_share(where.steps)
             scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
+            if factors is not None:
+                # In units of smaller variance the same noise is larger: entry (i, j) has 1 / (f_i f_j) times the noise. The norm
+                # of such a matrix is at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
+                scale *= math.sqrt(float((factors**-2.0).mean())) / float(factors.min())
         center = np.zeros(domain.dim) if where.center is None else where.center
-        return FitResult(subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest)
+        return FitResult(
+            subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest, where.clipped, factors
+        )
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
-        """Directions, their values, the center, and five numbers."""
+        """Directions, their values, the center, and five numbers; seven where the bound was found.
+
+        Where units were found, these, and the factors that made released variances one.
+        """
         # Only arrays of float64 are sent, so an unknown word travels as -1.
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
-        numbers = np.array([result.trace, result.people, float(result.steps), *words])
-        return (result.subspace.basis, result.subspace.values, result.center, numbers)
+        numbers = [result.trace, result.people, float(result.steps), *words]
+        if self.bounds.find:
+            numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped]
+        units: tuple[Array, ...] = ()
+        if self.bounds.units:
+            assert result.domain.scale is not None
+            units = (result.domain.scale, _NOWHERE if result.factors is None else result.factors)
+        return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units)
 
     def found(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result that `answer` made these arrays from; a `ValueError` if they cannot be an answer."""
-        require(len(arrays) == 4, f"an answer has 4 arrays, got {len(arrays)}")
+        wanted, dim = 6 if self.bounds.units else 4, self.bounds.dim
+        require(len(arrays) == wanted, f"an answer has {wanted} arrays, got {len(arrays)}")
         # An answer comes from another party, so it is checked like a part.
-        basis, values, center, numbers = (require_array(array, array.shape) for array in arrays)
-        dim = self.bounds.dim
+        basis, values, center, numbers, *units = (require_array(array, array.shape) for array in arrays)
+        require(not units or units[0].shape == (dim,), "an answer has one unit for each column")
+        require(
+            not units or len(units[1]) == 0 or (units[1].shape == (dim,) and bool((units[1] > 0).all())),
+            "an answer has one positive factor for each column, or none",
+        )
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
-        require(center.shape == (dim,) and numbers.shape == (5,), "an answer has a center and five numbers")
-        trace, people, steps, tied, at_rest = numbers.tolist()
+        expected = 7 if self.bounds.find else 5
+        require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
+        trace, people, steps, tied, at_rest, *bound = numbers.tolist()
         require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are malformed")
         agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
         require(agreed, "the center of an answer is not the agreed one")
@@ -314,19 +372,22 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             steps in range(len(self.split.mean) + 1),
             "an answer must give the number of steps in which the mean was found",
         )
+        require(not bound or self._can_be_bound(bound[0]), "no search can have found the bound of an answer")
         point = None if self.center is None else center
-        return self._made_of(
-            Subspace(basis, values),
-            trace,
-            Center(point, people, int(steps), far=False),
-            *(None if word < 0 else bool(word) for word in (tied, at_rest)),
-        )
+        where = Center(point, people, int(steps), far=False)
+        if bound:
+            where = replace(where, bound=bound[0], clipped=bound[1])
+        if units:
+            where = replace(where, scale=units[0])
+        known = [None if word < 0 else bool(word) for word in (tied, at_rest)]
+        factors = units[1] if units and len(units[1]) else None
+        return self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors)
 
     def estimate(self, state: FitState) -> Subspace | None:
         """The directions as far as they are known."""
         if state.stage != "components":
             return state.subspace
-        return self._task("components", state.center.center).estimate(state.inner)
+        return self._task("components", state.center).estimate(state.inner)
 
     def spread(self, state: FitState) -> float | None:
         """As in the stage's own task."""
@@ -343,7 +404,15 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     def extent(self) -> Extent:
         """The search for the mean in all its steps, the components, and totals."""
         shares, rounds, size = self.products
-        return Extent.of(self.split, dim=self.bounds.dim, shares=shares, rounds=rounds, size=size, at_most=self.at_most)
+        return Extent.of(
+            self.split,
+            dim=self.bounds.dim,
+            shares=shares,
+            rounds=rounds,
+            size=size,
+            at_most=self.at_most,
+            searched=self._counted_at_once,
+        )
 
     def with_noise(self, multiplier: float) -> "Fit":
         """The same fit, with noise of this size."""
@@ -360,14 +429,33 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         else:
             # Only rows that are not clipped can fail this: a clipped row has a norm of at most 1e100.
             require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
+            state = replace(state, tied=self._ties(result))
+            if self.bounds.units:
+                result, factors = self._renormalised(result, state.center)
+                state = replace(state, factors=factors)
             # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
-            state = replace(state, tied=self._ties(result), gram=result if self.multiplier > 0 else None)
+            state = replace(state, gram=result if self.multiplier > 0 else None)
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
         # Kept from here on, because a site may leave between the components and the totals.
         people = state.center.people if self.sizes is not None else None
         done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace, people=people)
         return self._begun("totals", done) if self.needs_trace or not self._counted() else done
+
+    def _renormalised(self, gram: Array, where: Center) -> tuple[Array, Array]:
+        """The released matrix in units that make its variances one: found units are rougher than it is."""
+        assert where.scale is not None
+        assert where.people is not None
+        share = self.components_share(where.steps)
+        noise = self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
+        return renormalised(gram, noise=noise, people=where.people, flat=where.scale == 1.0)
+
+    @property
+    def _counted_at_once(self) -> int:
+        """How many numbers a step of the search releases, where counts are released."""
+        if self.bounds.units:
+            return ENTRIES.count * self.bounds.dim
+        return NORMS.count if self.bounds.find else 0
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
@@ -377,7 +465,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return self.rank < len(gram) and tie_at(top_eigen(gram, rank=self.rank + 1)[0], rank=self.rank)
 
     def _begun(self, stage: Stage, state: FitState) -> FitState:
-        return replace(state, stage=stage, inner=self._task(stage, state.center.center).start())
+        return replace(state, stage=stage, inner=self._task(stage, state.center).start())
 
     def _counted(self) -> bool:
         """Whether the number of people is known before the components."""
@@ -385,13 +473,13 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def _portion(self, question: Question, mechanism: Mechanism) -> Mechanism:
         """The mechanism, limited to what this stage may spend."""
-        if question.stage == "mean" or isinstance(mechanism, Exact):
+        if question.stage == self._first or isinstance(mechanism, Exact):
             return mechanism
         return Portion(mechanism, self._fraction(question))
 
     def _fraction(self, question: Question) -> float:
         """This stage's fraction of mu^2: the search has shares of the whole, and the components get what it does not use."""
-        if question.stage == "mean":
+        if question.stage == self._first:
             return 1.0
         if question.stage == "totals":
             return self.split.extra
@@ -399,26 +487,37 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def _asked(self, question: Question) -> tuple[AnyTask, Question]:
         """The stage's own task and its question."""
-        if question.stage == "mean":
-            return self._task("mean", None), Question(question.step, question.arrays)
-        center = question.arrays[0]
+        if question.stage == self._first:
+            return self._task(self._first, None), Question(question.step, question.arrays)
+        center, numbers = question.arrays[:2]
         stage: Stage = "components" if question.stage == "components" else "totals"
-        task = self._task(stage, center if len(center) else None)
-        return task, Question(question.step, question.arrays[2:])
+        bound = float(numbers[1]) if self.bounds.find else None
+        scale = question.arrays[2] if self.bounds.units else None
+        where = Center(center if len(center) else None, None, int(numbers[0]), False, bound, scale=scale)
+        return self._task(stage, where), Question(question.step, question.arrays[3 if self.bounds.units else 2 :])
 
-    def _task(self, stage: Stage, center: Array | None) -> AnyTask:
+    def _task(self, stage: Stage, where: Center | None) -> AnyTask:
         """The stage's own task, made once for each center, because thousands of sites may need the same one."""
         made = self._made.get(stage)
         # By identity: an equal center in another array only costs one more task. The search needs no center.
-        if made is None or (made[0] is not center and stage != "mean"):
-            made = (center, self._make(stage, center))
+        if stage == self._first or where is None:
+            key: tuple[Any, ...] = (None, None, None)
+        else:
+            key = (where.center, where.bound, where.scale)
+        if made is None or made[0][0] is not key[0] or made[0][1] != key[1] or made[0][2] is not key[2]:
+            made = (key, self._make(stage, where))
             self._made[stage] = made
         return made[1]
 
-    def _make(self, stage: Stage, center: Array | None) -> AnyTask:
-        if stage == "mean":
+    def _domain(self, where: Center) -> Domain:
+        """The domain that clips rows for products, once everything about it is known."""
+        bounds = self.bounds if where.bound is None else self.bounds.found(where.bound)
+        return (bounds if where.scale is None else bounds.in_units(where.scale)).around(where.center)
+
+    def _make(self, stage: Stage, where: Center | None) -> AnyTask:
+        if stage == self._first or where is None:
             return self._search()
-        domain = self.bounds.around(center)
+        domain = self._domain(where)
         if stage == "components":
             return self.components(domain)
         count = not self._counted()
@@ -427,10 +526,46 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             domain, self.neighbours, count_weight=float(count), trace_weight=float(self.needs_trace), name=name
         )
 
-    def _search(self) -> CenterSearch:
-        return CenterSearch(
-            self.bounds, self.neighbours, self.split.mean, self.split.count, self.people, self.multiplier
+    def _search(self) -> CenterSearch | BoundSearch | UnitSearch:
+        if self.bounds.units:
+            return UnitSearch(self.bounds, self.neighbours, self.split, self.people, self.multiplier)
+        if not self.bounds.find:
+            return CenterSearch(
+                self.bounds, self.neighbours, self.split.mean, self.split.count, self.people, self.multiplier
+            )
+        return BoundSearch(
+            self.bounds,
+            self.neighbours,
+            self.center,
+            self.split,
+            self.people,
+            self.multiplier,
+            # With a fraction of the variance the rank is not known yet, and this is a guess for the bound alone.
+            rank=min(self.bounds.dim, _RANK) if self.rank is None else self.rank,
+            entry=self.entry,
         )
+
+    @property
+    def _first(self) -> Stage | None:
+        """The stage of the search, None if nothing is searched for."""
+        if self.bounds.units:
+            return "units"
+        return "bound" if self.bounds.find else "mean" if isinstance(self.center, str) else None
+
+    @property
+    def _possible_steps(self) -> range:
+        """In how many steps the search may have ended."""
+        if self.bounds.find:
+            # A search for a bound ends with a mean, at the earliest with the second one.
+            return range(4, len(self.split.mean) + 1, 2) if isinstance(self.center, str) else range(1, 2)
+        if self.bounds.units:
+            return range(len(self.split.mean), len(self.split.mean) + 1)
+        return range(int(isinstance(self.center, str)), len(self.split.mean) + 1)
+
+    def _can_be_bound(self, bound: float) -> bool:
+        search = self._task("bound", None)
+        assert isinstance(search, BoundSearch)
+        return search.can_find(bound)
 
     @property
     def directions(self) -> AnyTask:

@@ -1,0 +1,298 @@
+"""The search for a row bound that nobody knows: norms, the mean, norms around it, the mean again, all inside one fit.
+
+Norms are released as counts in public cells (`eigenveil.privacy.sums.quantiles`), so every step is a sum and every protocol runs
+it. The norm to clip at is chosen for the best answer that the released numbers promise, not at a fixed quantile: `clip_edge`.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, Literal, final
+
+import numpy as np
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import TooFewPeople, require
+from eigenveil.linalg import Array, found_share
+from eigenveil.privacy import Bounded, Domain, Neighbours, gram_sensitivity, sum_sensitivity
+from eigenveil.privacy.sums.domain import FARTHEST
+from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
+from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks.base import require_step
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.split import Split
+
+__all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "require_people"]
+
+# How a question says that there is no center: an array without coordinates.
+_NOWHERE: Final = np.empty(0)
+# The norms that are told apart: in steps of 4.4%. Finer cells would cost more noise than they are worth.
+NORMS: Final = Cells.norms(1e-9, 1e12, per_doubling=16)
+# No bound beyond this is accepted from another party: sums of squares of such numbers are still far from overflow.
+_LARGEST_BOUND: Final = 1e60
+# Below this number of people times mu, noise hides where their norms lie (docs/decisions/0026-private-bounds.md).
+_ENOUGH: Final = 100.0
+# Counts below this many standard deviations may be noise alone.
+_SURE: Final = 2.5
+# The highest and the lowest quantile of norms that rows are clipped at.
+_HIGHEST: Final = 0.95
+_LOWEST: Final = 0.1
+# The price of losing energy to clipping, beside the variance lost to noise (benchmarks/clip_level.py).
+PRICE: Final = 0.03
+# The error of the mean over the bound around it, beyond which the last two steps are worth repeating.
+_DOUBT: Final = 1 / 3
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class BoundSearch(SumTask[Center, Center]):
+    """Find the norm to clip rows at, and unless `center` is given, the mean of the rows.
+
+    Even steps release norms and odd ones the mean: norms around the origin, the mean of rows clipped to most of these norms,
+    norms around that mean, and the mean again, inside the bound found. The last two are repeated once if the mean was poor
+    compared with the bound. If the center is given, there is one step, norms around it.
+
+    `split` has the share of each step. With the second mean comes the number of people, unless `people` is given. `multiplier` is
+    the noise on a total over its sensitivity, at a share of one. `entry` is that on an entry of what the components release, over
+    the sensitivity of a Gram matrix. `rank` components are wanted, and `price` is as in `clip_edge`. If they will
+    be of more people than are searched, `crowd` says of how many.
+
+    Sensitivity. Norms: that of counts in cells, proved in `tails_sensitivity`. It needs no bound on rows, since a row is in one
+    cell wherever it lies. Mean: one, proved in `Totals`, for rows clipped to the ball that the question names. The center and the
+    ball come from released numbers alone, so the steps compose like any adaptive releases.
+    """
+
+    bounds: RowBounds
+    neighbours: Neighbours
+    center: Array | Literal["private"] | None
+    split: Split
+    people: float | None
+    multiplier: float
+    rank: int
+    entry: float
+    price: float = PRICE
+    crowd: float | None = None
+
+    def start(self) -> Center:
+        """The origin, or the given center. Refuses a public number of people that is too small, before anything is spent."""
+        if self.people is not None:
+            require_people(self.people, self.multiplier)
+        return self._begin()
+
+    def ask(self, state: Center) -> Question:
+        """For norms around the current center, or for the sum of rows in a ball around it."""
+        center = _NOWHERE if state.center is None else state.center
+        if self._of_norms(state.steps):
+            return Question(state.steps, (center,))
+        assert state.bound is not None
+        return Question(state.steps, (center, np.array([state.bound])))
+
+    def require_question(self, question: Question) -> None:
+        """A step of the search around a finite point, the first around the agreed one; for a mean in a ball of finite radius."""
+        norms = self._of_norms(question.step)
+        require_step(question, steps=len(self.split.mean), arrays=1 if norms else 2)
+        require(
+            question.step > 0 or question.same(self.ask(self._begin())),
+            "the search for a bound must begin at the agreed point",
+        )
+        if norms:
+            # The domain checks the shape and that it is finite.
+            self._everywhere(question)
+            return
+        radius = question.arrays[1]
+        require(
+            radius.shape == (1,) and self.can_find(float(radius[0])),
+            "the ball of the mean must have a radius that the search can find",
+        )
+        self._totals(question)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The counts of norms, (m,), or the sums in one vector."""
+        if self._of_norms(question.step):
+            return bounded_tails(rows, domain=self._everywhere(question), cells=NORMS, neighbours=self.neighbours)
+        return self._totals(question).private(Question(), rows)
+
+    def sensitivity(self, question: Question) -> float:
+        """That of the counts, or of the sums."""
+        if self._of_norms(question.step):
+            return tails_sensitivity(NORMS.count, self.neighbours)
+        return self._totals(question).sensitivity(Question())
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """One number for each cell, or those of the sums."""
+        return (NORMS.count,) if self._of_norms(question.step) else self._totals(question).shape(Question())
+
+    def label(self, question: Question) -> str:
+        """One entry per step."""
+        if not self._of_norms(question.step):
+            return self._totals(question).name
+        if not self._moves:
+            return "norms"
+        return "norms around the origin" if question.step == 0 else f"norms around the mean{_again(question.step)}"
+
+    def share(self, question: Question) -> float:
+        """This step's share, with that of the count."""
+        return self.split.step(question.step)
+
+    def update(self, state: Center, released: Array) -> Center:
+        """The bound, from norms, or the center, moved to the estimate of the mean."""
+        return self._bounded(state, released) if self._of_norms(state.steps) else self._moved(state, released)
+
+    def result(self, state: Center) -> Center | None:
+        """The center and the bound, once the mean was good enough or no step is left."""
+        least = 4 if self._moves else 1
+        return state if state.steps >= least and (not state.far or state.steps == len(self.split.mean)) else None
+
+    def can_find(self, bound: float) -> bool:
+        """Whether the search may find such a bound: a norm in its cells, or more if the center lies far from zero."""
+        least = min(float(NORMS.edges[0]), self.bounds.mean_bound)
+        return least <= bound <= _LARGEST_BOUND
+
+    @property
+    def _moves(self) -> bool:
+        return isinstance(self.center, str)
+
+    def _begin(self) -> Center:
+        return Center(self.bounds.origin if isinstance(self.center, str) else self.center, self.people, 0)
+
+    def _of_norms(self, step: int) -> bool:
+        return step % 2 == 0
+
+    def _everywhere(self, question: Question) -> Domain:
+        center = question.arrays[0]
+        return Domain(self.bounds.dim, math.inf, center if len(center) else None, self.bounds.scale)
+
+    def _totals(self, question: Question) -> Totals:
+        center, radius = question.arrays
+        counted = self.people is None and question.step == self.split.counted_at
+        return Totals(
+            self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
+            self.neighbours,
+            sum_weight=self.split.mean[question.step],
+            count_weight=self.split.count if counted else 0.0,
+            name=f"mean{_again(question.step)}{' and count' if counted else ''}",
+        )
+
+    def _bounded(self, state: Center, released: Array) -> Center:
+        """The state after norms were released."""
+        step = state.steps
+        # Once the count has been released, it is better known than from norms.
+        known = state.people if self.people is not None or step > self.split.counted_at else None
+        noise = self._noise(tails_sensitivity(NORMS.count, self.neighbours), step)
+        (tails,) = read_tails(released, noise=noise, cells=NORMS, people=known)
+        if step == 0:
+            # One standard deviation is allowed for, since nothing can be asked twice.
+            require_people(tails.people, self.multiplier, slack=tails.people_error, spent=self.share(Question(0)))
+        first = step == 0 and self._moves
+        edge = _reach(tails) if first else self._edge(tails, step)
+        bound = float(NORMS.edges[edge])
+        if first:
+            bound = min(bound, self.bounds.mean_bound)
+        return replace(
+            state,
+            people=tails.people,
+            steps=step + 1,
+            bound=max(bound, self._nearest(state.center)),
+            clipped=float(tails.beyond[edge] / max(tails.people, 1.0)),
+            far=self._moves,
+        )
+
+    def _edge(self, tails: Tails, step: int) -> int:
+        entry = self._entry(step)
+        # For a larger crowd the noise is smaller compared with what there is to find.
+        entry *= 1.0 if self.crowd is None else max(tails.people, 1.0) / self.crowd
+        return clip_edge(tails, dim=self.bounds.dim, rank=self.rank, entry=entry, price=self.price)
+
+    def _moved(self, state: Center, released: Array) -> Center:
+        """The state after a sum of rows was released."""
+        found = self._totals(self.ask(state)).update(None, released)
+        people = state.people if found.count is None else found.count
+        assert found.sum is not None
+        assert people is not None
+        assert state.bound is not None
+        entry = self._noise(sum_sensitivity(state.bound, self.neighbours), state.steps)
+        noise = entry * math.sqrt(self.bounds.dim)
+        center, _ = self.bounds.found(state.bound).center_from(state.center, found.sum, people, noise=noise)
+        # If noise is as large as the ball, the mean stays where it was, which is off by the radius at most.
+        doubt = min(state.bound, noise / max(people, 1.0))
+        poor = state.doubt > _DOUBT * state.bound and doubt < state.doubt / 2
+        bound = max(state.bound, self._nearest(center))
+        return replace(state, center=center, people=people, steps=state.steps + 1, bound=bound, doubt=doubt, far=poor)
+
+    def _noise(self, sensitivity: float, step: int) -> float:
+        return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
+
+    def _entry(self, step: int) -> float:
+        """The noise on an entry of what the components will release, for rows clipped to norm one."""
+        # As if this were the last pass: the mean comes after these norms.
+        main = self.split.main(step + 2 if self._moves else step + 1)
+        return self.entry * self.multiplier * gram_sensitivity(1.0, self.neighbours) / math.sqrt(main)
+
+    def _nearest(self, center: Array | None) -> float:
+        """The smallest bound that rows may have around this center, if they are sparse."""
+        if center is None or not self.bounds.sparse:
+            return 0.0
+        scaled = center if self.bounds.scale is None else center / self.bounds.scale
+        # A little larger, so that rounding does not refuse it.
+        return float(np.linalg.norm(scaled)) / FARTHEST * (1 + 1e-9)
+
+
+def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float = PRICE) -> int:
+    """The edge of the cells at which to clip rows for the best answer, from released norms.
+
+    A smaller bound b shrinks the noise with its square and keeps directions, but it takes energy from long rows, which may have
+    directions of their own. Among the released norms between two quantiles, this minimises
+        1 - found_share(n fill(b) / (i H_d), i <= k) + price L(b)^2.
+    fill(b) is the mean squared norm of clipped rows over b^2, and L(b) the share of their energy that is lost against the highest
+    quantile. Eigenvalues are guessed to fall like 1 / i. `entry` is the noise on an entry of the Gram matrix in units of b^2. If
+    nothing would be found with any of these bounds, the smallest has the least noise.
+
+    >>> beyond = np.array([900.0, 500.0, 100.0, 10.0, 0.0])
+    >>> tails = Tails(Cells(2.0 ** np.arange(5)), beyond, np.zeros(5), 1000.0, 0.0)
+    >>> [clip_edge(tails, dim=50, rank=2, entry=entry) for entry in (0.1, 1.0, 10.0)]   # more noise, a smaller bound
+    [3, 2, 0]
+    """
+    top = _reach(tails)
+    within = (1 - _LOWEST) * tails.people
+    bottom = min(tails.edge_above(within) or 0, top)
+    shape = 1.0 / np.arange(1, dim + 1)
+    guess = tails.people * shape[: min(rank, dim)] / shape.sum()
+    most = tails.square(top)
+    best, least, hopeless = top, math.inf, True
+    for edge in range(top, bottom - 1, -1):
+        square = tails.square(edge)
+        fill = square / float(tails.cells.edges[edge]) ** 2
+        lost = 1 - square / most if most > 0 else 0.0
+        missed = 1 - found_share(guess * fill, entry=entry, dim=dim) if fill > 0 else 1.0
+        loss = missed + price * lost**2
+        hopeless = hopeless and missed >= 1
+        # From the top down, so that of equals the largest bound wins.
+        if loss < least:
+            best, least = edge, loss
+    return bottom if hopeless else best
+
+
+def require_people(people: float, multiplier: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
+    """Refuse a search among so few people that noise hides where their norms lie. `spent` is the share of mu^2 it has cost."""
+    least = _ENOUGH * multiplier
+    if people + slack >= least:
+        return
+    about = f"about {people:.0f} people" if people > slack else "so few people"
+    cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
+    raise TooFewPeople(
+        f"{{epsilon}} is too small for {about}: finding a bound privately needs about {least:.0f}. Raise {{epsilon}}, or pass a "
+        f"{{row_bound}} that you know without looking at the data. {cost}"
+    )
+
+
+def _reach(tails: Tails) -> int:
+    """The edge that nearly all people stay within, as far as noise lets it be seen."""
+    most = max((1 - _HIGHEST) * tails.people, min(_SURE * float(tails.error.max()), tails.people / 2))
+    edge = tails.edge_above(most)
+    return len(tails.cells.edges) - 1 if edge is None else edge
+
+
+def _again(step: int) -> str:
+    """The words that tell the entries of later steps apart."""
+    times = step // 2
+    return "" if times == 0 or step == 2 else ", again" if times == 1 or step == 4 else ", a third time"

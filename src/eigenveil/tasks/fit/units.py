@@ -1,0 +1,259 @@
+"""The search for the units of columns: where each column lies and how much it spreads, privately and inside one fit.
+
+Entries of every column are counted in public logarithmic cells, all columns in one release. Cells are fine near their center and
+coarse far from it. So each of four rounds counts around the medians that the round before has found. The units are then spreads
+of the columns, in which a row has a norm of about sqrt(d), and no row bound has to be searched for.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Final, final
+
+import numpy as np
+from scipy.special import ndtri
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import TooFewPeople, require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Bounded, Domain, Neighbours, sum_sensitivity
+from eigenveil.privacy.sums.domain import FARTHEST
+from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks.base import require_step
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.center import Center
+from eigenveil.tasks.fit.split import Split
+
+__all__ = ["ENTRIES", "UnitSearch", "renormalised", "spread_of"]
+
+# How a question says that there is no center: an array without coordinates.
+_NOWHERE: Final = np.empty(0)
+# The sizes of entries that are told apart, of either sign: in steps of 4.4%.
+ENTRIES: Final = Cells.signed(1e-9, 1e12, per_doubling=16)
+# Below this number of people times mu over sqrt(d), noise hides the spread of columns (docs/decisions/0026-private-bounds.md).
+_ENOUGH: Final = 90.0
+# The step of the mean, after the rounds of counting.
+_MEAN: Final = 4
+# The share of people beyond each of the two quantiles that the spread is read off, and the largest where noise hides that many.
+_TAIL: Final = 0.2
+_NARROWEST: Final = 0.35
+# Of a normal column, the largest h sqrt(P(|x| > h)), in standard deviations.
+_WEAK: Final = 0.575
+# A column is flat if its spread is at most so many times the cell that it lies in.
+_CELLS: Final = 1.5
+# Counts below this many standard deviations may be noise alone.
+_SURE: Final = 2.5
+# A released variance below this many deviations of its noise is taken for that much.
+_VARIANCE: Final = 3.0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class UnitSearch(SumTask[Center, Center]):
+    """Find the medians and spreads of all columns in four rounds, and then the mean, in a ball in these units.
+
+    `split` has the share of each step. With the mean comes the number of people, unless `people` is given. `multiplier` is the
+    noise on a total over its sensitivity, at a share of one.
+
+    Sensitivity. Columns: that of counts in cells in d tables at once, proved in `tails_sensitivity`. It needs no bound on rows:
+    an entry is in one cell of its column wherever it lies. Mean: one, proved in `Totals`, for rows clipped to the ball. Centers
+    and units come from released numbers alone, so the steps compose like any adaptive releases.
+    """
+
+    bounds: RowBounds
+    neighbours: Neighbours
+    split: Split
+    people: float | None
+    multiplier: float
+
+    def start(self) -> Center:
+        """The origin. Refuses a public number of people that is too small, before anything is spent."""
+        if self.people is not None:
+            self._require_people(self.people)
+        return Center(self.bounds.origin, self.people, 0)
+
+    def ask(self, state: Center) -> Question:
+        """For counts around the current center, or for the sum of rows in the ball around it."""
+        center = _NOWHERE if state.center is None else state.center
+        if state.steps < _MEAN:
+            return Question(state.steps, (center,))
+        assert state.scale is not None
+        return Question(state.steps, (center, state.scale))
+
+    def require_question(self, question: Question) -> None:
+        """A step of the search around a finite point, the first around the agreed one; for the mean in positive units."""
+        counts = question.step < _MEAN
+        require_step(question, steps=len(self.split.mean), arrays=1 if counts else 2)
+        require(
+            question.step > 0 or question.same(self.ask(Center(self.bounds.origin, None, 0))),
+            "the search for units must begin at the agreed point",
+        )
+        # The domains check that centers and units have the right shape and are finite, and that units are positive.
+        if counts:
+            self._everywhere(question)
+        else:
+            require(question.arrays[1].shape == (self.bounds.dim,), "there must be one unit for each column")
+            self._totals(question)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The counts of entries, (m, d), or the sums in one vector."""
+        if question.step < _MEAN:
+            domain = self._everywhere(question)
+            return bounded_column_tails(rows, domain=domain, cells=ENTRIES, neighbours=self.neighbours)
+        return self._totals(question).private(Question(), rows)
+
+    def sensitivity(self, question: Question) -> float:
+        """That of the counts, or of the sums."""
+        if question.step < _MEAN:
+            return tails_sensitivity(ENTRIES.count, self.neighbours, columns=self.bounds.dim)
+        return self._totals(question).sensitivity(Question())
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """One number for each cell of each column, or those of the sums."""
+        if question.step < _MEAN:
+            return (ENTRIES.count, self.bounds.dim)
+        return self._totals(question).shape(Question())
+
+    def label(self, question: Question) -> str:
+        """One entry per step."""
+        return f"columns, round {question.step + 1}" if question.step < _MEAN else self._totals(question).name
+
+    def share(self, question: Question) -> float:
+        """This step's share, with that of the count."""
+        return self.split.step(question.step)
+
+    def update(self, state: Center, released: Array) -> Center:
+        """Medians and spreads, from counts, or the center, moved to the estimate of the mean."""
+        return self._counted(state, released) if state.steps < _MEAN else self._moved(state, released)
+
+    def result(self, state: Center) -> Center | None:
+        """Center and units, after the mean."""
+        return state if state.steps == len(self.split.mean) else None
+
+    def _everywhere(self, question: Question) -> Domain:
+        center = question.arrays[0]
+        return Domain(self.bounds.dim, math.inf, center if len(center) else None)
+
+    def _totals(self, question: Question) -> Totals:
+        center, scale = question.arrays
+        counted = self.people is None
+        return Totals(
+            self.bounds.in_units(scale).around_start(center),
+            self.neighbours,
+            sum_weight=self.split.mean[_MEAN],
+            count_weight=self.split.count if counted else 0.0,
+            name="mean and count" if counted else "mean",
+        )
+
+    def _counted(self, state: Center, released: Array) -> Center:
+        """The state after counts of entries were released."""
+        sensitivity = tails_sensitivity(ENTRIES.count, self.neighbours, columns=self.bounds.dim)
+        noise = self._noise(sensitivity, state.steps)
+        tails = read_tails(released, noise=noise, cells=ENTRIES, people=self.people)
+        if state.steps == 0:
+            # One standard deviation is allowed for, since nothing can be asked twice.
+            slack = tails[0].people_error
+            self._require_people(tails[0].people, slack=slack, spent=self.share(Question(0)))
+        # The largest of the errors of d columns is about sqrt(2 ln d) standard deviations.
+        sure = math.sqrt(_SURE**2 + 2 * math.log(self.bounds.dim))
+        found = [spread_of(column, sure=sure) for column in tails]
+        medians = np.array([median for median, _ in found])
+        center = medians if state.center is None else state.center + medians
+        return replace(
+            state,
+            center=center,
+            people=tails[0].people,
+            steps=state.steps + 1,
+            scale=self._units(np.array([spread for _, spread in found]), center),
+        )
+
+    def _units(self, spreads: Array, center: Array) -> Array:
+        """The units of columns of these spreads, (d,)."""
+        # No spread is exactly one, so that flat columns, whose unit is one, can be told from others.
+        units = np.where(spreads == 0, 1.0, np.where(spreads == 1, math.nextafter(1, 2), spreads))
+        if not self.bounds.sparse:
+            return units
+        # Sparse rows must not be centered far from zero compared with their bound. The mean may move by the bound once more.
+        nearest = math.sqrt(self.bounds.dim) / ((FARTHEST - 2) * self.bounds.row_bound)
+        return np.maximum(units, np.abs(center) * nearest)
+
+    def _moved(self, state: Center, released: Array) -> Center:
+        """The state after the sum of rows was released."""
+        found = self._totals(self.ask(state)).update(None, released)
+        people = state.people if found.count is None else found.count
+        assert found.sum is not None
+        assert people is not None
+        assert state.scale is not None
+        bounds = self.bounds.in_units(state.scale)
+        entry = self._noise(sum_sensitivity(bounds.mean_bound, self.neighbours), state.steps)
+        noise = entry * math.sqrt(bounds.dim)
+        center, _ = bounds.center_from(state.center, found.sum, people, noise=noise)
+        return replace(state, center=center, people=people, steps=state.steps + 1, far=False)
+
+    def _noise(self, sensitivity: float, step: int) -> float:
+        return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
+
+    def _require_people(self, people: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
+        least = _ENOUGH * math.sqrt(self.bounds.dim) * self.multiplier
+        if people + slack >= least:
+            return
+        about = f"about {people:.0f} people" if people > slack else "so few people"
+        cost = f"{spent:.1%} of the budget was spent to learn this" if spent else "Nothing was released"
+        raise TooFewPeople(
+            f"{{epsilon}} is too small for {about}: finding units for {self.bounds.dim} columns privately needs about "
+            f"{least:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
+        )
+
+
+def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
+    """The median of a column, from the center of the cells, and its spread: about a standard deviation, zero where it is flat.
+
+    The spread is the larger of two. The middle: (q.8 - q.2) / 1.68, as for a normal column. A weak moment, for columns that are
+    mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations.
+
+    >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
+    >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
+    >>> median, spread = spread_of(even)
+    >>> abs(median) < 1e-6, round(spread, 1)
+    (True, 1.8)
+    """
+    edges, people = tails.cells.edges, tails.people
+    if people <= 0:
+        return 0.0, 0.0
+    # Counts fall with the edges. A hair of slope makes each count belong to one place only.
+    falling = tails.beyond - np.linspace(0.0, 1e-9 * people, len(edges))
+
+    def place(share: float) -> float:
+        """The number that this share of people is beyond."""
+        return float(np.interp(-share * people, -falling, edges))
+
+    median = place(0.5)
+    # Further in where noise could pass for a fifth of the people: it would put a quantile anywhere.
+    tail = min(max(_TAIL, sure * float(tails.error.max()) / people), _NARROWEST)
+    middle = (place(tail) - place(1 - tail)) / (-2 * float(ndtri(tail)))
+    sizes = edges[edges > 0]
+    above = np.interp(median + sizes, edges, tails.beyond, right=0.0)
+    below = people - np.interp(median - sizes, edges, tails.beyond, left=people)
+    noise = sure * math.sqrt(2) * float(tails.error.max())
+    share = np.clip((above + below - noise) / people, 0.0, 1.0)
+    weak = float((sizes * np.sqrt(share)).max()) / _WEAK
+    # Within one cell a column cannot be told from one that never varies.
+    cell = int(np.clip(np.searchsorted(edges, median), 1, len(edges) - 1))
+    smallest = _CELLS * float(edges[cell] - edges[cell - 1])
+    spread = max(middle, weak)
+    return median, spread if spread > smallest else 0.0
+
+
+def renormalised(gram: Array, *, noise: float, people: float, flat: Array) -> tuple[Array, Array]:
+    """A released Gram matrix of rows in found units, (d, d), in units that make the released variances one; and these, (d,).
+
+    Free: it reads released numbers only. Found units are off by tens of percent, and variances are released much more precisely.
+    One that is below three deviations of its `noise` is taken for that much. Columns in `flat` keep their unit.
+
+    >>> matrix, units = renormalised(np.diag([400.0, 25.0]), noise=1.0, people=100.0, flat=np.array([False, False]))
+    >>> matrix.tolist(), units.tolist()
+    ([[100.0, 0.0], [0.0, 100.0]], [2.0, 0.5])
+    """
+    variances = np.maximum(gram.diagonal(), _VARIANCE * noise) / max(people, 1.0)
+    units = np.where(np.logical_or(flat, variances <= 0), 1.0, np.sqrt(np.maximum(variances, 1e-300)))
+    return gram / np.outer(units, units), units

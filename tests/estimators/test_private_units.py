@@ -1,0 +1,132 @@
+"""`scale="private"`: a fit finds the units of its columns, wherever they lie, and standardises them."""
+
+import warnings
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+
+from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA
+from eigenveil.linalg import Array
+
+RNG = np.random.default_rng(6)
+UNITS = np.array([1e-3, 1.0, 50.0, 1e4, 0.02, 7.0])
+PLAIN = RNG.standard_normal((8000, 2)) @ RNG.standard_normal((2, 6)) * 2 + RNG.standard_normal((8000, 6))
+# Each column is far from zero compared with its spread: the first is 1 with a spread of .003.
+ROWS = (PLAIN / PLAIN.std(axis=0) + [333, -30, 5, 1000, 0, 1e5]) * UNITS
+SITES = dict(zip("abcde", np.array_split(ROWS, 5), strict=True))
+BUDGET: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "random_state": 1, "scale": "private"}
+
+
+def captured(components: Array, rows: Array = ROWS) -> float:
+    correlation = np.corrcoef(rows.T)
+    best = np.linalg.eigvalsh(correlation)[-len(components) :].sum()
+    return float(np.trace(components @ correlation @ components.T) / best)
+
+
+@pytest.mark.parametrize("method", ["covariance", "power"])
+def test_columns_in_any_units_count_alike(method: Any) -> None:
+    pca: Any = PrivatePCA(2, **BUDGET, method=method).fit(ROWS)
+    assert captured(pca.components_) > 0.98
+    model: Model = pca.model_
+    assert model.scale is not None
+    # Released variances make units precise, but for what clipping takes off. Products have rougher ones.
+    within = (0.7, 1.2) if method == "covariance" else (0.5, 2.0)
+    ratio = model.scale / ROWS.std(axis=0)
+    assert within[0] < ratio.min()
+    assert ratio.max() < within[1]
+    assert np.abs((model.mean - ROWS.mean(axis=0)) / ROWS.std(axis=0)).max() < 0.3
+    assert model.settings["row_bound"] == pytest.approx(np.sqrt(6))
+    assert model.settings["scale_from"] == "found privately"
+    assert pca.ledger_.spent_mu <= pca.ledger_.budget.mu * (1 + 1e-12)
+    labels = [charge.label for charge in pca.ledger_.charges]
+    assert labels[:5] == [*(f"columns, round {step}" for step in range(1, 5)), "mean and count"]
+    scores = pca.transform(ROWS)
+    assert scores.std(axis=0)[0] == pytest.approx(np.sqrt(pca.explained_variance_[0]), rel=0.5)
+
+
+def test_released_variances_are_one_after_they_were_used() -> None:
+    pca = PrivatePCA(6, **BUDGET).fit(ROWS)
+    lifted = pca.components_.T * pca.explained_variance_ @ pca.components_
+    np.testing.assert_allclose(lifted.diagonal(), 1.0, rtol=0.02)
+
+
+def test_flat_columns_keep_their_unit_and_are_named(tmp_path: Path) -> None:
+    table = pd.DataFrame(ROWS, columns=list("abcdef")).assign(zero=0.0, seven=7.0)
+    with pytest.warns(UserWarning, match="2 of 8 columns hardly vary.*: zero, seven"):
+        pca = PrivatePCA(2, **BUDGET).fit(table)
+    assert any("zero, seven" in sentence for sentence in pca.warnings_)
+    assert pca.model_.settings["flat_columns"] == [6, 7]
+    assert pca.model_.scale is not None
+    assert pca.model_.scale[6:].tolist() == [1.0, 1.0]
+    assert captured(pca.components_[:, :6]) > 0.98
+    pca.save(tmp_path / "model.safetensors")
+    assert Model.load(tmp_path / "model.safetensors").settings["flat_columns"] == [6, 7]
+
+
+def test_people_with_several_rows_and_sparse_rows() -> None:
+    assert captured(PrivatePCA(2, **BUDGET, person=np.arange(8000) // 2).fit(ROWS).components_) > 0.97
+    thin = np.where(RNG.random((8000, 6)) < 0.4, np.abs(PLAIN) * UNITS, 0.0)
+    dense, sparse = (PrivatePCA(2, **BUDGET).fit(kind(thin)) for kind in (np.asarray, sp.csr_array))
+    assert dense.model_.scale is not None
+    assert sparse.model_.scale is not None
+    np.testing.assert_allclose(sparse.model_.scale, dense.model_.scale, rtol=1e-3)
+
+
+TRUSTS: dict[str, dict[str, Any]] = {
+    "hub": {"trust": "hub"},
+    "site": {"trust": "site"},
+    "masked": {"trust": "masked"},
+    "both": {"trust": "both", "epsilon": (3.0, 2.0)},
+    "tree": {"trust": "hub", "topology": "tree", "fanout": 2},
+}
+
+
+@pytest.mark.parametrize("choices", TRUSTS.values(), ids=TRUSTS)
+def test_sites_find_units_together(choices: dict[str, Any]) -> None:
+    pca = FederatedPCA(2, **(BUDGET | choices)).fit(SITES)
+    assert [done.stage for done in pca.transcript_[:5]] == ["units"] * 5
+    assert captured(pca.components_) > 0.97
+    for ledger in pca.ledgers_.values():
+        assert ledger.spent_mu <= ledger.budget.mu * (1 + 1e-9)
+
+
+def test_peers_find_units_without_a_hub() -> None:
+    pca = GossipPCA(2, **BUDGET, graph="complete", method="covariance").fit(SITES)
+    assert captured(pca.components_) > 0.97
+
+
+REFUSED: dict[str, tuple[dict[str, Any], str]] = {
+    "no budget": ({"epsilon": None, "delta": None}, "scale='private' is for a private fit"),
+    "no center": ({"center": None}, "needs center='private'"),
+    "numbers": ({"center": np.ones(6)}, "needs center='private'"),
+    "a box": ({"column_bounds": (0.0, 1.0)}, "column_bounds must be left out with scale='private'"),
+    "a ball for the mean": ({"mean_bound": 2.0}, "mean_bound must be left out with scale='private'"),
+    "another word": ({"scale": "auto"}, "scale must be a number or one per column, or say scale='private', got 'auto'"),
+}
+
+
+@pytest.mark.parametrize(("choices", "message"), REFUSED.values(), ids=REFUSED)
+def test_what_makes_no_sense_with_found_units_is_refused(choices: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message.replace("(", r"\(")):
+        PrivatePCA(2, **(BUDGET | choices)).fit(ROWS)
+
+
+def test_a_small_table_is_refused_before_it_costs_or_with_what_it_cost() -> None:
+    choices: dict[str, Any] = {"epsilon": 0.1, "delta": 1e-6, "scale": "private", "random_state": 0}
+    known, unknown = (Ledger(epsilon=1.0, delta=1e-6) for _ in range(2))
+    with pytest.raises(ValueError, match=r"units for 6 columns.* Nothing was released"):
+        PrivatePCA(2, **choices, neighbours="replace-one", ledger=known).fit(ROWS[:2000])
+    assert known.charges == ()
+    with pytest.raises(ValueError, match=r"2\.0% of the budget was spent"):
+        PrivatePCA(2, **choices, ledger=unknown).fit(ROWS[:2000])
+    assert [charge.label for charge in unknown.charges] == ["columns, round 1"]
+
+
+def test_a_warning_is_not_raised_where_no_column_is_flat() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        PrivatePCA(2, **BUDGET).fit(ROWS)
