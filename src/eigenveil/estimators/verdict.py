@@ -171,17 +171,10 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         people_noise=people_noise,
         noise_floor=floor,
         at_edge=at_edge(study.bounds, found.center, steps=found.steps, most=len(study.split.mean)),
-        energy=_energy(found),
+        energy=found.trace if found.energy is None else found.energy,
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
     )
-
-
-def _energy(found: FitResult) -> float:
-    """The sum of squares of the clipped rows in the units in which they were clipped."""
-    if found.factors is None or found.gram is None:
-        return found.trace
-    return float(np.diag(found.gram) @ found.factors**2)
 
 
 def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:

@@ -34,8 +34,8 @@ from eigenveil.protocols.wire import KindLimit, MessageLimits, name_bytes
 __all__ = ["FitSize", "hub_limits", "node_limits", "peer_limits", "site_limits"]
 
 Kinds: TypeAlias = Mapping[tuple[type[Body], str], KindLimit]
-# A question has a center, a count of steps and up to two bases. A part and an answer have no more arrays than that.
-_ARRAYS: Final = 4
+# An answer has directions, values, a center, numbers, units and their factors. A question and a part have no more arrays.
+_ARRAYS: Final = 6
 # Bytes of the digest of what peers agreed on.
 _TERMS: Final = 16
 

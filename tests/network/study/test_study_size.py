@@ -23,6 +23,9 @@ from network.network_studies import Company, PeerCompany, keys_of
 
 DIM = 40
 COLUMNS = [f"column {at}" for at in range(DIM)]
+UNITS = {"row_bound": "private", "scale": "private", "method": "covariance", "rounds": None}
+# A search needs many people, or a large budget.
+LAX = {"epsilon": 40.0}
 EXACT = {"epsilon": None, "delta": None, "trust": None, "none": True}
 
 
@@ -72,6 +75,9 @@ HUB_STUDIES: dict[str, tuple[int, dict[str, Any]]] = {
     "masked krylov, eight sites": (8, {"task": {"method": "krylov", "rounds": 3}, "privacy": {"survivors": 6}}),
     "tree covariance": (5, {"privacy": {"trust": "site"}, "task": {"method": "covariance"}}),
     "tree merge": (5, {"privacy": {"trust": "site"}, "task": {"method": "merge"}}),
+    "star with a bound to be found": (3, {"privacy": {"trust": "site", **LAX}, "task": {"row_bound": "private"}}),
+    "tree with units to be found": (5, {"privacy": {"trust": "hub", **LAX}, "task": UNITS}),
+    "masked with units to be found": (3, {"privacy": LAX, "task": UNITS}),
     "peers covariance": (4, {"task": {"method": "covariance", "rounds": None}}),
     "peers power, independent": (4, {"privacy": {"noise": "independent"}}),
 }

@@ -12,6 +12,7 @@ from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.plan import SegmentsPlan, iterates
 from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
 from eigenveil.protocols.wire import LIMIT, MessageLimits
+from eigenveil.tasks.fit.task import counted_at_once
 
 if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
@@ -29,14 +30,19 @@ _WORKING: Final = 16
 _KEPT, _KEPT_NOISY = 4, 10
 
 
-def size_of(request: FederatedSpec | GossipSpec, *, dim: int, rank: int) -> FitSize:
-    """The numbers in the longest question, part and answer of a fit of `dim` columns."""
+def size_of(
+    request: FederatedSpec | GossipSpec, *, dim: int, rank: int, find: bool = False, units: bool = False
+) -> FitSize:
+    """The numbers in the longest question, part and answer of a fit of `dim` columns, which may `find` a bound or `units`."""
     plan = request.plan
     method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
-    # A question has the center and the number of steps it took; a part has the sums for the mean, or a basis and its values.
-    question = dim + 1 + (dim * width if iterates(method) else 0)
+    # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
+    # or entries, the sums for the mean, or a basis and its values.
+    scale = dim if units else 0
+    question = dim + 2 + scale + (dim * width if iterates(method) else 0)
     part = dim * (dim + 1) // 2 if method == "covariance" else dim * width + width + 1
-    return FitSize(question, max(part, dim + 2), dim * rank + rank + dim + 5)
+    searched = counted_at_once(dim, find=find, units=units)
+    return FitSize(question, max(part, dim + 2, searched), dim * rank + rank + dim + 7 + 2 * scale)
 
 
 def memory_of(size: FitSize, request: FederatedSpec | GossipSpec, *, parts: int) -> int:
@@ -91,7 +97,11 @@ def limits_of(
 
 
 def _size(study: "StudyFile", request: FederatedSpec | GossipSpec) -> FitSize:
-    return size_of(request, dim=len(study.columns), rank=study.params.n_components)
+    params = study.params
+    units = isinstance(params.scale, str)
+    # As `RowBounds` decides it: column bounds are enough, and units need no bound on rows.
+    find = study.private and isinstance(params.row_bound, str) and params.column_bounds is None and not units
+    return size_of(request, dim=len(study.columns), rank=params.n_components, find=find, units=units)
 
 
 def _parts(study: "StudyFile", request: FederatedSpec | GossipSpec) -> int:

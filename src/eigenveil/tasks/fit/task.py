@@ -28,7 +28,7 @@ from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
 from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, renormalised
 
-__all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit"]
+__all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 
 Stage = Literal["mean", "bound", "units", "components", "totals", "done"]
 AnyTask = Task[Any, Any, Any]
@@ -69,6 +69,13 @@ class WholeFit(Task[State, Part, Result]):
         """The same fit, with noise of this size."""
 
 
+def counted_at_once(dim: int, *, find: bool, units: bool) -> int:
+    """How many numbers a step of the search for a bound, or for the units of `dim` columns, releases; 0 if there is none."""
+    if units:
+        return ENTRIES.count * dim
+    return NORMS.count if find else 0
+
+
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FitResult:
@@ -77,7 +84,8 @@ class FitResult:
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
     `clipped` of the people have rows beyond the bound. If variances were made one after the release, `factors`, (d,), are the
-    units of the directions over those of the domain. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it.
+    units of the directions over those of the domain, and `energy` is the total sum of squares in the domain's own. The whole Gram
+    matrix with its noise, (d, d), is `gram`, at whoever has it.
     """
 
     subspace: Subspace
@@ -91,6 +99,7 @@ class FitResult:
     at_rest: bool | None = None
     clipped: float | None = None
     factors: Array | None = None
+    energy: float | None = None
     gram: Array | None = None
 
     @property
@@ -118,6 +127,7 @@ class FitState:
     spread: float | None = None
     people: float | None = None
     gram: Array | None = None
+    energy: float | None = None
     factors: Array | None = None
 
 
@@ -308,7 +318,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
         found = self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest, state.factors)
-        return found if state.gram is None else replace(found, gram=state.gram)
+        return replace(found, energy=state.energy, gram=state.gram)
 
     def _made_of(
         self,
@@ -335,7 +345,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         )
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
-        """Directions, their values, the center, and five numbers; seven where the bound was found.
+        """Directions, their values, the center, and five numbers; seven where the bound was found, six where units were.
 
         Where units were found, these, and the factors that made released variances one.
         """
@@ -347,6 +357,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         units: tuple[Array, ...] = ()
         if self.bounds.units:
             assert result.domain.scale is not None
+            numbers.append(result.trace if result.energy is None else result.energy)
             units = (result.domain.scale, _NOWHERE if result.factors is None else result.factors)
         return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units)
 
@@ -362,9 +373,10 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             "an answer has one positive factor for each column, or none",
         )
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
-        expected = 7 if self.bounds.find else 5
+        expected = 7 if self.bounds.find else 6 if self.bounds.units else 5
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
-        trace, people, steps, tied, at_rest, *bound = numbers.tolist()
+        trace, people, steps, tied, at_rest, *more = numbers.tolist()
+        bound, energy = (more, None) if self.bounds.find else ([], more[0] if more else None)
         require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are malformed")
         agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
         require(agreed, "the center of an answer is not the agreed one")
@@ -381,7 +393,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             where = replace(where, scale=units[0])
         known = [None if word < 0 else bool(word) for word in (tied, at_rest)]
         factors = units[1] if units and len(units[1]) else None
-        return self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors)
+        found = self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors)
+        return replace(found, energy=None if factors is None else energy)
 
     def estimate(self, state: FitState) -> Subspace | None:
         """The directions as far as they are known."""
@@ -411,7 +424,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             rounds=rounds,
             size=size,
             at_most=self.at_most,
-            searched=self._counted_at_once,
+            searched=counted_at_once(self.bounds.dim, find=self.bounds.find, units=self.bounds.units),
         )
 
     def with_noise(self, multiplier: float) -> "Fit":
@@ -431,8 +444,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
             state = replace(state, tied=self._ties(result))
             if self.bounds.units:
+                energy = float(np.trace(result))
                 result, factors = self._renormalised(result, state.center)
-                state = replace(state, factors=factors)
+                state = replace(state, factors=factors, energy=energy)
             # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
             state = replace(state, gram=result if self.multiplier > 0 else None)
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
@@ -449,13 +463,6 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         share = self.components_share(where.steps)
         noise = self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
         return renormalised(gram, noise=noise, people=where.people, flat=where.scale == 1.0)
-
-    @property
-    def _counted_at_once(self) -> int:
-        """How many numbers a step of the search releases, where counts are released."""
-        if self.bounds.units:
-            return ENTRIES.count * self.bounds.dim
-        return NORMS.count if self.bounds.find else 0
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
