@@ -12,10 +12,10 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.params import PrivateParams
+from eigenveil.params import PrivateParams, TableParams
 
 if TYPE_CHECKING:
     from eigenveil.estimators import PrivatePCA
@@ -24,15 +24,14 @@ __all__ = ["fit"]
 
 
 @errors_as_lines
-@with_options(PrivateParams)
+@with_options(PrivateParams, reads=True)
 def fit(
     context: typer.Context,
     data: option.Data,
     settings: dict[str, Any],
+    reading: TableParams,
     bounds: BoundsPath = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
+    carry: option.Carry = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
 ) -> None:
@@ -55,31 +54,29 @@ def fit(
     Every fit of the same people spends more of their privacy.
     `eigenveil account` adds the costs up.
     """
-    require_input(data)
+    read = Reading(reading, settings["person"], tuple(carry or ()))
+    read.require(data)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
     require_output(model, endings=(".safetensors",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
-    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    _run(data, settings, reading, known, target=model)
+    del settings["person"]
+    _run(data, settings, read, known, target=model)
 
 
-def _run(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None, *, target: Path
-) -> None:
+def _run(data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None, *, target: Path) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
     pca, columns = _fitted(data, settings, reading, known)
     # The estimator never sees column names: rows read from a file have none. The model gets them here.
-    extra = {"one_based": True} if reading["one_based"] else {}
-    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra})
+    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **reading.facts})
     model.save(target)
     wrote(target)
     console = output()
     if settings["random_state"] is not None and settings["epsilon"] is not None:
         console.print(warning_panel(option.SEEDED))
     console.print(model_summary(model, reason=pca.plan_.reason))
-    if _columns_were_counted(data, reading) and settings["epsilon"] is not None:
+    if reading.counted(data) and settings["epsilon"] is not None:
         console.print(warning_panel(option.COUNTED))
     if known is not None and settings["epsilon"] is not None:
         show_bounds(console, known, settings)
@@ -87,18 +84,12 @@ def _run(
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 
 
-def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
-    from eigenveil.data.archive import SVMLIGHT
-
-    return data.suffix.lower() in SVMLIGHT and reading["features"] is None
-
-
 def _fitted(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
+    data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None
 ) -> tuple["PrivatePCA", tuple[str, ...] | None]:
     """The fitted estimator, and the names of the columns where the file has any."""
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
-    table = read_rows(data, **reading)
+    table = reading.table(data)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
     with busy("starting"):

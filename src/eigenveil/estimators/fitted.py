@@ -11,7 +11,7 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
-from eigenveil.estimators.reading import read_rows, without_person
+from eigenveil.estimators.reading import chosen, read_rows
 from eigenveil.estimators.released import model_of
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
@@ -36,7 +36,7 @@ class FittedPCA(TransformerMixin, BaseEstimator):
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         check_is_fitted(self)
-        X, _ = without_person(X, self.person, fitting=False)
+        X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         # Block by block, because only a block at a time is converted.
         size = max(1, min(rows.shape[0], 1 << 16))

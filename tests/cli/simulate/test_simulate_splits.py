@@ -6,16 +6,11 @@ from typing import Any
 import numpy as np
 
 from cli.cli_tables import COUNT, NAMES, rows, written
+from eigenveil.cli._files import Reading
 from eigenveil.cli.simulate.splits import SplitRule, part
+from eigenveil.params import TableParams
 
-READING: dict[str, Any] = {
-    "person": None,
-    "person_sites": 1,
-    "drop": [],
-    "features": None,
-    "one_based": False,
-    "scale": None,
-}
+READING: dict[str, Any] = {"reading": Reading(TableParams()), "person_sites": 1, "scale": None}
 
 
 def values(folder: Path, rule: SplitRule, seed: int = 0, kind: str = "npy") -> list[Any]:

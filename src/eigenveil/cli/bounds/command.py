@@ -9,11 +9,11 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
 from eigenveil.errors import require, require_param
-from eigenveil.params import BoundsParams
+from eigenveil.params import BoundsParams, TableParams
 
 if TYPE_CHECKING:
     from eigenveil.estimators.bounds.columns import FoundColumnBounds
@@ -23,16 +23,14 @@ __all__ = ["bounds"]
 
 
 @errors_as_lines
-@with_options(BoundsParams)
+@with_options(BoundsParams, reads=True)
 def bounds(
     data: option.Data,
     settings: dict[str, Any],
-    columns: bounding.Columns = False,
+    reading: TableParams,
+    per_column: bounding.PerColumn = False,
     total: bounding.Total = None,
     components: bounding.Rank = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
     target: bounding.BoundsOutput = None,
     force: option.Force = False,
     as_json: bounding.AsJson = False,
@@ -56,23 +54,23 @@ def bounds(
     If noise hides the answer, it says so, names no bound, and exits with
     code 1. The budget is spent even then.
     """
-    require_input(data)
+    read = Reading(reading, settings["person"])
+    read.require(data)
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[data])
     searched = settings["center"] == "private"
-    require(not columns or components is None, "--components is for a bound on rows: leave out --per-column")
-    require(not columns or searched, "--center is for a bound on rows: leave out --per-column")
+    require(not per_column or components is None, "--components is for a bound on rows: leave out --per-column")
+    require(not per_column or searched, "--center is for a bound on rows: leave out --per-column")
     require_param(
-        columns or searched or settings["origin"] is None,
+        per_column or searched or settings["origin"] is None,
         "{origin} is where the search for the mean starts, and only {center=private} searches: leave out one of them",
     )
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli._report import warning_panel
     from eigenveil.cli.bounds.show import Asked, BoundsAnswer
 
-    reading = {"drop": drop or [], "features": features, "one_based": one_based}
-    found, names = _found(data, settings, reading, columns=columns, kept=target is not None or as_json)
-    answer = BoundsAnswer.of(found, Asked(data, settings, reading, left, components, names, target))
+    found, names = _found(data, settings, read, columns=per_column, kept=target is not None or as_json)
+    answer = BoundsAnswer.of(found, Asked(data, settings, read, left, components, names, target))
     if target is not None:
         bounding.write_json(target, answer.plain)
         wrote(target)
@@ -86,7 +84,7 @@ def bounds(
         if answer.steps:
             console.print()
         bounding.show_steps(console, answer.steps)
-        if settings["epsilon"] is not None and bounding.columns_were_counted(data, features):
+        if settings["epsilon"] is not None and read.counted(data):
             console.print(warning_panel(option.COUNTED))
         if target is not None:
             console.print(f"\nwritten to {target}", soft_wrap=True)
@@ -95,7 +93,7 @@ def bounds(
 
 
 def _found(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], *, columns: bool, kept: bool
+    data: Path, settings: Mapping[str, Any], reading: Reading, *, columns: bool, kept: bool
 ) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None]":
     """The bounds, and the column names if the file has any. `kept`: the answer will be in a file or in JSON."""
     from dataclasses import replace
@@ -103,8 +101,8 @@ def _found(
     from eigenveil.estimators.bounds.columns import find_column_bounds
     from eigenveil.estimators.bounds.rows import find_bounds
 
-    given = dict(settings)
-    table = read_rows(data, person=given.pop("person"), **reading)
+    given = {name: value for name, value in settings.items() if name != "person"}
+    table = reading.table(data)
     dim = table.rows.shape[1]
     require(
         # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.

@@ -8,11 +8,11 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.params import SpectrumParams
+from eigenveil.params import SpectrumParams, TableParams
 from eigenveil.params.texts import text_of
 
 if TYPE_CHECKING:
@@ -26,16 +26,14 @@ _SHOWN: Final = 12
 
 
 @errors_as_lines
-@with_options(SpectrumParams)
+@with_options(SpectrumParams, reads=True)
 def spectrum(
     context: typer.Context,
     data: option.Data,
     settings: dict[str, Any],
+    reading: TableParams,
     total: bounding.Total = None,
     bounds: BoundsPath = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
     target: bounding.SpectrumOutput = Path("spectrum.json"),
     force: option.Force = False,
 ) -> None:
@@ -53,15 +51,16 @@ def spectrum(
     If noise hides all of it, it says so, writes nothing, and exits with
     code 1. The budget is spent even then.
     """
-    require_input(data)
+    read = Reading(reading, settings["person"])
+    read.require(data)
     require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
     epsilon, delta = settings["epsilon"], settings["delta"]
     left = bounding.left_for_fit(total, epsilon, delta)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    found = _released(data, settings, reading, known)
+    del settings["person"]
+    found = _released(data, settings, read, known)
     console = output()
     if settings["random_state"] is not None and epsilon is not None:
         from eigenveil.cli._report import warning_panel
@@ -71,7 +70,7 @@ def spectrum(
         bounding.write_json(target, found.spectrum.to_json())
         wrote(target)
     console.print(_view(found))
-    if epsilon is not None and bounding.columns_were_counted(data, features):
+    if epsilon is not None and read.counted(data):
         from eigenveil.cli._report import warning_panel
 
         console.print(warning_panel(option.COUNTED))
@@ -84,11 +83,11 @@ def spectrum(
 
 
 def _released(
-    data: Path, settings: Mapping[str, Any], reading: Mapping[str, Any], known: BoundsFile | None
+    data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None
 ) -> "ReleasedSpectrum":
     from eigenveil.estimators.bounds.spectrum import released_spectrum
 
-    table = read_rows(data, **reading)
+    table = reading.table(data)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
     with watched(table.rows) as rows:

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
+from eigenveil.cli._derived import with_options
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -13,6 +14,7 @@ from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.errors import PeersLost, ProtocolError
+from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 
@@ -29,9 +31,11 @@ _NOTHING: Final = "nothing was sent and nothing was charged"
 
 
 @errors_as_lines
+@with_options(FileParams, leave=("features", "one_based"))
 def peer(
     study: option.Study,
     data: option.Data,
+    settings: dict[str, Any],
     keys: option.Keys = None,
     policy: option.PolicyFile = None,
     ledger: option.Ledger = Path("ledger.db"),
@@ -75,7 +79,7 @@ def peer(
     130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, settings)
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 

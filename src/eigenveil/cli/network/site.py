@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from eigenveil.cli._derived import with_options
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -12,6 +13,7 @@ from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.errors import ProtocolError
+from eigenveil.params import FileParams
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
@@ -24,9 +26,11 @@ __all__ = ["site"]
 
 
 @errors_as_lines
+@with_options(FileParams, leave=("features", "one_based"))
 def site(
     study: option.Study,
     data: option.Data,
+    settings: dict[str, Any],
     keys: option.Keys = None,
     policy: option.PolicyFile = None,
     ledger: option.Ledger = Path("ledger.db"),
@@ -68,7 +72,7 @@ def site(
     from eigenveil.network.study.places import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force)
+    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, settings)
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 
 

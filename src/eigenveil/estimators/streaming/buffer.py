@@ -11,8 +11,9 @@ from typing import Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.columns import as_numbers, require_numbers
 from eigenveil.data.rows import Rows, require_real
-from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
+from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, with_names
 from eigenveil.linalg import Array

@@ -7,13 +7,13 @@ import hashlib
 import math
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 import numpy as np
 
 from eigenveil.data.rows import CheckedRows, Rows, block_size
 from eigenveil.data.tables import read_table
-from eigenveil.errors import ParameterError, require
+from eigenveil.errors import ColumnsError, ParameterError, require
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
@@ -69,14 +69,17 @@ class SiteData:
     columns: int | None = None
 
     @classmethod
-    def read(cls, path: Path, study: StudyFile) -> "SiteData":
-        """The columns that the study names, from a file that may have others; errors name the file and no value."""
+    def read(cls, path: Path, study: StudyFile, **how: Any) -> "SiteData":
+        """The columns that the study names, from a file that may have others; errors name the file and no value.
+
+        `how` are the fields of `FileParams`.
+        """
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
-            table = read_table(path, person=study.params.person, columns=study.columns)
-        except UnicodeDecodeError:
-            # The original message would quote a byte of the table.
-            raise ValueError(f"{path} is not UTF-8 text") from None
+            table = read_table(path, person=study.params.person, columns=study.columns, literal=True, **how)
+        except ColumnsError as error:
+            # A site can leave no column out: the study needs them all.
+            raise ValueError(f"{error.happened}. The study needs numbers there: encode or fill them in first") from None
         count = table.rows.shape[1]
         require(
             count == len(study.columns),

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from eigenveil.params.declarations.federated import FederatedParams, HubParams, PairBudget, Rounds
 from eigenveil.params.declarations.gossip import GossipParams, Peers
 from eigenveil.params.declarations.groups import Colluding, Components, Places, PooledBounds, Protection, Waiting
+from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import again, declared, param, parameters
 
 __all__ = ["FOR_HUBS", "FOR_PEERS", "SimulateParams"]
@@ -33,7 +34,17 @@ class AnyMethod:
 
 @parameters(panel="Method", section="task")
 class SimulateParams(
-    Waiting, Rounds, AnyMethod, Peers, HubParams, Places, Protection, PooledBounds, PairBudget, Components
+    ColumnsParams,
+    Waiting,
+    Rounds,
+    AnyMethod,
+    Peers,
+    HubParams,
+    Places,
+    Protection,
+    PooledBounds,
+    PairBudget,
+    Components,
 ):
     """The parameters of `eigenveil simulate`. Without a graph there is a hub."""
 
