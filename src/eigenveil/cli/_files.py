@@ -113,7 +113,7 @@ class Reading:
     def facts(self) -> dict[str, Any]:
         """What a model records, so that `transform` reads other tables the same way."""
         levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
-        found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
+        found = {"one_based": self.asked.one_based, "one_hot": levels}
         return {name: value for name, value in found.items() if value}
 
     @property
@@ -175,26 +175,55 @@ class Reading:
         if not table.named:
             return choice
         ids = choice.laid_out(table.source, table.names).ids
-        return choice.without(_to_leave_out(table.source, ids, people=self.people)) if ids else choice
+        if not ids:
+            return choice
+        if not _can_ask(table):
+            raise _refusal(table, choice, ids, people=self.people)
+        return choice.without(_to_leave_out(table.source, ids))
 
 
-def _to_leave_out(source: Any, ids: tuple[str, ...], *, people: bool) -> list[str]:
-    """Which of the columns that look like ids are left out. Without a terminal they are refused."""
-    shown = listed(map(repr, ids))
-    says = (
-        f"{source} has columns that look like ids by name: {shown}"
-        if len(ids) > 1
-        else f"{source}: {shown} looks like an id"
+def _can_ask(table: "NamedTable") -> bool:
+    # A pipe of rows takes the place of the keyboard.
+    return not table.once and sys.stdin is not None and sys.stdin.isatty()
+
+
+def _refusal(table: "NamedTable", choice: "Choice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
+    """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
+    bad = () if table.once else _not_numbers(table, choice.without(ids))
+    one = len(ids) == 1
+    says = f"{table.source}: {listed(map(repr, ids))} look{'s' * one} like {'an id' if one else 'ids'} by name"
+    says += f", and these are not numbers: {listed(bad)}" * bool(bad)
+    keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
+    whose = ", or say whose rows these are with {person=}" * people
+    return ParameterError(
+        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}",
+        drop=(*ids, *bad)[:20],
+        person=ids[0],
     )
-    if not (sys.stdin is not None and sys.stdin.isatty()) or is_stdin(Path(str(source))):
-        keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
-        raise ParameterError(
-            f"{verbatim(says)}. Leave out with {{drop=}}{', or say whose rows these are with {person=}' * people}. To analyse "
-            f"an id all the same, name it: {keep}",
-            drop=ids,
-            person=ids[0],
-        )
-    output(stderr=True).print(f"{says}. Ids are no measurements, and would dominate the components.", soft_wrap=True)
+
+
+def _not_numbers(table: "NamedTable", choice: "Choice") -> tuple[str, ...]:
+    """The other columns that cannot be analysed: by their types or, in a file without types, in its first rows."""
+    from eigenveil.errors import ColumnsError
+
+    try:
+        layout = choice.laid_out(table.source, table.names, table.kinds)
+        if table.kinds is None:
+            next(iter(table.batches(layout.plain, (), 100)), None)
+    except ColumnsError as error:
+        return error.columns
+    except ValueError:
+        # It is said when the table is read.
+        return ()
+    return ()
+
+
+def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
+    """Which of the columns that look like ids a person at the terminal leaves out."""
+    console = output(stderr=True)
+    console.print(
+        f"{source}: {listed(map(repr, ids))} look like ids by name. Ids would dominate the components.", soft_wrap=True
+    )
     found = []
     for name in ids:
         try:

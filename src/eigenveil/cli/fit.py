@@ -18,6 +18,7 @@ from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_g
 from eigenveil.params import PrivateParams, TableParams
 
 if TYPE_CHECKING:
+    from eigenveil.data.tables import Table
     from eigenveil.estimators import PrivatePCA
 
 __all__ = ["fit"]
@@ -67,9 +68,11 @@ def fit(
 def _run(data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None, *, target: Path) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
-    pca, columns = _fitted(data, settings, reading, known)
+    pca, table = _fitted(data, settings, reading, known)
     # The estimator never sees column names: rows read from a file have none. The model gets them here.
-    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **reading.facts})
+    aside = {} if table.carried is None else {"carry": list(table.carried.schema.names)}
+    settings_now = {**pca.model_.settings, **reading.facts, **aside}
+    model = replace(pca.model_, columns=table.columns, settings=settings_now)
     model.save(target)
     wrote(target)
     console = output()
@@ -86,8 +89,8 @@ def _run(data: Path, settings: Mapping[str, Any], reading: Reading, known: Bound
 
 def _fitted(
     data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None
-) -> tuple["PrivatePCA", tuple[str, ...] | None]:
-    """The fitted estimator, and the names of the columns where the file has any."""
+) -> tuple["PrivatePCA", "Table"]:
+    """The fitted estimator, and its table."""
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = reading.table(data)
     if known is not None:
@@ -96,4 +99,4 @@ def _fitted(
         from eigenveil.estimators import PrivatePCA
 
     with watched(table.rows) as rows:
-        return PrivatePCA(**settings).fit(rows), table.columns
+        return PrivatePCA(**settings).fit(rows), table

@@ -113,9 +113,9 @@ def _show(data: Path, scores: Path, model: "Model", job: _Job) -> None:
     if kept and not job.carried:
         console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
     console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
-    whose = "the rows of standard input" if is_stdin(data) else f"the rows of {data}"
-    beside = f", with their {plain(listed(job.carried))} as in the table" if job.carried else ""
-    console.print(f"they are data of the people in {whose}{beside}", soft_wrap=True)
+    whose = "standard input" if is_stdin(data) else str(data)
+    beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
+    console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
     console.print(scores_warning())
 
 

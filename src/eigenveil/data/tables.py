@@ -270,7 +270,7 @@ def _columns(table: NamedTable, names: Sequence[str]) -> Any:
 
 
 def _size(columns: int) -> int:
-    return max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, columns)))
+    return max(64, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, columns)))
 
 
 def person_ids(table: Any, person: str) -> Any:

@@ -22,7 +22,8 @@ from eigenveil.params.declarations.reading import FileParams
 __all__ = ["CsvTable", "could_be_names"]
 
 _BOM: Final = b"\xef\xbb\xbf"
-_BYTES: Final = 1 << 20
+# What is read at once: of a file more, because every block of a very wide table takes a second, however short it is.
+_BYTES, _BYTES_OF_FILE = 1 << 20, 1 << 23
 # A longer line is not a header or a row: the file is not csv.
 _LONGEST_LINE = 1 << 24
 _SEPARATORS: Final = (",", ";", "\t", "|")
@@ -125,7 +126,8 @@ def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
         read = getattr(opened, "read1", None) or opened.read
         # UTF-8 is checked column by column: a column that is left out may hold anything.
         decode = None if how.encoding == "utf-8" else codecs.getincrementaldecoder(how.encoding)()
-        while chunk := _read(read, name):
+        size = _BYTES_OF_FILE if isinstance(file, Path) else _BYTES
+        while chunk := _read(read, name, size):
             yield chunk if decode is None else _decoded(decode, chunk, name, how)
         if decode is not None:
             yield _decoded(decode, b"", name, how, final=True)
@@ -142,11 +144,11 @@ def _opened(path: Path) -> Any:
     return path.open("rb") if packed is None else pa.input_stream(str(path), compression=packed)
 
 
-def _read(read: Callable[[int], Any], name: Path) -> bytes:
+def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
     import pyarrow as pa
 
     try:
-        chunk = read(_BYTES)
+        chunk = read(size)
     except (pa.ArrowException, OSError) as error:
         why = "it is damaged or ends too early" if not isinstance(error, PermissionError) else "you may not read it"
         raise ValueError(f"{name} cannot be read as csv: {why}") from None
