@@ -258,7 +258,7 @@ def people_of(model: Model) -> float | None:
 
 
 def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
-    count, noisy = people_of(model), model.guarantee.private and model.settings.get("neighbours") == "add-remove"
+    count, noisy = people_of(model), noise_floor(model) > 0 and model.settings.get("neighbours") == "add-remove"
     if count is not None:
         yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
     for name in ("row_bound", "column_bounds"):
@@ -273,6 +273,11 @@ def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
 
 
 def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        # Public levels by column.
+        return "; ".join(f"{name}: {_short(part)}" for name, part in value.items())
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return listed(value)
     return f"{value:.6g}" if isinstance(value, float) else value
 
 
