@@ -69,7 +69,8 @@ def test_dialects_of_csv_are_read(name: str, tmp_path: Path) -> None:
     assert np.array_equal(values(path, **how), VALUES)
     assert read_table(path, **how).columns == ("größe", "dose", "on")
     with path.open("rb") as file:
-        assert np.array_equal(read_table(file, kind="csv", **how).rows.pieces[0], VALUES)  # type: ignore[attr-defined]
+        rows = read_table(file, kind="csv", **how).rows
+    assert np.array_equal(np.vstack([block.values for block in rows.blocks(9)]), VALUES)
 
 
 def test_notes_may_have_lines_and_separators_between_quotes(tmp_path: Path) -> None:

@@ -148,14 +148,16 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         kind, default = bool, False
     elif spec.parse is not None and not needed and not spec.many:
         kind, default = (str | None, None) if default is None else (str, str(default))
-    name = f"{flag(one)}/--no-{flag(one)[2:]}" if one.type is bool else flag(one)
+    # A switch only turns on what it is called, and has no opposite.
+    both = one.type is bool and spec.switch is None
+    name = f"{flag(one)}/--no-{flag(one)[2:]}" if both else flag(one)
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
         help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
         metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
-        show_default=True if default is not None else (spec.unset or False),
+        show_default=spec.switch is None if default is not None else (spec.unset or False),
     )
     return inspect.Parameter(
         one.name,

@@ -160,6 +160,7 @@ class Reading:
                     columns=asked.columns,
                     drop=asked.drop or (),
                     one_hot=asked.one_hot,
+                    carry=self.carry,
                     **self.files,
                 )
             found = open_named(standard_input() if piped else path, asked)
@@ -190,8 +191,7 @@ def _can_ask(table: "NamedTable") -> bool:
 def _refusal(table: "NamedTable", choice: "Choice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
     """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
     bad = () if table.once else _not_numbers(table, choice.without(ids))
-    one = len(ids) == 1
-    says = f"{table.source}: {listed(map(repr, ids))} look{'s' * one} like {'an id' if one else 'ids'} by name"
+    says = _like_ids(table.source, ids)
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
@@ -200,6 +200,10 @@ def _refusal(table: "NamedTable", choice: "Choice", ids: tuple[str, ...], *, peo
         drop=(*ids, *bad)[:20],
         person=ids[0],
     )
+
+
+def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
+    return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
 def _not_numbers(table: "NamedTable", choice: "Choice") -> tuple[str, ...]:
@@ -220,10 +224,8 @@ def _not_numbers(table: "NamedTable", choice: "Choice") -> tuple[str, ...]:
 
 def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
     """Which of the columns that look like ids a person at the terminal leaves out."""
-    console = output(stderr=True)
-    console.print(
-        f"{source}: {listed(map(repr, ids))} look like ids by name. Ids would dominate the components.", soft_wrap=True
-    )
+    words = f"{_like_ids(source, ids)}. Ids are no measurements, and would dominate the components."
+    output(stderr=True).print(words, soft_wrap=True)
     found = []
     for name in ids:
         try:
