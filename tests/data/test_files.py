@@ -16,6 +16,7 @@ import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pytest
 
+from eigenveil.data.columns import looks_like_id
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ParameterError
@@ -77,6 +78,7 @@ def test_notes_may_have_lines_and_separators_between_quotes(tmp_path: Path) -> N
     path = tmp_path / "a.csv"
     path.write_text('a,note,b\n1,"one, two\nthree ""quoted""",2\n3,"\n\n",4\n')
     assert values(path, drop=["note"]).tolist() == [[1, 2], [3, 4]]
+    refused("after row 0: not a number in column 'note'", path)
     assert read_table(path, carry=["note"]).carried["note"].to_pylist() == ['one, two\nthree "quoted"', "\n\n"]
 
 
@@ -145,6 +147,13 @@ def test_a_file_without_a_header_says_so(tmp_path: Path) -> None:
     assert read_table(path, header=False, separator=";").columns is None
     # A separator is never read from rows.
     refused("another character between its columns", path, header=False)
+
+
+def test_row_numbers_of_pandas_look_like_an_id(tmp_path: Path) -> None:
+    pd.DataFrame({"a": [1.0], "b": [2.0]}).to_csv(tmp_path / "a.csv")
+    assert read_table(tmp_path / "a.csv").columns == ("Unnamed: 0", "a", "b")
+    assert values(tmp_path / "a.csv", drop=["Unnamed: 0"]).tolist() == [[1, 2]]
+    assert looks_like_id("Unnamed: 0")
 
 
 def test_options_of_another_format_are_refused(tmp_path: Path) -> None:

@@ -87,7 +87,9 @@ class CsvTable:
                 f"{verbatim(str(name))} seems to have no header line: its first line has numbers, and column names are "
                 "written to the model. Add a line of names, or say {header=False}"
             )
-        names = fields if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
+        # pandas writes row numbers under no name at all, and calls them "Unnamed: 0" when it reads them.
+        given = [field or f"Unnamed: {place}" for place, field in enumerate(fields)]
+        names = given if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
         return cls(name, tuple(names), how.header, separator, how, begin, once)
 
     @property
@@ -213,7 +215,7 @@ def _fields(line: str, separator: str, how: FileParams, name: Path) -> list[str]
 
 def _split(line: str, separator: str, how: FileParams) -> list[str]:
     quoting = {"quoting": csv.QUOTE_NONE} if how.quote is None else {"quotechar": how.quote, "strict": True}
-    (fields,) = csv.reader([line], delimiter=separator, skipinitialspace=True, **quoting)
+    (fields,) = csv.reader(line.splitlines(keepends=True), delimiter=separator, skipinitialspace=True, **quoting)
     return fields
 
 
@@ -263,13 +265,19 @@ class _Blocks:
                 if table.num_rows:
                     yield table
                 continue
-            middle = chunk.find(b"\n", len(chunk) // 2) + 1
-            if not 0 < middle < len(chunk):
-                middle = chunk.find(b"\n") + 1
-            if not 0 < middle < len(chunk):
+            middle = self._row_end(chunk, len(chunk) // 2) or self._row_end(chunk, 0)
+            if not middle:
                 raise self._refusal(chunk)
             # One line is bad. Split the chunk, so that the good lines before it are yielded first.
             waiting.extendleft((chunk[middle:], chunk[:middle]))
+
+    def _row_end(self, chunk: bytes, start: int) -> int:
+        """Where the first row ends after `start`, and another follows; 0 if there is no such place."""
+        quote = None if self.table.how.quote is None else self.table.how.quote.encode()
+        end = chunk.find(b"\n", start) + 1
+        while end and quote is not None and chunk.count(quote, 0, end) % 2:
+            end = chunk.find(b"\n", end) + 1
+        return end if end < len(chunk) else 0
 
     def _types(self) -> Any:
         import pyarrow as pa

@@ -36,11 +36,14 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
 
     Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order.
     """
+    names = column_names(X)
+    if names is None and not fitting:
+        # Arrays come many thousand times into a stream.
+        return X, None
     person = getattr(asked, "person", None)
     ids = identifiers(person) if fitting and person is not None and not isinstance(person, str) else None
     column = person if isinstance(person, str) else None
     choice = Choice.of(asked, person=column)
-    names = column_names(X)
     if names is None or not all(isinstance(name, str) for name in names):
         given = [name for name in ("columns", "drop", "one_hot") if fitting and getattr(asked, name)]
         if given:
