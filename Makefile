@@ -49,7 +49,7 @@ bench: $(READY)
 	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked_$$name.py || exit 1; done
 	for name in figure2 figure3 convergence; do $(BIN)/python benchmarks/gossip_$$name.py || exit 1; done
 	for name in table2 figures figure2 quality speed; do $(BIN)/python benchmarks/recommend_$$name.py || exit 1; done
-	for name in round study kills; do $(BIN)/python benchmarks/network_$$name.py || exit 1; done
+	for name in round study kills flood; do $(BIN)/python benchmarks/network_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/audit_attacks.py
 	$(BIN)/python benchmarks/bounds_quantiles.py
 	for name in truth grid; do $(BIN)/python benchmarks/plan_$$name.py || exit 1; done

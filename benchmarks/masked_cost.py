@@ -68,9 +68,10 @@ KINDS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "digest": ((member, "words_digest"),),
     "signatures": ((Identity, "sign"), (terms, "signed_by")),
     "shares": (
-        (session, "split_many"),
-        (session, "seal_letter"),
-        (session, "open_letter"),
+        (session, "split"),
+        (session, "blended"),
+        (session, "seal_bundle"),
+        (session, "open_bundle"),
         (session.Session, "reveal"),
     ),
     "question": ((member, "require_asked"), (member, "question_digest")),

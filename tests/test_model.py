@@ -65,14 +65,16 @@ def path(tmp_path: Path) -> Path:
         {"scale": None},
         {"columns": None},
         {"settings": {}},
+        {"warnings": ("Nothing stands out.", "The bound is too large.")},
         {"guarantee": Guarantee.none("exact PCA was asked for")},
     ],
-    ids=["everything", "no scale", "no columns", "no settings", "no privacy"],
+    ids=["everything", "no scale", "no columns", "no settings", "warnings", "no privacy"],
 )
 def test_what_is_saved_comes_back(changes: dict[str, Any], tmp_path: Path) -> None:
     before = model(**changes)
     before.save(tmp_path / "m")
     after = Model.load(str(tmp_path / "m"))
+    assert after.warnings == before.warnings
     for name in ARRAYS:
         assert np.array_equal(getattr(before, name), getattr(after, name))
     assert (after.scale is None) == (before.scale is None)

@@ -37,6 +37,7 @@ def test_models_are_read_in_new_words() -> None:
     for model in (private, federated):
         assert not {"mechanism", "iterations"} & set(model.settings)
         assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
+        assert model.warnings == ()
         assert model.transform(ROWS).shape == (2000, 2)
         assert sines(model.components.T, np.eye(4)[:, :2]).max() < 0.2
 

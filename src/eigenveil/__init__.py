@@ -25,6 +25,7 @@ if TYPE_CHECKING:
         ProtocolError,
         QuorumLost,
         StateFileError,
+        UnitMismatch,
     )
     from eigenveil.estimators import (
         FederatedPCA,
@@ -66,6 +67,7 @@ __all__ = [
     "StreamingPCA",
     "Subspace",
     "Symmetric",
+    "UnitMismatch",
     "__version__",
     "find_bounds",
     "find_column_bounds",
@@ -84,6 +86,7 @@ _HOMES = {
     "ProtocolError": "errors",
     "QuorumLost": "errors",
     "StateFileError": "errors",
+    "UnitMismatch": "errors",
     "FederatedPCA": "estimators",
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",

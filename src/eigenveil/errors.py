@@ -12,7 +12,9 @@ __all__ = [
     "BudgetExceeded",
     "ColumnsError",
     "EigenveilError",
+    "HopelessBudget",
     "ModelFileError",
+    "OtherStudy",
     "ParameterError",
     "ParameterWarning",
     "PeerError",
@@ -20,6 +22,8 @@ __all__ = [
     "ProtocolError",
     "QuorumLost",
     "StateFileError",
+    "UnitMismatch",
+    "WeakGuaranteeWarning",
     "Words",
     "at_place",
     "in_python",
@@ -46,6 +50,10 @@ class EigenveilError(Exception):
 
 class BudgetExceeded(EigenveilError):
     """A release would cost more than the ledger has left. Nothing was released and nothing was charged."""
+
+
+class UnitMismatch(EigenveilError):
+    """A promise of another kind than those already counted: its costs cannot be added to theirs. Nothing was written."""
 
 
 # Also a ValueError: a bad file is bad input, and callers may catch it as such.
@@ -82,6 +90,10 @@ class QuorumLost(ProtocolError):
         )
         self.missing, self.round, self.stage = missing, round_, stage
         self.answered, self.quorum = answered, quorum
+
+
+class OtherStudy(ProtocolError):
+    """The party that asks works on another study. The message has both digests."""
 
 
 class PeersLost(ProtocolError):
@@ -167,6 +179,14 @@ class ColumnsError(ParameterError):
 
 class ParameterWarning(_Templated, UserWarning):
     """A warning about parameters that can be used. The message is a template, as in `ParameterError`."""
+
+
+class WeakGuaranteeWarning(UserWarning):
+    """A guarantee that was kept and promises next to nothing: epsilon or delta is very large."""
+
+
+class HopelessBudget(ParameterWarning):
+    """By the plan, a fit at this budget would find little but noise. It is given before anything is spent."""
 
 
 def at_place(place: str, error: Exception) -> ValueError:

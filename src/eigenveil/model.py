@@ -3,8 +3,10 @@
 A model has released numbers only. Scores of the fitted rows are not part of it, because they are raw data.
 """
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from numbers import Real
 from pathlib import Path
 from typing import Any, final
 
@@ -17,7 +19,7 @@ from eigenveil.linalg import Array, Subspace
 from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 
-__all__ = ["SCORES_ARE_RAW", "Model"]
+__all__ = ["SCORES_ARE_RAW", "Model", "noise_floor_in", "warnings_in"]
 
 _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
@@ -32,8 +34,9 @@ SCORES_ARE_RAW = (
 class Model:
     """Components, (k, d), with the mean, (d,), and the scale, (d,) or None, of rows before projection.
 
-    The `values`, (k,), are in data scale. As in scikit-learn, `explained_variance` and its ratio have shape (k,). The public
-    choices of the fit are in `settings`.
+    The `values`, (k,), are in data scale. As in scikit-learn, `explained_variance` and its ratio have shape (k,). The ratio of a
+    component that is not above the noise floor is zero. The public choices of the fit are in `settings`, and `warnings` say what
+    is wrong with it: none if all is well.
     """
 
     components: Array
@@ -45,6 +48,7 @@ class Model:
     scale: Array | None = None
     columns: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
@@ -70,13 +74,33 @@ class Model:
         Subspace(self.components.T, self.values)
 
     @property
+    def noise_floor(self) -> float:
+        """The explained variance that noise alone exceeds in one fit of a hundred. 0 if there was no noise, or it is unknown."""
+        return noise_floor_in(self.settings)
+
+    @property
+    def n_above_noise(self) -> int:
+        """How many components are above the noise floor."""
+        return int((self.explained_variance > self.noise_floor).sum())
+
+    @property
     def subspace(self) -> Subspace:
         """Directions and data-scale values."""
         return Subspace(self.components.T, self.values)
 
-    @in_silence
+    @property
+    def whiten(self) -> bool:
+        """Whether scores are divided by the root of the explained variance."""
+        return self.settings.get("whiten") is True
+
     def transform(self, rows: Any) -> Array:
         """Scores, (n, k), of `rows`, (n, d), dense or sparse. Raw data: see `SCORES_ARE_RAW`."""
+        scores = self.project(rows)
+        return scores / self._deviations() if self.whiten else scores
+
+    @in_silence
+    def project(self, rows: Any) -> Array:
+        """The same in the units of the rows, whether or not the model whitens."""
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -90,8 +114,12 @@ class Model:
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
         # The scale comes first, because the mean is in the units of the columns already.
-        rows = scores @ self.components
+        rows = (scores * self._deviations() if self.whiten else scores) @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean
+
+    def _deviations(self) -> Array:
+        """Standard deviations along the components, (k,). None is zero: a direction without variance has scores of zero."""
+        return np.maximum(np.sqrt(np.maximum(self.explained_variance, 0.0)), np.finfo(np.float64).eps)
 
     def save(self, path: str | Path) -> None:
         """Write the model to `path`, whole or not at all."""
@@ -104,6 +132,7 @@ class Model:
             "scores": SCORES_ARE_RAW,
             "columns": list(self.columns) if self.columns is not None else None,
             "settings": dict(self.settings),
+            "warnings": list(self.warnings),
         }
         # Readable by all: a model is made to be published, unlike scores and states.
         _KIND.write(Path(path), arrays, header, readable=True)
@@ -128,4 +157,22 @@ class Model:
             columns=None if columns is None else tuple(columns),
             # Files of version 0.1 have other words for the same settings.
             settings=in_new_words(settings),
+            warnings=warnings_in(header),
         )
+
+
+def noise_floor_in(settings: Mapping[str, Any]) -> float:
+    """The noise floor that the settings of a fit record, 0 if there is none."""
+    floor = settings.get("noise_floor", 0.0)
+    # The settings come from a file, which may have been edited.
+    good = isinstance(floor, Real) and math.isfinite(float(floor))
+    return max(float(floor), 0.0) if good else 0.0
+
+
+def warnings_in(header: Mapping[str, Any]) -> tuple[str, ...]:
+    """The warnings in the header of a file. Files of version 0.1 have none."""
+    found = header.get("warnings", [])
+    require(
+        isinstance(found, list) and all(isinstance(one, str) for one in found), "its warnings are not a list of texts"
+    )
+    return tuple(found)

@@ -42,6 +42,65 @@ def test_the_summary_says_what_was_found_and_what_is_promised(tmp_path: Path) ->
     assert result.stderr == ""
 
 
+def zeros(folder: Path, count: int) -> Path:
+    path = folder / "zeros.npy"
+    np.save(path, np.zeros((count, 6)))
+    return path
+
+
+def test_where_nothing_stands_out_the_first_line_says_so(tmp_path: Path) -> None:
+    source, target = zeros(tmp_path, 300), tmp_path / "model.safetensors"
+    done = eigenveil("fit", source, "-k", 2, *PRIVATE, "-o", target)
+    for shown in (done.stdout, eigenveil("inspect", target).stdout):
+        assert shown.startswith("Nothing stands out from the noise.")
+        assert "fill: " in shown and "warning: Nothing stands out" in " ".join(shown.split())
+    # In the words of the command.
+    assert any("eigenveil plan -n" in words for words in Model.load(target).warnings)
+    streamed = eigenveil("stream", source, "-k", 2, *PRIVATE, "-o", target, "--force").stdout
+    assert streamed.startswith("Nothing stands out from the noise.")
+    simulated = eigenveil("simulate", source, "-k", 2, "--sites", 3, *PRIVATE, "-o", target, "--force").stdout
+    assert simulated.startswith("Nothing stands out from the noise.")
+
+
+def test_a_wrong_bound_is_said_with_the_option_that_mends_it(tmp_path: Path) -> None:
+    target = tmp_path / "model.safetensors"
+    eigenveil("fit", written(tmp_path, "csv"), "-k", 2, *PRIVATE, "--epsilon", 8, "--row-bound", 0.1, "-o", target)
+    (clipped,) = Model.load(target).warnings
+    assert "--row-bound private" in clipped and "row_bound" not in clipped
+
+
+HOPELESS = ("-k", 2, *PRIVATE, "--epsilon", 0.01, "--neighbours", "zero-out")
+
+
+def test_a_hopeless_budget_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
+    source, target = zeros(tmp_path, 30), tmp_path / "model.safetensors"
+    for command in (("fit", source), ("simulate", source, "--sites", 3)):
+        said = refusal(*command, *HOPELESS, "-o", target)
+        assert "With 30 people" in said and "Nothing was spent" in said and "--even-if-noise" in said
+        assert not target.exists()
+        assert eigenveil(*command, *HOPELESS, "--even-if-noise", "-o", target).exit_code == 0
+        assert Model.load(target).warnings[0].startswith("With 30 people")
+        target.unlink()
+
+
+@pytest.mark.parametrize("sure", [True, False])
+def test_on_a_terminal_a_hopeless_budget_is_asked_about(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, sure: bool
+) -> None:
+    source, target = zeros(tmp_path, 30), tmp_path / "model.safetensors"
+    asked: list[str] = []
+
+    def confirm(question: str, **more: object) -> bool:
+        asked.append(question)
+        return sure
+
+    monkeypatch.setattr("eigenveil.cli._terminal.typer.confirm", confirm)
+    monkeypatch.setattr("eigenveil.cli._terminal.somebody_is_there", lambda: True)
+    done = eigenveil("fit", source, *HOPELESS, "-o", target)
+    assert len(asked) == 1
+    assert (done.exit_code == 0) == target.exists() == sure
+
+
 def test_the_model_lands_in_the_current_folder_unless_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     assert eigenveil("fit", written(tmp_path, "npy"), "-k", 1, *PRIVATE).exit_code == 0

@@ -44,6 +44,8 @@ def test_programs_get_the_whole_model(model: Path) -> None:
     assert values["guarantee"]["epsilon"] == 1
     assert values["guarantee_in_words"] == learned.guarantee.words()
     assert values["noise_floor"] > 0
+    assert values["n_above_noise"] == learned.n_above_noise
+    assert values["warnings"] == list(learned.warnings)
 
 
 def test_a_model_without_names_counts_its_columns(tmp_path: Path) -> None:
@@ -58,8 +60,8 @@ def test_a_model_without_names_counts_its_columns(tmp_path: Path) -> None:
 def test_a_strangers_model_cannot_command_the_terminal(tmp_path: Path, model: Path) -> None:
     hostile = tmp_path / "hostile.safetensors"
     names = ("\x1b[2J", "[red]", "a\nb", ":smile:", "e")
-    settings = {"why": "\x1b]0;owned\x07", "noise_floor": "none"}
-    replace(Model.load(model), columns=names, settings=settings).save(hostile)
+    settings = {"why": "\x1b]0;owned\x07", "noise_floor": "none", "fill": "\x1b[3J"}
+    replace(Model.load(model), columns=names, settings=settings, warnings=("\x1b[1J",)).save(hostile)
     shown = eigenveil("inspect", hostile, "--loadings", 5).stdout
     assert "\x1b" not in shown
     assert "\x07" not in shown

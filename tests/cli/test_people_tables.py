@@ -19,6 +19,7 @@ from cli.cli_tables import PRIVATE, eigenveil, files_in, refusal
 from eigenveil import PrivatePCA
 from eigenveil.cli import _files, app
 from eigenveil.model import Model
+from eigenveil.privacy import Guarantee, Neighbours, PrivacyUnit
 
 SECRET = "8675309"
 FIT = ("-k", 2, *PRIVATE)
@@ -213,6 +214,45 @@ def test_inspect_shows_bounds_count_and_mean(table: Path, tmp_path: Path) -> Non
     plain = json.loads(eigenveil("inspect", target, "--json").stdout)
     assert plain["people"] == pytest.approx(300) and plain["bounds"]["row_bound"] is None
     assert "none was taken off" in eigenveil("inspect", target).output
+
+
+@pytest.mark.parametrize(
+    "command", [("fit",), ("simulate", "--sites", "3"), ("simulate", "--sites", "3", "--graph", "ring"), ("stream",)]
+)
+def test_a_column_that_dominates_is_named_in_the_model(command: tuple[str, ...], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = pd.DataFrame(rng.normal(size=(4000, 4)), columns=["acid", "sugar", "ph", "income"])
+    values["income"] *= 100.0
+    values.to_csv(tmp_path / "people.csv", index=False)
+    budget = ("-k", 1, "--epsilon", 4, "--delta", 1e-6, "--row-bound", 250)
+    # Not in the order of the file.
+    chosen = ("--columns", "income,acid,ph", "-o", tmp_path / "m.safetensors")
+    result = eigenveil(command[0], tmp_path / "people.csv", *command[1:], *budget, *chosen)
+    assert result.exit_code == 0, result.output
+    model = Model.load(tmp_path / "m.safetensors")
+    assert any(words.startswith("Column income has ") for words in model.warnings)
+    assert "Column income has " in " ".join(result.stdout.split())
+
+
+def test_the_column_of_people_is_in_every_guarantee(table: Path, tmp_path: Path) -> None:
+    model, bounds, spectrum = (tmp_path / name for name in ("m.safetensors", "b.json", "s.json"))
+    read = ("--person", "patient_id", "--columns", "acid,sugar,ph", "--force")
+    budget = ("--epsilon", 1, "--delta", 1e-6)
+    unit = PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient_id")
+    for more in ((), ("--per-column",)):
+        eigenveil("bounds", table, "--epsilon", 60, "--delta", 1e-6, *read, *more, "-o", bounds)
+        plain = json.loads(bounds.read_text(encoding="utf-8"))
+        assert Guarantee.from_dict(plain["guarantee"]).protects == unit
+        assert plain["columns"] == ["acid", "sugar", "ph"]
+    # Both are about the same people, so their costs add up.
+    result = eigenveil("fit", table, "-k", 1, *budget, "--bounds", bounds, *read, "-o", model)
+    assert Model.load(model).guarantee.protects == unit
+    assert "the total is" in result.stdout and "named by the column 'patient_id'" in " ".join(result.stdout.split())
+    eigenveil("spectrum", table, "--epsilon", 60, "--delta", 1e-6, "--row-bound", 12, *read, "-o", spectrum)
+    assert Guarantee.from_dict(json.loads(spectrum.read_text(encoding="utf-8"))["guarantee"]).protects == unit
+    for graph in ((), ("--graph", "ring")):
+        eigenveil("simulate", table, "--sites", 3, *graph, "-k", 1, *budget, "--row-bound", 12, *read, "-o", model)
+        assert Model.load(model).guarantee.protects == unit
 
 
 def test_standard_input_is_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

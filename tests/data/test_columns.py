@@ -16,10 +16,12 @@ import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, StreamingPCA, find_bounds
 from eigenveil.data.columns import Choice, looks_like_id, one_hot_columns
+from eigenveil.data.rows import DenseRows, NamedRows, WeightedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning
 from eigenveil.params import TableParams
 from eigenveil.params.words import in_options
+from eigenveil.privacy import Neighbours, PrivacyUnit
 
 SECRET = "8675309"
 NAMES = ("age", "lab_na", "lab_k", "dose, mg", "x[1]", "note")
@@ -253,6 +255,36 @@ def test_an_id_is_warned_of_in_python(kind: str) -> None:
         PrivatePCA(1, epsilon=None, drop=["patient_id"]).fit(MEMORY[kind](table))
         PrivatePCA(1, epsilon=None, person="patient_id").fit(MEMORY[kind](table))
         PrivatePCA(1, epsilon=None, columns=["*", "patient_id"]).fit(MEMORY[kind](table))
+
+
+def test_rows_of_a_file_bring_their_names_and_their_people() -> None:
+    values = np.random.default_rng(0).standard_normal((60, 3)) * [4, 2, 1]
+    rows = NamedRows(WeightedRows.by_person(DenseRows(values), np.arange(60) // 2), ("a", "b", "c"), "who")
+    pca = PrivatePCA(1, epsilon=None, person="who").fit(rows)
+    assert list(vars(pca)["feature_names_in_"]) == ["a", "b", "c"] and pca.model_.columns == ("a", "b", "c")
+    # Names of an earlier fit are forgotten.
+    pca.person = None
+    assert not hasattr(pca.fit(DenseRows(values)), "feature_names_in_")
+    private = PrivatePCA(1, epsilon=1.0, delta=1e-6, row_bound=12.0, person="who", random_state=0).fit(rows)
+    assert private.guarantee_.protects == PrivacyUnit("person", Neighbours.ADD_REMOVE, "who")
+    both = FederatedPCA(1, epsilon=None, person="who").fit([rows, rows])
+    assert both.model_.columns == ("a", "b", "c")
+    with pytest.raises(ValueError, match="site 1: the columns are not those of site 0"):
+        FederatedPCA(1, epsilon=None, person="who").fit([rows, NamedRows(rows.inner, ("a", "b", "x"), "who")])
+    stream = StreamingPCA(1, epsilon=None).fit(NamedRows(DenseRows(values), ("a", "b", "c")))
+    assert stream.model_.columns == ("a", "b", "c")
+    # A column that did not group these rows is not claimed, and columns cannot be chosen again.
+    for given, name in (({"person": "other"}, "person"), ({"drop": ["a"]}, "drop")):
+        with pytest.raises(ParameterError, match=name):
+            PrivatePCA(1, epsilon=None, **given).fit(rows)
+
+
+def test_likelihoods_take_columns_in_any_order() -> None:
+    rng = np.random.default_rng(0)
+    table = pd.DataFrame(rng.standard_normal((60, 3)) * [4, 2, 1], columns=["a", "b", "c"]).assign(note="x")
+    for pca in (PrivatePCA(1, epsilon=None, drop=["note"]), StreamingPCA(1, epsilon=None, drop=["note"])):
+        pca.fit(table)
+        assert np.allclose(pca.score_samples(table), pca.score_samples(table[["c", "note", "b", "a"]]))
 
 
 def test_parameters_that_make_no_sense_are_refused() -> None:

@@ -91,6 +91,7 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "one table, people with several rows": lambda: PrivatePCA(2, **BOUND, person="who").fit(TABLE).guarantee_,
     "one table, noise of FPCA": lambda: alone(calibration="paper", method="covariance", neighbours="zero-out"),
     "one table, noise of PPM": lambda: alone(calibration="paper", method="power", neighbours="zero-out"),
+    "one table, a weak budget": lambda: alone(epsilon=25.0, delta=0.01, neighbours="zero-out"),
     "one table, known seed": lambda: alone(random_state=1),
     "one table, no privacy": lambda: alone(epsilon=None, delta=None),
     "sites, trusted hub": hub,

@@ -10,6 +10,7 @@ from decimal import Decimal
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 import scipy.sparse as sp
 
@@ -22,7 +23,8 @@ from eigenveil import (
     find_bounds,
     find_column_bounds,
 )
-from eigenveil.data.rows import DenseRows, Symmetric
+from eigenveil.data.rows import FILL_PUBLICLY, DenseRows, Symmetric
+from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 
 BASE = np.random.default_rng(0).standard_normal((300, 4)) * [4.0, 2.0, 1.0, 1.0]
@@ -101,6 +103,8 @@ def quietly(act: Callable[[], Any]) -> None:
     """With every warning an error, and again with every floating-point event one."""
     with warnings.catch_warnings():
         warnings.simplefilter("error")
+        # Said of released numbers, and no sign of what is in a row.
+        warnings.simplefilter("ignore", ParameterWarning)
         act()
         with np.errstate(all="raise"):
             act()
@@ -179,3 +183,28 @@ def test_the_caller_keeps_what_was_asked_of_numpy() -> None:
         with pytest.raises(ValueError, match=r"finite|too large"):
             PrivatePCA(2, epsilon=None).fit(put(1.7e308))
         assert set(np.geterr().values()) == {"raise"}
+
+
+@pytest.mark.parametrize(
+    "fit",
+    [
+        lambda X: PrivatePCA(2, **BOUND).fit(X),
+        lambda X: PrivatePCA(2, **BOUND).fit(BASE).transform(X),
+        lambda X: FederatedPCA(2, **BOUND).fit(thirds(X)),
+        lambda X: GossipPCA(2, graph="complete", **BOUND).fit(thirds(X)),
+        lambda X: find_bounds(X, **GIVEN),
+        lambda X: find_column_bounds(X, **GIVEN),
+        lambda X: released_spectrum(X, **BOUND),
+    ],
+    ids=["fit", "transform", "sites", "peers", "bounds", "columns", "spectrum"],
+)
+@pytest.mark.parametrize("store", [np.asarray, pd.DataFrame, sp.csr_array], ids=["array", "pandas", "sparse"])
+def test_no_error_about_missing_values_recommends_an_imputer(fit: Any, store: Any) -> None:
+    gap = BASE.copy()
+    gap[7, 1] = np.nan
+    with pytest.raises(ValueError, match="contains NaN") as caught:
+        fit(store(gap))
+    said = str(caught.value)
+    assert FILL_PUBLICLY in said
+    assert "sklearn" not in said
+    assert "scikit" not in said

@@ -6,26 +6,29 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
 
-from eigenveil import BudgetExceeded, Ledger, PrivatePCA, StreamingPCA, find_bounds, find_column_bounds
+from eigenveil import BudgetExceeded, Ledger, PrivatePCA, StreamingPCA, UnitMismatch, find_bounds, find_column_bounds
 from eigenveil.data.rows import Block
 from eigenveil.estimators.bounds.spectrum import released_spectrum
-from eigenveil.privacy import Guarantee, epsilon_of, mu_for
+from eigenveil.privacy import Guarantee, Neighbours, PrivacyUnit, epsilon_of, mu_for
 
 EPSILON, DELTA = 0.4, 1e-6
 MU = mu_for(EPSILON, DELTA)
 ROWS = np.random.default_rng(0).standard_normal((20_000, 4)) * [4.0, 2.0, 1.0, 1.0]
 GIVEN: dict[str, Any] = {"epsilon": EPSILON, "delta": DELTA}
+# One relation for all of them: a ledger adds up charges of one kind only, and a stream is never add-remove.
+FIT: dict[str, Any] = {**GIVEN, "neighbours": "zero-out"}
 FITS: dict[str, Callable[[Any, Ledger], Guarantee]] = {
-    "covariance": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_,
+    "covariance": lambda rows, ledger: PrivatePCA(2, row_bound=9.0, ledger=ledger, **FIT).fit(rows).guarantee_,
     "power": lambda rows, ledger: (
-        PrivatePCA(2, row_bound=9.0, method="power", ledger=ledger, **GIVEN).fit(rows).guarantee_
+        PrivatePCA(2, row_bound=9.0, method="power", ledger=ledger, **FIT).fit(rows).guarantee_
     ),
-    "stream": lambda rows, ledger: StreamingPCA(2, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_,
-    "bounds": lambda rows, ledger: find_bounds(rows, ledger=ledger, **GIVEN).guarantee,
-    "columns": lambda rows, ledger: find_column_bounds(rows, ledger=ledger, **GIVEN).guarantee,
-    "spectrum": lambda rows, ledger: released_spectrum(rows, row_bound=9.0, ledger=ledger, **GIVEN).guarantee,
+    "stream": lambda rows, ledger: StreamingPCA(2, row_bound=9.0, ledger=ledger, **FIT).fit(rows).guarantee_,
+    "bounds": lambda rows, ledger: find_bounds(rows, ledger=ledger, **FIT).guarantee,
+    "columns": lambda rows, ledger: find_column_bounds(rows, ledger=ledger, **FIT).guarantee,
+    "spectrum": lambda rows, ledger: released_spectrum(rows, row_bound=9.0, ledger=ledger, **FIT).guarantee,
 }
 
 
@@ -155,7 +158,7 @@ def test_a_fit_that_breaks_off_gives_back_what_it_did_not_spend(kind: str, failu
         # What was released stays charged, and what is left pays for another fit.
         if rest > MU / 2:
             less = epsilon_of(0.4 * MU, DELTA)
-            PrivatePCA(2, epsilon=less, delta=DELTA, row_bound=9.0, ledger=ledger).fit(ROWS)
+            PrivatePCA(2, **{**FIT, "epsilon": less}, row_bound=9.0, ledger=ledger).fit(ROWS)
     assert {0, 1} <= seen, "the rows were to break before and after the first release"
 
 
@@ -166,3 +169,51 @@ def test_a_refused_fit_leaves_no_trace(kind: str) -> None:
     with pytest.raises(BudgetExceeded):
         FITS[kind](ROWS, ledger)
     assert [charge.label for charge in ledger.charges] == ["before"] and ledger.reserved_mu == 0
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_a_ledger_of_another_kind_refuses_every_fit_before_anything_is_written(kind: str) -> None:
+    people = PrivacyUnit("person", Neighbours.ZERO_OUT, "patient_id")
+    for unit in (people, PrivacyUnit("row", Neighbours.REPLACE_ONE)):
+        ledger = Ledger(epsilon=10.0, delta=DELTA, unit=unit)
+        with pytest.raises(UnitMismatch, match="each row, taken for a different person"):
+            FITS[kind](ROWS, ledger)
+        assert ledger.charges == () and ledger.reserved_mu == 0 and ledger.unit == unit
+
+
+@pytest.mark.parametrize("kind", FITS)
+def test_the_first_fit_says_what_the_ledger_counts(kind: str) -> None:
+    ledger = Ledger(epsilon=10.0, delta=DELTA)
+    guarantee = FITS[kind](ROWS, ledger)
+    assert ledger.unit == guarantee.protects == PrivacyUnit("row", Neighbours.ZERO_OUT)
+    with pytest.raises(UnitMismatch, match=r"add-remove.*zero-out.*cannot be added up"):
+        find_bounds(ROWS, ledger=ledger, **GIVEN)
+
+
+def test_people_are_told_apart_by_their_column() -> None:
+    table = pd.DataFrame(ROWS[:4000], columns=list("abcd"))
+    table["patient"], table["family"] = np.arange(4000) // 4, np.arange(4000) // 8
+    ledger = Ledger(epsilon=10.0, delta=DELTA)
+
+    def fit(person: Any, rows: Any) -> Guarantee:
+        return PrivatePCA(2, person=person, row_bound=9.0, ledger=ledger, **GIVEN).fit(rows).guarantee_
+
+    found = fit("patient", table.drop(columns="family"))
+    assert ledger.unit == found.protects == PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient")
+    written = ledger.charges
+    for person, rows in (
+        ("family", table.drop(columns="patient")),
+        (None, ROWS[:4000]),
+        (table["patient"], ROWS[:4000]),
+    ):
+        with pytest.raises(UnitMismatch):
+            fit(person, rows)
+    assert ledger.charges == written and ledger.reserved_mu == 0
+    assert Guarantee.from_dict(found.to_dict()) == found
+
+
+def test_a_person_in_several_blocks_of_a_stream_is_not_a_row() -> None:
+    ledger = Ledger(epsilon=10.0, delta=DELTA)
+    FITS["stream"](ROWS, ledger)
+    with pytest.raises(UnitMismatch, match="each person"):
+        StreamingPCA(2, row_bound=9.0, person_blocks=3, ledger=ledger, **FIT).fit(ROWS)

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Iterator
 import numpy as np
 import pytest
 
+from eigenveil.estimators import verdict
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Gaussian, Slot
 
@@ -52,6 +53,8 @@ class Transcript:
             return (self._through(one, other, scale) for one, other in zip(private, public, strict=True))
 
         patch.setattr(Gaussian, "release", release)
+        # A plan rehearses on rows of its own, and what it releases there is not meant.
+        patch.setattr(verdict, "hopeless", lambda facts, method: None)
         patch.setattr(Gaussian, "release_columns", release_columns)
 
     def _through(self, private: Array, public: Array, scale: float) -> Array:

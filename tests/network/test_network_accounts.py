@@ -15,7 +15,6 @@ from eigenveil.network.agents.durable.site import DurableSite
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.network.policy import Policy, PolicyRefusal
-from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
 from eigenveil.privacy import Budget
 from eigenveil.protocols import Decline, Give
@@ -105,17 +104,6 @@ def test_a_site_that_had_no_part_has_one_when_it_was_mended(tmp_path: Path, trus
         (_, raw), *_ = durable.take("hub", message)
         assert isinstance(decode(raw).body, Give)
         assert durable.take("hub", message) == [("hub", raw)]
-
-
-def test_messages_that_could_not_be_sent_are_refused_before_any_charge(tmp_path: Path) -> None:
-    columns = [f"c{at}" for at in range(200)]
-    sections: dict[str, dict[str, Any]] = {"network": {"largest": 1 << 16}, "task": {"columns": columns}}
-    company = Company.__new__(Company)
-    company.folder, company.sites, company.sections, company.fanout = tmp_path, 3, sections, None
-    company.names, company.port = [f"site {at}" for at in range(3)], 1
-    study = StudyFile.of(company.document())
-    with pytest.raises(ValueError, match=r"\[network\] largest must be at least"):
-        parties_of(study)
 
 
 def test_a_site_whose_answer_could_not_be_written_down_answers_nothing_more(tmp_path: Path) -> None:

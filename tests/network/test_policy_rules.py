@@ -3,6 +3,7 @@
 import math
 import os
 import tomllib
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,7 @@ STAR = StudyFile.of(document(3))
 SITE = StudyFile.of(document(3, privacy={"trust": "site"}))
 TREE = StudyFile.of(tree_document(5))
 GOSSIP = StudyFile.of(gossip_document(4))
+PEOPLE = StudyFile.of(document(3, task={"person": "patient_id"}))
 
 
 @pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.carrier} {study.trust}")
@@ -111,6 +113,23 @@ def test_in_a_tree_who_stands_above_must_be_pinned() -> None:
     # The last one of five is directly below the hub.
     assert TREE.layout().above()["site 4"] == "hub"
     assert refusals(TREE, unpinned, me="site 4") == []
+
+
+@pytest.mark.parametrize("study", [STAR, SITE, TREE, GOSSIP], ids=lambda study: f"{study.carrier} {study.trust}")
+def test_a_study_with_a_withdrawn_pin_is_refused_whoever_it_belongs_to(study: StudyFile) -> None:
+    allowed = policy_for(study)
+    for place in study.places:
+        pins = replace(allowed.pins, withdrawn=("0" * 64, place.pin))
+        (reason,) = refusals(study, replace(allowed, pins=pins))
+        assert reason.startswith("[pins] withdrawn") and place.pin in reason and repr(place.name) in reason
+    assert refusals(study, replace(allowed, pins=replace(allowed.pins, withdrawn=("0" * 64,)))) == []
+
+
+def test_withdrawn_pins_are_read_from_the_file() -> None:
+    text = f'[pins]\nwithdrawn = ["{STAR.places[1].pin}"]'
+    assert Policy.parse(text).pins.withdrawn == (STAR.places[1].pin,)
+    with pytest.raises(ValueError, match=r"\[pins\] withdrawn"):
+        Policy.parse('[pins]\nwithdrawn = ["abc"]')
 
 
 def test_sums_over_few_are_refused() -> None:
@@ -203,9 +222,60 @@ def test_rehearsals_must_be_allowed() -> None:
 
 
 def test_small_tables_are_refused_without_saying_how_small() -> None:
-    assert Policy().refusals_of_rows(100) == []
-    (reason,) = Policy().refusals_of_rows(77)
-    assert reason.startswith("[limits] rows") and "100" in reason and "77" not in reason
+    for study, counted in ((STAR, "100 rows"), (PEOPLE, "100 people")):
+        assert Policy().refusals_of_rows(100, study.unit) == []
+        (reason,) = Policy().refusals_of_rows(77, study.unit)
+        assert reason.startswith("[limits] rows") and counted in reason and "77" not in reason
+
+
+def test_the_unit_of_the_site_is_that_of_the_study() -> None:
+    """A coordinator names the column in the study. It must be the one that the site says tells its people apart."""
+    other = StudyFile.of(document(3, task={"person": "visit_id"}))
+    people: dict[str, Any] = {"unit": "person", "person": "patient_id"}
+    for study, limits, allowed in (
+        (STAR, {}, True),
+        (PEOPLE, {}, True),
+        (STAR, {"unit": "row"}, True),
+        (PEOPLE, people, True),
+        (STAR, people, False),
+        (other, people, False),
+        (PEOPLE, {"unit": "row"}, False),
+    ):
+        reasons = refusals(study, policy_for(study, limits=limits))
+        assert [reason[:13] for reason in reasons] == ([] if allowed else ["[limits] unit"])
+
+
+def test_people_at_several_sites_need_a_study_that_protects_them() -> None:
+    at_three = {"person_sites": 3}
+    for study in (STAR, GOSSIP, StudyFile.of(document(3, privacy={"person_sites": 2}))):
+        (reason,) = refusals(study, policy_for(study, limits=at_three))
+        assert reason.startswith("[limits] person_sites")
+    enough = StudyFile.of(document(3, privacy={"person_sites": 3}))
+    assert refusals(enough, policy_for(enough, limits=at_three)) == []
+
+
+def test_a_study_must_withstand_as_many_colluders_as_the_site_says() -> None:
+    for study in (StudyFile.of(document(5)), GOSSIP):
+        (reason,) = refusals(study, policy_for(study, limits={"colluders": 2}))
+        assert reason.startswith("[limits] colluders") and "at least 2" in reason
+    two = StudyFile.of(document(5, privacy={"colluders": 2}))
+    assert refusals(two, policy_for(two, limits={"colluders": 2})) == []
+    # Where each site adds all of the noise, everybody else may collude.
+    assert refusals(SITE, policy_for(SITE, limits={"colluders": 2})) == []
+
+
+def test_relations_that_make_the_number_of_people_public_must_be_allowed() -> None:
+    sizes = {f"site {at}": 1000 for at in range(3)}
+    study = StudyFile.of(document(3, task={"neighbours": "zero-out"}, sizes=sizes))
+    (reason,) = refusals(study, policy_for(study))
+    assert reason.startswith("[limits] neighbours: zero-out")
+    assert refusals(study, policy_for(study, limits={"neighbours": ["add-remove", "zero-out"]})) == []
+
+
+def test_names_that_may_stand_for_the_same_rows_are_listed_together() -> None:
+    rules = Policy.parse('[datasets]\naliases = [["patients", "trial 7"], ["staff", "nurses", "doctors"]]\n')
+    assert rules.alias("trial 7", "patients") and rules.alias("staff", "doctors")
+    assert not rules.alias("patients", "staff") and not Policy().alias("patients", "trial 7")
 
 
 def test_all_reasons_come_at_once() -> None:
@@ -241,13 +311,16 @@ def test_the_template_says_the_defaults() -> None:
         "method": ["krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"],
         "trust": ["masked", "site", "pairwise", "independent"],
         "rows": 100,
+        "neighbours": ["add-remove"],
+        "colluders": 1,
+        "person_sites": 1,
     }
     assert written["budget"] == {"study_epsilon": 1, "study_delta": 1e-5, "life_epsilon": 3, "life_delta": 1e-5}
     assert written["agent"] == {"reply_seconds": 0, "rehearsals": False}
-    assert written["pins"] == {"hub": [], "peers": {}}
+    assert written["pins"] == {"hub": [], "withdrawn": [], "peers": {}}
 
 
-@pytest.mark.parametrize("study", [STAR, TREE, GOSSIP], ids=lambda study: study.carrier)
+@pytest.mark.parametrize("study", [STAR, PEOPLE, TREE, GOSSIP], ids=lambda study: study.carrier)
 def test_the_template_lists_pins_that_are_not_in_force(study: StudyFile) -> None:
     text = template(study)
     assert Policy.parse(text) == Policy()
@@ -276,6 +349,11 @@ WRONG: list[tuple[str, str]] = [
     ('[limits]\ntrust = ["me"]', r"\[limits\] trust, entry 1, must be one of hub, .*masked.*'me'"),
     ("[limits]\nrows = -1", r"\[limits\] rows must be an integer from 0"),
     ("[limits]\ncolumns = 3", r"\[limits\] columns must be a list"),
+    ('[limits]\nunit = "patient"', r"\[limits\] unit must be one of row, person"),
+    ('[limits]\nunit = "person"', r"\[limits\] person is missing"),
+    ('[limits]\nperson = "patient_id"', r"\[limits\] person is for unit"),
+    ("[limits]\ncolluders = 0", r"\[limits\] colluders must be an integer from 1"),
+    ('[datasets]\naliases = [["one"]]', r"\[datasets\] aliases, entry 1, must be a list of 2"),
     ("[budget]\nstudy_epsilon = 0", r"\[budget\] study_epsilon must be a positive number, or inf, got 0"),
     ("[budget]\nstudy_epsilon = nan", r"\[budget\] study_epsilon must be"),
     ("[budget]\nstudy_epsilon = 4", r"\[budget\] study_epsilon must be at most life_epsilon, 3, got 4"),

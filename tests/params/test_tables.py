@@ -65,7 +65,7 @@ def test_a_new_limit_is_a_key_of_the_policy() -> None:
     class _Limits:
         rows: int = param("How many people.", default=100, check=whole(0))
 
-    assert set(declared(_Limits)) == {"method", "trust", "flavour", "rows"}
+    assert set(declared(_Limits)) == {"method", "trust", "neighbours", "colluders", "person_sites", "flavour", "rows"}
     assert [line.comment for line in lines_of(_Limits(), "limits") if line.key == "flavour"] == [
         "How sweet a study may be."
     ]

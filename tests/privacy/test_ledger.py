@@ -5,13 +5,14 @@ import math
 import multiprocessing
 import pickle
 import threading
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.errors import BudgetExceeded
-from eigenveil.privacy import Ledger, mu_for
+from eigenveil.errors import BudgetExceeded, UnitMismatch
+from eigenveil.privacy import Charge, Ledger, Neighbours, PrivacyUnit, Slot, mu_for
 
 
 @given(st.lists(st.floats(0, 0.3), max_size=30))
@@ -114,3 +115,98 @@ def test_a_forked_process_cannot_spend_its_parents_ledger() -> None:
     assert "copy" in receiver.recv()
     process.join()
     ledger.spend(0.01, label="x")
+
+
+ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
+UNITS = [
+    ROW,
+    PrivacyUnit("row", Neighbours.ZERO_OUT),
+    PrivacyUnit("person", Neighbours.ADD_REMOVE),
+    PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient_id"),
+    PrivacyUnit("interaction", Neighbours.INTERACTION),
+]
+
+
+@given(
+    st.lists(
+        st.tuples(st.sampled_from(["spend", "reserve", "give back"]), st.sampled_from([*UNITS, None])), max_size=12
+    )
+)
+def test_whatever_is_asked_only_charges_of_one_kind_are_written(asked: list[tuple[str, PrivacyUnit | None]]) -> None:
+    ledger = Ledger(epsilon=10.0, delta=1e-6)
+    written: set[PrivacyUnit] = set()
+    for how, unit in asked:
+        before, known = ledger.charges, ledger.unit
+        try:
+            if how == "spend":
+                ledger.spend(0.01, label="by hand", unit=unit)
+            else:
+                with ledger.reserve(0.02, label="a fit", unit=unit) as reserve:
+                    if how == "reserve":
+                        reserve.spend(0.01, label="its release")
+        except UnitMismatch:
+            assert ledger.charges == before and ledger.unit == known and unit not in (known, None)
+            assert ledger.reserved_mu == 0
+        else:
+            if unit is not None and how != "give back":
+                written.add(unit)
+    assert len(written) <= 1 and ledger.unit == next(iter(written), None)
+
+
+def test_a_fit_that_runs_decides_the_kind_until_it_ends_without_a_charge() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    with ledger.reserve(0.1, label="a fit", unit=UNITS[3]):
+        for refused in (ledger.spend, ledger.afford, ledger.reserve):
+            with pytest.raises(UnitMismatch, match="cannot be added up"):
+                refused(0.01, label="another", unit=ROW)
+    assert ledger.unit is None
+
+
+def test_a_release_that_costs_nothing_more_decides_the_kind_too() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6)
+    ledger.spend(0.0, label="block", slot=Slot("blocks", 0, per_person=1), unit=ROW)
+    assert ledger.unit == ROW and ledger.charges == ()
+
+
+def test_the_kind_goes_with_copies_records_and_continued_ledgers() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-6, unit=ROW)
+    ledger.spend(0.1, label="by hand")
+    record, facts = ledger.__reduce__()
+    assert record(*facts).unit == ROW
+    moved = Ledger.continued(ledger.budget, (Charge("by hand", 0.1),), {}, unit=ROW)
+    with pytest.raises(UnitMismatch):
+        moved.spend(0.1, label="people", unit=UNITS[3])
+
+
+@pytest.mark.parametrize("unit", UNITS, ids=str)
+def test_a_unit_is_read_back_and_nothing_else_is(unit: PrivacyUnit) -> None:
+    assert PrivacyUnit.read(unit.values()) == unit
+    for wrong in (
+        {},
+        {**unit.values(), "more": 1},
+        {**unit.values(), "each": "thing"},
+        {**unit.values(), "column": ""},
+    ):
+        with pytest.raises(ValueError):
+            PrivacyUnit.read(wrong)
+
+
+def test_units_that_no_table_has_are_refused() -> None:
+    wrong: list[tuple[Any, Neighbours, str | None]] = [
+        ("row", Neighbours.INTERACTION, None),
+        ("interaction", Neighbours.ADD_REMOVE, None),
+        ("person", Neighbours.ENTRY, None),
+        ("row", Neighbours.ADD_REMOVE, "patient_id"),
+    ]
+    for each, neighbours, column in wrong:
+        with pytest.raises(ValueError):
+            PrivacyUnit(each, neighbours, column)
+
+
+def test_a_unit_that_is_only_a_word_is_refused() -> None:
+    unit: Any = "person"
+    with pytest.raises(ValueError, match="unit must be a PrivacyUnit"):
+        Ledger(epsilon=1.0, delta=1e-6, unit=unit)
+    near: Any = "add-remove"
+    with pytest.raises(ValueError, match="neighbours must be a Neighbours"):
+        PrivacyUnit("row", near)

@@ -15,7 +15,7 @@ from hypothesis.extra import numpy as hnp
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
 from eigenveil.protocols import Ask, Decline, Done, Give, Message
-from eigenveil.protocols.wire import LIMIT, VERSION, decode, encode, size
+from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, size
 from eigenveil.tasks import Question
 from protocols.star.companies import picture
 
@@ -133,8 +133,8 @@ def put_together(head: Any, rest: bytes = b"") -> bytes:
     return FRAME.pack(b"EIGV", VERSION, len(text)) + text + rest
 
 
-GIVE = {"kind": "give", "from": "a", "to": "hub", "turn": 0, "shapes": [[1]], "missing": [], "half": False}
-ASK = {"kind": "ask", "from": "hub", "to": "a", "turn": 0, "shapes": [[1]], "step": 0, "stage": "", "without": []}
+GIVE = {"kind": "give", "from": "a", "to": "hub", "round": 0, "shapes": [[1]], "missing": [], "half": False}
+ASK = {"kind": "ask", "from": "hub", "to": "a", "round": 0, "shapes": [[1]], "step": 0, "stage": "", "without": []}
 ONE = struct.pack("<d", 1.0)
 HUGE = 2**52
 
@@ -145,7 +145,7 @@ def test_the_heads_that_are_spoiled_below_are_good_ones() -> None:
 
 
 BAD_IN_GIVE: dict[str, list[Any]] = {
-    "turn": [-1, 1.0, True, None, "0", 2**53, 10**400, [0], float("nan"), float("inf"), -0.0],
+    "round": [-1, 1.0, True, None, "0", 2**53, 10**400, [0], float("nan"), float("inf"), -0.0],
     "kind": ["", "Give", None, [], {}, 1],
     "from": ["", None, 7, [], "x" * 201],
     "to": ["", None, 7, "x" * 201],
@@ -157,7 +157,7 @@ BAD_IN_GIVE: dict[str, list[Any]] = {
     ],
 }
 BAD_IN_ASK: dict[str, list[Any]] = {"step": [-1, True, 0.5, "1", 2**60], "stage": [None, 1, [], "x" * 201]}
-DECLINE = {"kind": "decline", "from": "a", "to": "b", "turn": 0, "shapes": [[1]]}
+DECLINE = {"kind": "decline", "from": "a", "to": "b", "round": 0, "shapes": [[1]]}
 BOMBS = {
     "nothing": b"",
     "a frame alone": FRAME.pack(b"EIGV", VERSION, 0),
@@ -167,13 +167,13 @@ BOMBS = {
     "a long head": put_together(b" " * (2**20) + b"{}"),
     "deep nesting": put_together(b"[" * 500_000 + b"]" * 500_000),
     "deep nesting of objects": put_together(b'{"a":' * 100_000 + b"1" + b"}" * 100_000),
-    "a huge number": put_together(b'{"turn":' + b"9" * 500_000 + b"}"),
+    "a huge number": put_together(b'{"round":' + b"9" * 500_000 + b"}"),
     "a list": put_together([GIVE], ONE),
     "not text": put_together(b"\xff\xfe\xfd"),
     "pickle": put_together(b"\x80\x04\x95cos\nsystem\n", ONE),
     "room to breathe": put_together(json.dumps(GIVE).encode(), ONE),
     "another encoding": put_together(json.dumps(GIVE, separators=(",", ":")).encode("utf-16"), ONE),
-    "a field twice": put_together(json.dumps(GIVE, separators=(",", ":"))[:-1].encode() + b',"turn":0}', ONE),
+    "a field twice": put_together(json.dumps(GIVE, separators=(",", ":"))[:-1].encode() + b',"round":0}', ONE),
     "an extra field": put_together(GIVE | {"more": 1}, ONE),
     "a field of another kind": put_together(GIVE | {"step": 0}, ONE),
     "half of a huge matrix": put_together(GIVE | {"shapes": [[HUGE, HUGE]], "half": True}, ONE),
@@ -214,9 +214,10 @@ def test_a_claim_of_many_empty_rows_takes_no_room() -> None:
 def test_more_than_the_limit_is_refused_whatever_it_is() -> None:
     message = Message("a", "hub", Give(0, (np.zeros(10),)))
     sent = encode(message)
-    assert picture(decode(sent, limit=len(sent))) == picture(message)
+    limits = MessageLimits({(Give, ""): KindLimit(numbers=10, arrays=1, names=20)})
+    assert picture(decode(sent, limits=limits)) == picture(message)
     with pytest.raises(ProtocolError, match="are allowed"):
-        decode(sent, limit=len(sent) - 1)
+        decode(sent + bytes(limits.largest), limits=limits)
     assert LIMIT == 1 << 30
 
 

@@ -21,6 +21,7 @@ from eigenveil.runtimes.grpc.frames import (
 )
 
 LIMIT = 1 << 30
+ANY = dict.fromkeys(range(256), LIMIT)
 
 
 def first(length: int, data: bytes, kind: int = 0) -> bytes:
@@ -28,7 +29,7 @@ def first(length: int, data: bytes, kind: int = 0) -> bytes:
 
 
 def together(frames: list[bytes]) -> Incoming:
-    message = Incoming(frames[0], limit=LIMIT)
+    message = Incoming(frames[0], accepts=ANY)
     for frame in frames[1:]:
         assert not message.complete
         message.add(frame)
@@ -51,9 +52,9 @@ def test_an_announcement_over_the_limit_is_refused_and_nothing_is_held() -> None
     with pytest.raises(
         BadFrame, match=f"announced a message of {LIMIT + 1} bytes, and at most {LIMIT} are allowed"
     ) as refusal:
-        Incoming(first(LIMIT + 1, bytes(CHUNK)), limit=LIMIT)
+        Incoming(first(LIMIT + 1, bytes(CHUNK)), accepts=ANY)
     assert refusal.value.code == Bye.TOO_LONG
-    assert not Incoming(first(LIMIT, bytes(CHUNK)), limit=LIMIT).complete
+    assert not Incoming(first(LIMIT, bytes(CHUNK)), accepts=ANY).complete
 
 
 @pytest.mark.parametrize(
@@ -73,7 +74,7 @@ def test_an_announcement_over_the_limit_is_refused_and_nothing_is_held() -> None
 )
 def test_what_begins_no_message_is_refused(frame: bytes) -> None:
     with pytest.raises(BadFrame) as refusal:
-        Incoming(frame, limit=LIMIT)
+        Incoming(frame, accepts=ANY)
     assert refusal.value.code == Bye.UNFIT
 
 
@@ -81,13 +82,13 @@ def test_what_begins_no_message_is_refused(frame: bytes) -> None:
     "frame", [b"", b"\x02", b"\x02abcd", b"\x02ab", first(3, b"abc"), b"\x00abc", b"\x09abc", b"\x02" + bytes(CHUNK)]
 )
 def test_what_continues_no_message_is_refused(frame: bytes) -> None:
-    message = Incoming(first(CHUNK + 3, bytes(CHUNK)), limit=LIMIT)
+    message = Incoming(first(CHUNK + 3, bytes(CHUNK)), accepts=ANY)
     with pytest.raises(BadFrame):
         message.add(frame)
 
 
 def test_a_message_that_is_whole_takes_nothing_more() -> None:
-    message = Incoming(first(1, b"a"), limit=LIMIT)
+    message = Incoming(first(1, b"a"), accepts=ANY)
     with pytest.raises(BadFrame):
         message.add(b"\x02b")
 

@@ -11,6 +11,7 @@ from eigenveil.runtimes.grpc import Got, Joined, Left
 from eigenveil.runtimes.grpc.frames import CHUNK
 from runtimes.network_transports import (
     AUTHORITY,
+    GREETING,
     HERE,
     HUB,
     KNOWN,
@@ -169,8 +170,8 @@ def test_another_greeting_never_joins_until_it_is_set_right() -> None:
     async def check() -> None:
         async with hall() as here:
             stranger = here.dialling(A, greeting=b"study 2")
-            assert await next_event(stranger) == Left("hub", reason)
-            assert await next_event(here.hub) == Left("a", reason)
+            assert await next_event(stranger) == Left("hub", reason, GREETING)
+            assert await next_event(here.hub) == Left("a", reason, b"study 2")
             assert here.hub.trouble == {"a": reason}
             assert stranger.trouble == {"hub": reason}
             # It goes on trying, and says nothing new.

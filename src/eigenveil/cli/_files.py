@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import typer
 
-from eigenveil.cli._terminal import busy, output
+from eigenveil.cli._terminal import busy, output, somebody_is_there
 from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
 from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
 from eigenveil.params.declarations.reading import FileParams, TableParams
@@ -185,7 +185,7 @@ class Reading:
 
 def _can_ask(table: "NamedTable") -> bool:
     # A pipe of rows takes the place of the keyboard.
-    return not table.once and sys.stdin is not None and sys.stdin.isatty()
+    return not table.once and somebody_is_there()
 
 
 def _refusal(table: "NamedTable", choice: "Choice", ids: tuple[str, ...], *, people: bool) -> ParameterError:

@@ -33,6 +33,15 @@ Data: TypeAlias = Annotated[
 Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Write the model to this .safetensors file.")
 ]
+EvenIfNoise: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--even-if-noise",
+        help="Go on without asking where `eigenveil plan` calls the budget hopeless. That is known beforehand only where the "
+        "number of people is public.",
+        rich_help_panel=_PRIVACY,
+    ),
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
 Carry: TypeAlias = Annotated[
     list[str] | None,

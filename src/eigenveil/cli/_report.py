@@ -24,24 +24,28 @@ from eigenveil.privacy import Charge, Guarantee
 if TYPE_CHECKING:
     # For types only: a model is shown without importing the estimators.
     from eigenveil.estimators.rounds import Round
+    from eigenveil.recommend import ItemSpace
 
 __all__ = [
     "Bar",
     "BarChart",
     "above_floor",
+    "fill_line",
     "guarantee_panel",
     "in_bytes",
     "labelled",
     "loadings_table",
     "model_details",
     "model_summary",
-    "noise_floor",
+    "nothing_found",
+    "nothing_stands_out",
     "people_of",
     "plain",
     "rounds_table",
     "scores_warning",
     "scree",
     "settings_table",
+    "warned",
     "warning_panel",
 ]
 
@@ -120,22 +124,14 @@ def _mark(*, ascii_only: bool) -> str:
     return "|" if ascii_only else "┊"
 
 
-def noise_floor(model: Model) -> float:
-    """The explained variance below which the fit cannot tell signal from noise; 0 if there was no noise."""
-    floor = model.settings.get("noise_floor", 0.0)
-    # The settings come from a file, which may have been edited.
-    good = isinstance(floor, numbers.Real) and math.isfinite(float(floor))
-    return max(float(floor), 0.0) if good else 0.0
-
-
 def scree(model: Model) -> BarChart:
     """The released explained variances, one bar per component, with the noise floor marked."""
-    floor = noise_floor(model)
+    floor = model.noise_floor
     return BarChart(tuple(_bars(model)), floor, f"noise floor, {floor:.4g}: a shorter bar may be noise alone")
 
 
 def _bars(model: Model) -> Iterator[Bar]:
-    floor = noise_floor(model)
+    floor = model.noise_floor
     digits = len(str(len(model.values)))
     pairs = zip(model.explained_variance, model.explained_variance_ratio, strict=True)
     for number, (variance, ratio) in enumerate(pairs, start=1):
@@ -146,13 +142,13 @@ def _bars(model: Model) -> Iterator[Bar]:
 
 def above_floor(model: Model) -> Text:
     """How many components are above the noise floor, as a sentence."""
-    floor, rank = noise_floor(model), len(model.values)
+    floor, rank = model.noise_floor, len(model.values)
     # A published calibration adds noise, but its floor was never worked out: 0 then means unknown, not exact.
     if floor == 0 and model.settings.get("calibration") == "paper":
         return Text("The noise follows a published formula, and its floor is not known.")
     if floor == 0:
         return Text("No noise was added, so there is no noise floor.")
-    above = int((model.explained_variance > floor).sum())
+    above = model.n_above_noise
     style = "green" if above == rank else "yellow" if above else "red"
     return Text.assemble("components above the noise floor: ", (f"{above} of {rank}", f"bold {style}"))
 
@@ -215,7 +211,33 @@ def model_details(model: Model, *, largest: int) -> Group:
 def _spectrum(model: Model) -> Group:
     rank, dim = model.components.shape
     title = f"{rank} component{'s' * (rank != 1)} of {dim} columns: variance along each, and its share of the whole"
-    return Group(Text(title, style=_LABEL), scree(model), above_floor(model))
+    first: list[RenderableType] = [nothing_found()] if nothing_stands_out(model) else []
+    return Group(*first, Text(title, style=_LABEL), scree(model), above_floor(model), *fill_line(model), *warned(model))
+
+
+def nothing_stands_out(model: "Model | ItemSpace") -> bool:
+    """Whether noise was added and no component is above it."""
+    return model.noise_floor > 0 and model.n_above_noise == 0
+
+
+def nothing_found() -> Text:
+    """The headline of a fit in which nothing stands out."""
+    return Text("Nothing stands out from the noise. These components may be noise alone.", style="bold red")
+
+
+def fill_line(model: Model) -> Iterator[Text]:
+    """How much of its bound the clipped rows fill, where that was released."""
+    fill = model.settings.get("fill")
+    # The settings come from a file, which may have been edited.
+    if isinstance(fill, numbers.Real) and math.isfinite(float(fill)):
+        words = f"{float(fill):.2g}, the mean squared norm of the clipped rows over the squared row bound"
+        yield Text.assemble(("fill: ", _LABEL), words)
+
+
+def warned(model: "Model | ItemSpace") -> Iterator[Text]:
+    """What the fit warns of."""
+    for words in model.warnings:
+        yield Text.assemble(("warning: ", "bold yellow"), (plain(words), "yellow"))
 
 
 def loadings_table(model: Model, *, largest: int) -> Table:
@@ -258,7 +280,7 @@ def people_of(model: Model) -> float | None:
 
 
 def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
-    count, noisy = people_of(model), noise_floor(model) > 0 and model.settings.get("neighbours") == "add-remove"
+    count, noisy = people_of(model), model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
     if count is not None:
         yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
     for name in ("row_bound", "column_bounds"):

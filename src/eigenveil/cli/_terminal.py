@@ -8,22 +8,42 @@ import functools
 import io
 import os
 import sys
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Final, NoReturn, ParamSpec
+from typing import TYPE_CHECKING, Final, Literal, NoReturn, ParamSpec, TypeVar
 
 import typer
 
-from eigenveil.errors import BudgetExceeded, EigenveilError, ModelFileError
+from eigenveil.errors import (
+    BudgetExceeded,
+    EigenveilError,
+    HopelessBudget,
+    ModelFileError,
+    ParameterWarning,
+    WeakGuaranteeWarning,
+    Words,
+    require,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from eigenveil.data.rows import Rows
 
-__all__ = ["busy", "errors_as_lines", "leaves", "message_of", "output", "watched", "wrote"]
+__all__ = [
+    "busy",
+    "despite_noise",
+    "errors_as_lines",
+    "leaves",
+    "message_of",
+    "output",
+    "somebody_is_there",
+    "watched",
+    "wrote",
+]
 
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
@@ -33,6 +53,7 @@ _TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
 _written: ContextVar[Path | None] = ContextVar("written", default=None)
 _leaves: ContextVar[str | None] = ContextVar("leaves", default=None)
 Arguments = ParamSpec("Arguments")
+Made = TypeVar("Made")
 
 
 def wrote(path: Path) -> None:
@@ -67,7 +88,10 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
         _written.set(None)
         _leaves.set(None)
         try:
-            command(*args, **kwargs)
+            with warnings.catch_warnings():
+                # Every command prints the guarantee, which says it too.
+                warnings.simplefilter("ignore", WeakGuaranteeWarning)
+                command(*args, **kwargs)
         except (typer.Exit, BrokenPipeError):
             # The reader of a pipe, such as `head`, has stopped. Typer ends quietly.
             raise
@@ -115,6 +139,44 @@ def _say(message: str) -> None:
     # Column names in a message come from files, and a terminal obeys control characters.
     one_line = "".join(character if character.isprintable() else " " for character in message)
     output(stderr=True).print(Text(one_line, style="red"), soft_wrap=True)
+
+
+def despite_noise(
+    act: Callable[[], Made], words: Words, *, even_if_noise: bool, ask: bool = True
+) -> tuple[Made, list[str]]:
+    """What `act` returns, and its warnings in these words. A hopeless budget is asked about before it is spent.
+
+    Without a terminal, or without `ask`, the command is refused.
+    """
+    try:
+        return _heard(act, words, hopeless="always" if even_if_noise else "error")
+    except HopelessBudget as warning:
+        said = warning.said(words)
+        require(
+            ask and somebody_is_there(),
+            f"{said} Nothing was spent. To fit anyway, give --even-if-noise",
+        )
+        output(stderr=True).print(said, style="yellow", soft_wrap=True)
+        try:
+            sure = typer.confirm("Fit anyway?", err=True)
+        except typer.Abort:
+            sure = False
+        require(sure, "nothing was spent. To fit anyway without being asked, give --even-if-noise")
+    return _heard(act, words, hopeless="always")
+
+
+def somebody_is_there() -> bool:
+    """Whether the command can ask."""
+    return sys.stdin is not None and sys.stdin.isatty()
+
+
+def _heard(act: Callable[[], Made], words: Words, *, hopeless: Literal["always", "error"]) -> tuple[Made, list[str]]:
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        warnings.simplefilter(hopeless, HopelessBudget)
+        made = act()
+    found = (one.message for one in caught)
+    return made, [one.said(words) for one in found if isinstance(one, ParameterWarning)]
 
 
 @contextmanager

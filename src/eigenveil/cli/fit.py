@@ -13,9 +13,11 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
-from eigenveil.cli._terminal import busy, errors_as_lines, output, watched, wrote
+from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.study import spending as kept
 from eigenveil.params import PrivateParams, TableParams
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
@@ -33,8 +35,13 @@ def fit(
     reading: TableParams,
     bounds: BoundsPath = None,
     carry: option.Carry = None,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
 ) -> None:
     """Fit principal components of a table, with a privacy guarantee.
 
@@ -53,26 +60,47 @@ def fit(
         --bounds bounds.json
 
     Every fit of the same people spends more of their privacy.
-    `eigenveil account` adds the costs up.
+    `eigenveil account` adds the costs up. With --ledger each fit is charged
+    to one budget that lasts, and refused when that is used up:
+
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1 \\
+        --ledger ledger.db --dataset patients --life-epsilon 4
     """
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting.require_sense(settings)
     read = Reading(reading, settings["person"], tuple(carry or ()))
     read.require(data)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    require_output(model, endings=(".safetensors",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
-    del settings["person"]
-    _run(data, settings, read, known, target=model)
+    require_output(
+        model, endings=(".safetensors",), force=force, inputs=[path for path in (data, bounds, ledger) if path]
+    )
+    _run(data, settings, read, known, lasting, target=model, even_if_noise=even_if_noise)
 
 
-def _run(data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None, *, target: Path) -> None:
+def _run(
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Reading,
+    known: BoundsFile | None,
+    lasting: kept.LastingLedger,
+    *,
+    target: Path,
+    even_if_noise: bool,
+) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
-    pca, table = _fitted(data, settings, reading, known)
-    # The estimator never sees column names: rows read from a file have none. The model gets them here.
+    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
+    table = reading.table(data)
+    if known is not None:
+        known.require_columns(table.rows.shape[1], table.columns)
+    with lasting.charged(table.rows, settings, person=reading.person, title=f"fit, {target.name}") as spending:
+        pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
+        spending.released = pca.components_.tobytes()
     aside = {} if table.carried is None else {"carry": list(table.carried.schema.names)}
-    settings_now = {**pca.model_.settings, **reading.facts, **aside}
-    model = replace(pca.model_, columns=table.columns, settings=settings_now)
+    learned = pca.model_
+    model = replace(learned, settings={**learned.settings, **reading.facts, **aside}, warnings=tuple(warned))
     model.save(target)
     wrote(target)
     console = output()
@@ -82,21 +110,24 @@ def _run(data: Path, settings: Mapping[str, Any], reading: Reading, known: Bound
     if reading.counted(data) and settings["epsilon"] is not None:
         console.print(warning_panel(option.COUNTED))
     if known is not None and settings["epsilon"] is not None:
-        show_bounds(console, known, settings)
+        show_bounds(console, known, settings, model.guarantee.protects)
+    spending.show()
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 
 
 def _fitted(
-    data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None
-) -> tuple["PrivatePCA", "Table"]:
-    """The fitted estimator, and its table."""
-    # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
-    table = reading.table(data)
-    if known is not None:
-        known.require_columns(table.rows.shape[1], table.columns)
+    table: "Table", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
+) -> tuple["PrivatePCA", list[str]]:
+    """The fitted estimator, and what it warns of."""
+    from eigenveil.data.rows import NamedRows
+
     with busy("starting"):
         from eigenveil.estimators import PrivatePCA
 
-    with watched(table.rows) as rows:
-        return PrivatePCA(**settings).fit(rows), table
+    def fitted() -> PrivatePCA:
+        with watched(table.rows) as rows:
+            named = NamedRows(rows, table.columns, settings["person"])
+            return PrivatePCA(**settings, ledger=spending.ledger).fit(named)
+
+    return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)

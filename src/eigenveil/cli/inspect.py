@@ -1,6 +1,7 @@
 """`eigenveil inspect`: show a file that a fit wrote, as tables for people or as JSON for programs."""
 
 import json
+import math
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
@@ -71,7 +72,7 @@ def inspect(
 
 def _as_values(model: "Model") -> dict[str, Any]:
     """The whole model in plain values."""
-    from eigenveil.cli._report import noise_floor, people_of
+    from eigenveil.cli._report import people_of
     from eigenveil.model import SCORES_ARE_RAW
 
     return {
@@ -84,7 +85,9 @@ def _as_values(model: "Model") -> dict[str, Any]:
         "values": model.values.tolist(),
         "explained_variance": model.explained_variance.tolist(),
         "explained_variance_ratio": model.explained_variance_ratio.tolist(),
-        "noise_floor": noise_floor(model),
+        "noise_floor": model.noise_floor,
+        "n_above_noise": model.n_above_noise,
+        "warnings": list(model.warnings),
         "private": model.guarantee.private,
         "guarantee": model.guarantee.to_dict(),
         "guarantee_in_words": model.guarantee.words(),
@@ -101,6 +104,9 @@ def _space_values(space: "ItemSpace") -> dict[str, Any]:
         "columns": None if space.columns is None else space.columns.tolist(),
         "components": space.components.tolist(),
         "values": space.values.tolist(),
+        "noise_floor": space.noise_floor,
+        "n_above_noise": space.n_above_noise,
+        "warnings": list(space.warnings),
         "degrees": None if space.degrees is None else space.degrees.tolist(),
         "private": space.guarantee.private,
         "guarantee": space.guarantee.to_dict(),
@@ -115,7 +121,15 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
     from rich.console import Group
     from rich.text import Text
 
-    from eigenveil.cli._report import Bar, BarChart, guarantee_panel, labelled
+    from eigenveil.cli._report import (
+        Bar,
+        BarChart,
+        guarantee_panel,
+        labelled,
+        nothing_found,
+        nothing_stands_out,
+        warned,
+    )
 
     rank, count = space.components.shape
     used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
@@ -124,8 +138,10 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
     )
     settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
     return Group(
+        *([nothing_found()] if nothing_stands_out(space) else []),
         Text(f"{rank} direction{'s' * (rank != 1)} of {used}: the variance of the histories along each", style="bold"),
-        BarChart(bars),
+        BarChart(bars, math.sqrt(space.noise_floor), "noise floor: a shorter bar may be noise alone"),
+        *warned(space),
         Text(""),
         Text("items with the largest weights in each direction", style="bold"),
         labelled(_weights(space, largest)),

@@ -20,9 +20,11 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.sparse import csr_piece
 
 __all__ = [
+    "FILL_PUBLICLY",
     "Block",
     "CheckedRows",
     "DenseRows",
+    "NamedRows",
     "Rows",
     "SparseRows",
     "Symmetric",
@@ -35,6 +37,11 @@ __all__ = [
     "require_weights",
 ]
 
+# What to do about missing values. A mean or a median of the rows would itself be a release.
+FILL_PUBLICLY = (
+    "Fill missing values with numbers that were fixed without looking at these rows, or leave such rows out. With privacy, never "
+    "fill in a mean of these rows, as imputers do: it would leak them"
+)
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000
 # Stored entries of a sparse block: fewer, because each is used several times and has an index.
@@ -290,6 +297,44 @@ def counts_people(rows: Any) -> bool:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
+class NamedRows:
+    """Rows of a file with what the file said of them: the `names` of their columns, and the column of the `person`.
+
+    The columns were chosen, and the rows weighted by person, when the file was read. An estimator learns the names, and takes
+    its own `person` for that column only if it is the same one.
+
+    >>> NamedRows(DenseRows(np.zeros((3, 2))), ("age", "pulse")).shape
+    (3, 2)
+    """
+
+    inner: Rows
+    names: tuple[str, ...] | None
+    person: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.names is None or len(self.names) == self.inner.shape[1],
+            f"there must be one name for each of the {self.inner.shape[1]} columns",
+        )
+        require(self.person is None or counts_people(self.inner), "rows of people must be weighted by person")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the inner rows."""
+        return self.inner.shape
+
+    @property
+    def sparse(self) -> bool:
+        """That of the inner rows."""
+        return self.inner.sparse
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The blocks of the inner rows."""
+        return self.inner.blocks(size)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
 class Symmetric:
     """A site's own symmetric matrix A, (d, d), in place of a table: the sum over its people (PPM's A^(i)).
 
@@ -437,6 +482,6 @@ def _require_finite(block: Block) -> None:
     require_real(values.dtype, "X")
     if values.dtype.kind == "f":
         finite = bool(np.isfinite(values).all())
-        require_param(finite, "{X} contains NaN or infinity; fill or drop such rows first")
+        require_param(finite, f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}")
     if block.weights is not None:
         require_weights(block.weights)

@@ -2,17 +2,19 @@
 
 import math
 import numbers
+import warnings
 from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import in_silence, require_real
+from eigenveil.data.rows import FILL_PUBLICLY, NamedRows, Rows, in_silence, require_real
 from eigenveil.data.tables import is_arrow_like
-from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.privacy import Budget, Ledger
+from eigenveil.privacy import Budget, Guarantee, Ledger
+from eigenveil.privacy.facts import weak_words
 
 __all__ = [
     "SharedLedger",
@@ -20,11 +22,13 @@ __all__ = [
     "center_of",
     "checked_array",
     "is_real",
+    "learn_columns",
     "rank_and_fraction",
     "rank_of",
     "require_integer",
     "require_one_of",
     "seed_of",
+    "warn_if_weak",
     "with_names",
 ]
 
@@ -34,6 +38,7 @@ _QUOTING = {
     "could not convert string to float": "X must hold real numbers",
     "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
 }
+_MISSING = "Input X contains NaN"
 
 
 @parameters(panel="Privacy")
@@ -68,6 +73,9 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
         for quoting, instead in _QUOTING.items():
             if str(error).startswith(quoting):
                 raise ValueError(f"{quoting}: {instead}") from None
+        if str(error).startswith(_MISSING):
+            # Scikit-learn recommends an imputer. One that is fitted to these rows is not covered by any guarantee.
+            raise ParameterError(f"{{X}} contains NaN. {FILL_PUBLICLY}") from None
         raise
     require_real(checked.dtype, "X")
     return checked
@@ -85,6 +93,23 @@ def with_names(estimator: Any, X: Any, *, reset: bool) -> Any:
         X = pa.Table.from_batches([X])
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return X
+
+
+def learn_columns(estimator: Any, rows: Rows) -> None:
+    """Let `estimator` learn the columns of `rows`, which are no array, so that scikit-learn does not."""
+    estimator.n_features_in_ = rows.shape[1]
+    # Names of an earlier fit do not belong to these rows.
+    estimator.__dict__.pop("feature_names_in_", None)
+    if isinstance(rows, NamedRows) and rows.names is not None:
+        estimator.feature_names_in_ = np.asarray(rows.names, dtype=object)
+
+
+def warn_if_weak(guarantee: Guarantee, people: float | None) -> None:
+    """A Python warning for a guarantee that promises next to nothing. Its notes say the same."""
+    if guarantee.epsilon is None or guarantee.delta is None:
+        return
+    for text in weak_words(Budget(guarantee.epsilon, guarantee.delta), people):
+        warnings.warn(f"{text[0].upper()}{text[1:]}.", WeakGuaranteeWarning, stacklevel=5)
 
 
 def budget_of(epsilon: Any, delta: Any) -> Budget | None:

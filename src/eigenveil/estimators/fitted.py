@@ -1,6 +1,8 @@
 """`FittedPCA`, what fitted estimators share: attributes as in scikit-learn's PCA, scores, and a model to save."""
 
 import copy
+import warnings
+from collections.abc import Iterator
 from typing import Any, ClassVar
 
 import numpy as np
@@ -11,8 +13,11 @@ from sklearn.utils.validation import check_is_fitted
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
+from eigenveil.estimators.checks import warn_if_weak
+from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, read_rows
 from eigenveil.estimators.released import model_of
+from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
@@ -23,7 +28,7 @@ __all__ = ["FittedPCA"]
 _SHOWN: Any = BaseEstimator
 
 
-class FittedPCA(TransformerMixin, BaseEstimator):
+class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     """What `PrivatePCA`, `FederatedPCA` and `GossipPCA` share once fitted. Not an estimator by itself."""
 
     person: Any
@@ -35,13 +40,23 @@ class FittedPCA(TransformerMixin, BaseEstimator):
     @in_silence
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+        # Block by block, because only a block at a time is converted.
+        parts = [self.model_.transform(values) for values in self._pieces(X, size=1 << 16)]
+        return np.vstack(parts) if parts else np.empty((0, self.n_components_))
+
+    def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
+        """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
         X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
-        # Block by block, because only a block at a time is converted.
-        size = max(1, min(rows.shape[0], 1 << 16))
-        parts = [self.model_.transform(block.values) for block in rows.blocks(size)]
-        return np.vstack(parts) if parts else np.empty((0, self.n_components_))
+        return (block.values for block in rows.blocks(max(1, min(rows.shape[0], size))))
+
+    def _covariance(self) -> RowCovariance:
+        check_is_fitted(self)
+        if self._whole is None:
+            return RowCovariance.of_model(self.model_, self.noise_variance_)
+        gram, people = self._whole
+        return RowCovariance.released(gram, people, self.model_)
 
     @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -102,22 +117,25 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         trace: float,
         people: float,
         center: Array,
-        noise_floor: float,
+        verdict: FitVerdict,
         guarantee: Guarantee,
         scale: Array | None,
         settings: dict[str, Any],
+        gram: Array | None,
     ) -> None:
-        """Set the attributes of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
-        names = getattr(self, "feature_names_in_", None)
+        """Set the attributes of a fit from released numbers, with `trace` in Gram units.
+
+        The whole released Gram matrix, if there is one, is `gram`.
+        """
         self.model_ = model_of(
             subspace,
             trace=trace,
             people=people,
             center=center,
-            noise_floor=noise_floor,
+            verdict=verdict,
             guarantee=guarantee,
             scale=scale,
-            columns=None if names is None else tuple(str(name) for name in names),
+            columns=self._names(),
             settings=settings,
         )
         self.subspace_ = subspace
@@ -127,8 +145,24 @@ class FittedPCA(TransformerMixin, BaseEstimator):
         self.explained_variance_ = self.model_.explained_variance
         self.explained_variance_ratio_ = self.model_.explained_variance_ratio
         self.noise_floor_ = float(self.model_.settings["noise_floor"])
+        self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
+        self.n_above_noise_ = self.model_.n_above_noise
+        self.fill_ = verdict.fill
+        self.warnings_ = self.model_.warnings
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
+        warn_if_weak(guarantee, people)
+        # For `get_covariance`. A saved model has the components alone.
+        self._whole = None if gram is None else (gram, people)
+
+    def _warn(self, verdict: FitVerdict) -> None:
+        """Say what is wrong with a fit, once all of its attributes are set. What was said before it is not repeated."""
+        for warning in verdict.warned[verdict.said :]:
+            warnings.warn(warning, stacklevel=4)
+
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(str(name) for name in names)
 
     def __sklearn_tags__(self) -> Any:
         parent: Any = super()

@@ -5,12 +5,13 @@ from typing import Any
 
 from eigenveil.data.columns import Choice, Layout, kinds_of, one_hot_columns
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, Rows, Symmetric
+from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
-from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.estimators.checks import checked_array, learn_columns, with_names
+from eigenveil.privacy.facts import Person
 
-__all__ = ["chosen", "column_names", "read_rows"]
+__all__ = ["chosen", "column_names", "person_in", "read_rows"]
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
@@ -21,10 +22,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
-            # A `Rows` is not an array, so scikit-learn does not learn its columns.
-            estimator.n_features_in_ = X.shape[1]
-            # Names of an earlier fit do not belong to these rows.
-            estimator.__dict__.pop("feature_names_in_", None)
+            learn_columns(estimator, X)
         return CheckedRows(X)
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
@@ -44,10 +42,13 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
     ids = identifiers(person) if fitting and person is not None and not isinstance(person, str) else None
     column = person if isinstance(person, str) else None
     choice = Choice.of(asked, person=column)
+    if isinstance(X, NamedRows):
+        # What they need was done when their file was read.
+        _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
+        require_param(not fitting or column in (None, X.person), _NO_COLUMN, column=column)
+        return X, ids
     if names is None or not all(isinstance(name, str) for name in names):
-        given = [name for name in ("columns", "drop", "one_hot") if fitting and getattr(asked, name)]
-        if given:
-            raise ParameterError(f"{{{given[0]}}} needs a table with column names, and {{X}} has none")
+        _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
         return X, ids
     if not fitting:
@@ -66,6 +67,13 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
 
 
 _NO_COLUMN = "{person} names the column {@column}, which {X} does not have"
+
+
+def _require_no_choice(asked: Any, *, fitting: bool, but: str) -> None:
+    """Refuse a choice of columns where there is nothing to choose from."""
+    given = [name for name in ("columns", "drop", "one_hot") if fitting and getattr(asked, name)]
+    if given:
+        raise ParameterError(f"{{{given[0]}}} needs a table with column names, and {but}")
 
 
 def _warn_of_ids(names: tuple[str, ...]) -> None:
@@ -116,8 +124,15 @@ def _kinds(X: Any) -> dict[str, str]:
     return found
 
 
+def person_in(rows: Rows, person: Any) -> Person:
+    """Who is protected by a release of these rows. `person` is the parameter: a column, identifiers or None."""
+    return Person(grouped=counts_people(rows), column=person if isinstance(person, str) else None)
+
+
 def column_names(X: Any) -> list[Any] | None:
     """The names of a table's columns, None if it has none."""
+    if isinstance(X, NamedRows):
+        return None if X.names is None else list(X.names)
     # In pyarrow `columns` is the data, and names are in the schema. In polars and pandas `columns` is the names.
     if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
         return list(X.schema.names)

@@ -4,11 +4,18 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
 
-__all__ = ["model_of"]
+__all__ = ["divisor_of", "model_of", "shares_of"]
+
+
+def divisor_of(people: float) -> float:
+    """What sums over `people` are divided by: their number less one, as in scikit-learn."""
+    # A noisy number of people may fall below 2, or below zero.
+    return max(people, 2.0) - 1.0
 
 
 def model_of(
@@ -17,26 +24,41 @@ def model_of(
     trace: float,
     people: float,
     center: Array,
-    noise_floor: float,
+    verdict: FitVerdict,
     guarantee: Guarantee,
     scale: Array | None,
     columns: tuple[str, ...] | None,
     settings: dict[str, Any],
 ) -> Model:
-    """The model of a fit from released numbers, with `trace` and `noise_floor` in Gram units."""
-    # A noisy number of people may fall below 2, or below zero.
-    divisor = max(people, 2.0) - 1.0
+    """The model of a fit from released numbers, with `trace` and the noise floor of its `verdict` in Gram units."""
+    divisor = divisor_of(people)
     eigenvalues = np.square(subspace.values)
-    # Noise can push the released trace below the sum of the eigenvalues. A ratio above one would help nobody.
-    total = max(trace, float(eigenvalues.sum()))
     return Model(
         components=subspace.basis.T,
         mean=center,
         values=subspace.values,
         explained_variance=eigenvalues / divisor,
-        explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+        explained_variance_ratio=shares_of(eigenvalues, total=trace, noise_floor=verdict.noise_floor),
         guarantee=guarantee,
         scale=scale,
         columns=columns,
-        settings=settings | {"noise_floor": noise_floor / divisor},
+        settings=settings
+        | {"noise_floor": verdict.noise_floor / divisor}
+        | ({} if verdict.fill is None else {"fill": verdict.fill}),
+        warnings=tuple(str(warning) for warning in verdict.warned),
     )
+
+
+def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:
+    """The share of the released `total` along each component, (k,); zero for one that is not above the noise floor.
+
+    The eigenvalues of noise add up to something too. Divided by their own sum they would look like an answer.
+
+    >>> shares_of(np.array([6.0, 3.0, 1.0]), total=10.0, noise_floor=2.0).tolist()
+    [0.6, 0.3, 0.0]
+    """
+    found = np.where(eigenvalues > noise_floor, eigenvalues, 0.0)
+    # Noise can push the released total below the sum of the eigenvalues. A ratio above one would help nobody.
+    whole = max(total, float(found.sum()))
+    shares: Array = found / whole if whole > 0 else np.zeros_like(found)
+    return shares

@@ -11,6 +11,7 @@ from eigenveil.linalg.compare import (
     projection_distance,
     sines,
 )
+from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.kernel import Array, blas_threads, complement, orthonormal, signed, thin_svd, top_eigen
 from eigenveil.linalg.subspace import Subspace, merge, merge_all
 
@@ -25,10 +26,16 @@ __all__ = [
     "first_overlap",
     "merge",
     "merge_all",
+    "merged_edge",
+    "norm_edge",
     "orthonormal",
+    "product_edge",
     "projection_distance",
     "signed",
     "sines",
+    "singular_edge",
+    "spiked_edge",
+    "symmetric_edge",
     "thin_svd",
     "top_eigen",
 ]

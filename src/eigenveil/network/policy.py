@@ -8,23 +8,30 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
+from eigenveil.data.owned import text_owned
 from eigenveil.errors import EigenveilError, ParameterError, require
 from eigenveil.network.study.file import Place, StudyFile
 from eigenveil.network.study.text import comment, section
 from eigenveil.params import declared, param, parameters
-from eigenveil.params.declarations.groups import DELTA_IN_FILE, EPSILON_LIMIT, METHOD_LIMIT, NAME
+from eigenveil.params.declarations.groups import (
+    DELTA_IN_FILE,
+    EPSILON_LIMIT,
+    METHOD_LIMIT,
+    NAME,
+    PERSON_SITES_LIMIT,
+)
 from eigenveil.params.declarations.limits import limited, limiting, words_allowed
 from eigenveil.params.declare import Limit
 from eigenveil.params.renamed import RENAMED_KEYS
 from eigenveil.params.tables import lines_of, refuse_unknown, shown_in_file, values_in
-from eigenveil.params.toml import load_toml, toml_value, written_by_owner
+from eigenveil.params.toml import load_toml, toml_value
 from eigenveil.params.values import Expected, hex_digits, listed, real, whole
-from eigenveil.params.words import in_study
-from eigenveil.privacy import Budget
+from eigenveil.params.words import help_of, in_study
+from eigenveil.privacy import Budget, PrivacyUnit
 
-__all__ = ["METHODS", "Agent", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
+__all__ = ["METHODS", "Agent", "Datasets", "Limits", "Pins", "Policy", "PolicyRefusal", "Spending", "template"]
 
 METHODS: Final = words_allowed(METHOD_LIMIT)
 _MOST_PINS: Final = 20_000
@@ -84,6 +91,11 @@ class Pins:
     peers: Mapping[str, str] = param(
         "The pin of each other site, peer or node, by name.", default_factory=dict, check=_peers
     )
+    withdrawn: tuple[str, ...] = param(
+        "Pins that no longer count, because a key was lost or stolen. A study with one of them is refused.",
+        default=(),
+        check=listed(_PIN, most=_MOST_PINS, distinct=True),
+    )
 
 
 @final
@@ -95,10 +107,21 @@ class Limits:
     organisations: int = param(
         "The fewest organisations that a sum must be over.", default=3, check=whole(1, 1_000_000)
     )
-    rows: int = param("The fewest people my table must have.", default=100, check=whole(0, 1 << 53))
+    rows: int = param(
+        "The fewest rows my table must have, or the fewest people if the study names the column that tells them apart.",
+        default=100,
+        check=whole(0, 1 << 53),
+    )
     columns: tuple[str, ...] | None = param(
         "The columns that may be used; all if not given.", default=None, check=listed(NAME)
     )
+    unit: Literal["row", "person"] | None = param(
+        "Who must be protected. row: each row of my table is a different person. person: people may have several rows, and "
+        "{person} names the column that says whose row it is. Without this key you are asked each time, and --yes is refused.",
+        default=None,
+        unset="you are asked each time",
+    )
+    person: str | None = param("The column that says whose row it is, for {unit=person}.", default=None, check=NAME)
 
 
 @final
@@ -111,6 +134,20 @@ class Spending:
         "The largest epsilon of all studies on a dataset together.", default=3.0, check=EPSILON_LIMIT.check
     )
     life_delta: float = param("The delta at which life_epsilon is counted.", default=1e-5, check=DELTA_IN_FILE)
+
+
+@final
+@parameters(section="datasets", frozen=True)
+class Datasets:
+    """[datasets]: what this site calls its tables in its ledger."""
+
+    aliases: tuple[tuple[str, ...], ...] = param(
+        "Lists of names that may stand for the same rows. Each name has a total budget of its own, so for these people the "
+        "costs add up. With --yes, the same rows under any other two names are refused.",
+        default=(),
+        quiet=True,
+        check=listed(listed(NAME, least=2, distinct=True), most=1000),
+    )
 
 
 @final
@@ -128,7 +165,7 @@ class Agent:
     )
 
 
-_SECTIONS: Final = {"pins": Pins, "limits": Limits, "budget": Spending, "agent": Agent}
+_SECTIONS: Final = {"pins": Pins, "limits": Limits, "budget": Spending, "datasets": Datasets, "agent": Agent}
 
 
 @final
@@ -143,18 +180,23 @@ class Policy:
     pins: Pins = field(default_factory=Pins)
     limits: Limits = field(default_factory=Limits)
     budget: Spending = field(default_factory=Spending)
+    datasets: Datasets = field(default_factory=Datasets)
     agent: Agent = field(default_factory=Agent)
 
     def __post_init__(self) -> None:
         # One study cannot cost more than all of them: such a policy is a mistake, and is not guessed at.
         most, life = self.limit(EPSILON_LIMIT), self.budget.life_epsilon
         require(most <= life, f"[budget] study_epsilon must be at most life_epsilon, {life:g}, got {most:g}")
+        # The coordinator names the column in a study. Only the site knows which of its columns tells people apart.
+        people, column = self.limits.unit == "person", self.limits.person
+        require(not people or column is not None, '[limits] person is missing: with unit = "person", name the column')
+        require(people or column is None, '[limits] person is for unit = "person": write both, or neither')
 
     @classmethod
     def read(cls, path: Path) -> "Policy":
-        """The policy in a file that only its owner may change; a `ValueError` says what is wrong with it."""
+        """The policy in a file that nobody else may change or exchange; a `ValueError` says what is wrong with it."""
         try:
-            return cls.parse(written_by_owner(path))
+            return cls.parse(text_owned(path))
         except ValueError as error:
             named = str(error).startswith(str(path))
             raise ValueError(str(error) if named else f"{path}: {error}") from error
@@ -196,6 +238,7 @@ class Policy:
         study.place(me)
         return [
             *self._of_pins(study, me),
+            *self._of_unit(study),
             *self._of_terms(study, method),
             *self._of_columns(study),
             *self._of_budget(study),
@@ -210,14 +253,37 @@ class Policy:
                 f"{study.params.deadline:g} seconds"
             )
 
-    def refusals_of_rows(self, people: int) -> list[str]:
-        """Why a table of so many people is too small. The number is private, so the reason does not say it."""
-        least = self.limits.rows
-        if people >= least:
+    def refusals_of_rows(self, count: int, unit: PrivacyUnit) -> list[str]:
+        """Why a table of so many rows, or people, is too small. The number is private, so the reason does not say it."""
+        least, what = self.limits.rows, "people" if unit.each == "person" else "rows"
+        if count >= least:
             return []
-        return [f"[limits] rows: a table must have at least {least} people, and this one has fewer"]
+        return [f"[limits] rows: a table must have at least {least} {what}, and this one has fewer"]
+
+    def alias(self, dataset: str, other: str) -> bool:
+        """Whether the same rows may have both of these names."""
+        return any(dataset in names and other in names for names in self.datasets.aliases)
+
+    def _of_unit(self, study: StudyFile) -> Iterator[str]:
+        unit, person, named = self.limits.unit, self.limits.person, study.params.person
+        if unit == "person" and named != person:
+            taken = "names none, so each row is taken for a different person" if named is None else f"names {named!r}"
+            yield f'[limits] unit = "person": the study must name people by the column {person!r}, and it {taken}'
+        elif unit == "row" and named is not None:
+            yield f'[limits] unit = "row": the study protects people, by the column {named!r}, and not rows'
+        # Between peers, nothing multiplies the cost for people who are at several.
+        most = self.limit(PERSON_SITES_LIMIT)
+        if most > 1 and study.carrier == "gossip":
+            yield f"[limits] person_sites = {most}: a study between peers protects people with rows at one peer only"
 
     def _of_pins(self, study: StudyFile, me: str) -> Iterator[str]:
+        # Whoever it is, this site itself too, and whether or not its pin must be listed: somebody else may have that key.
+        for place in study.places:
+            if place.pin in self.pins.withdrawn:
+                yield (
+                    f"[pins] withdrawn: the pin {place.pin} of {place.name!r} was withdrawn. Its owner must make new keys, "
+                    "and the coordinator a new study file"
+                )
         # In a tree a site sends its sums to a node, so that one must be known to it as well.
         hub, above = study.hub, None
         if hub is not None:
@@ -291,6 +357,8 @@ class Policy:
         for one, limit in limited(type(study.params), section):
             value, allowed = found.get(one.name, getattr(study.params, one.name)), self.limit(limit)
             where = f"[{limit.section}] {limit.key}"
+            if limit.kind == "least" and one.holds(study.params) and value < allowed:
+                yield f"{where}: the study has {one.called} = {value}, and it must be at least {allowed}"
             if limit.kind == "among" and value not in allowed:
                 what = "a study without noise" if value == "none" else value
                 yield f"{where}: {what} is not among {', '.join(allowed) or 'those allowed, which are none'}"
@@ -323,7 +391,7 @@ def _decided(study: StudyFile) -> dict[str, Any]:
 
 
 def template(study: StudyFile | None = None) -> str:
-    """The text of a policy with safe defaults. With a `study`, its pins are in it as comments, to be enabled once compared."""
+    """The text of a policy with safe defaults. With a `study`, its pins and its unit are comments in it, to be checked first."""
     return "\n".join(_template_lines(study)) + "\n"
 
 
@@ -338,6 +406,24 @@ def _template_lines(study: StudyFile | None) -> Iterator[str]:
             # Only the site can say which of its columns may be used, so this key is an example.
             yield from comment(declared(Limits)["columns"].param.help)
             yield '# columns = ["age", "weight"]'
+            yield from _unit_lines(study)
+        if name == "budget":
+            yield "\n[datasets]"
+            yield from comment(declared(Datasets)["aliases"].param.help)
+            yield '# aliases = [["patients", "trial 7"]]'
+
+
+def _unit_lines(study: StudyFile | None) -> Iterator[str]:
+    words = in_study(Limits, inside="limits")
+    yield from comment(help_of(declared(Limits)["unit"], words))
+    unit, person = ("person", "patient_id") if study is None else ("row", study.params.person)
+    if study is not None:
+        # The coordinator cannot know the table of this site, so what the study says is not taken over.
+        asks = f"From the study {study.name!r}, NOT CHECKED YET."
+        yield from comment(f"{asks} Remove the # if it is true of your table:")
+    yield f"# unit = {toml_value(unit if person is None else 'person')}"
+    if person is not None:
+        yield f"# person = {toml_value(person)}"
 
 
 def _pin_lines(study: StudyFile | None) -> Iterator[str]:
@@ -352,6 +438,8 @@ def _pin_lines(study: StudyFile | None) -> Iterator[str]:
     else:
         # No pin means that no hub is accepted. A new policy fails closed.
         yield "hub = []"
+    yield from comment(declared(Pins)["withdrawn"].param.help)
+    yield "withdrawn = []"
     yield ""
     yield from comment(
         "Each other site, peer or node: masks and pair noise protect you only if the parties at their other ends are real."

@@ -66,17 +66,17 @@ class Aloud:
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """The key of a site's policy that limits a parameter: it must be `among` a list, or at `most` a number.
+    """The key of a site's policy that limits a parameter: it must be `among` a list, at `most` a number, or at `least` one.
 
     A list may have the words of all parameters with this limit, and those in `also`, except those in `but`, which no study has.
     """
 
     section: str
     key: str
-    kind: Literal["among", "most"]
+    kind: Literal["among", "most", "least"]
     help: str
     default: Any  # What a policy without this key allows.
-    check: Check | None = None  # For `most`: which numbers are valid.
+    check: Check | None = None  # For `most` and `least`: which numbers are valid.
     also: tuple[str, ...] = ()
     but: tuple[str, ...] = ()
 

@@ -46,6 +46,7 @@ _KEYS: Final = (
     ("A policy: pins", "eigenveil.network.policy:Pins"),
     ("A policy: limits", "eigenveil.network.policy:Limits"),
     ("A policy: budget", "eigenveil.network.policy:Spending"),
+    ("A policy: datasets", "eigenveil.network.policy:Datasets"),
     ("A policy: the site's program", "eigenveil.network.policy:Agent"),
 )
 _KEYS_HEAD: Final = """# Keys of a study file and of a policy

@@ -3,18 +3,15 @@
 A study comes from a coordinator and may be hostile. Texts that would exhaust Python's reader are refused before it sees them.
 """
 
-import os
 import re
-import stat
 import tomllib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any, Final
 
 from eigenveil.errors import require
 from eigenveil.params import words
 
-__all__ = ["LARGEST", "load_toml", "toml_value", "written_by_owner"]
+__all__ = ["LARGEST", "load_toml", "toml_value"]
 
 LARGEST: Final = 4 << 20
 # The memory of Python's reader grows with the square of the names joined by dots. No key here has more than two.
@@ -24,28 +21,6 @@ _PART: Final = r"""(?:[\w-]++|"[^"\n]*+"|'[^'\n]*+')"""
 _CHAIN: Final = re.compile(rf"(?<![\w-]){_PART}(?:[ \t]*+\.[ \t]*+{_PART}){{{_DOTS}}}", re.ASCII)
 # Lists longer than this are written with a line for each entry.
 _WIDE: Final = 100
-
-
-def written_by_owner(path: Path) -> str:
-    """The text of a file that only its owner may change, at most 4 MiB of UTF-8. Otherwise a `ValueError`."""
-    require(path.is_file(), f"{path} does not exist or is not a file")
-    with path.open("rb") as file:
-        # Of the open file and not of its path, which somebody could exchange in between.
-        mode = os.fstat(file.fileno()).st_mode
-        require(stat.S_ISREG(mode), f"{path} is not a file")
-        # Windows does not keep its permissions in these bits.
-        safe = os.name == "nt" or not mode & (stat.S_IWGRP | stat.S_IWOTH)
-        require(
-            safe, f"others than its owner may change {path}. Run chmod go-w {path}, after you have checked what it says"
-        )
-        # One byte more than allowed shows that there is more, without reading all of it.
-        raw = file.read(LARGEST + 1)
-    require(len(raw) <= LARGEST, f"{path} is larger than {LARGEST} bytes")
-    try:
-        # Some editors begin a file with a byte order mark.
-        return raw.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        raise ValueError(f"{path} must be text in UTF-8: {error}") from None
 
 
 def load_toml(text: str) -> dict[str, Any]:

@@ -36,6 +36,7 @@ __all__ = [
     "real",
     "share_of_at_most",
     "stream_center",
+    "truth",
     "whole",
 ]
 
@@ -242,6 +243,13 @@ def name_of_column(value: Any) -> str:
         # The value may be identifiers of people, so it is not shown.
         raise ParameterError("{person} must be the name of a column, the same at every site")
     return value
+
+
+def truth(value: Any) -> bool:
+    """True or False. numpy's are accepted, 0 and 1 are not."""
+    if not _is_truth(value):
+        raise Expected("True or False")
+    return bool(value)
 
 
 def instance_of(kind: type, words: str) -> Check:

@@ -12,7 +12,7 @@ from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_b
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
 from eigenveil.plan.forecast.forecast import Forecast, Interval, curve, forecast
 from eigenveil.plan.forecast.params import FitParams, choice_of, estimator_of
-from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise
+from eigenveil.plan.forecast.recommendation import Recommendation, Verdict, advise, hopeless
 from eigenveil.plan.spectrum import Spectrum, found_share
 
 __all__ = [
@@ -44,6 +44,7 @@ __all__ = [
     "forecast",
     "found_share",
     "guessed_eigenvalues",
+    "hopeless",
     "iterates",
     "methods_for",
     "parts_of",

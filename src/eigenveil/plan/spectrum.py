@@ -271,7 +271,9 @@ class Spectrum:
             isinstance(plain, Mapping) and plain.get("format") == FORMAT, f"a spectrum must have the format {FORMAT!r}"
         )
         require(
-            set(plain) == {"format", "source", "spread", "error", "values"} and isinstance(plain["source"], str),
+            # A file also says what it cost.
+            set(plain) - {"guarantee"} == {"format", "source", "spread", "error", "values"}
+            and isinstance(plain["source"], str),
             "a spectrum has a source, a spread, an error and values",
         )
         try:

@@ -37,6 +37,7 @@ from eigenveil.privacy.sums.bounded import (
 from eigenveil.privacy.sums.domain import Domain, Region
 from eigenveil.privacy.sums.histories import Histories
 from eigenveil.privacy.sums.whole import add_block, sum_unit
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "CONTRACTION",
@@ -58,6 +59,7 @@ __all__ = [
     "PairedPart",
     "Pairing",
     "Portion",
+    "PrivacyUnit",
     "Region",
     "Reserve",
     "Share",

@@ -16,6 +16,7 @@ from scipy.special import expit, ndtr
 from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = ["SEEDED", "SEEN_BY", "Guarantee", "plain"]
 
@@ -28,7 +29,7 @@ _MOST_LISTED: Final = 6
 # A width that no paragraph reaches.
 _UNBROKEN: Final = 10**9
 _NUMBER: Final = re.compile(r"\d+")
-# Old files lack the fields `relation` and `reproducible`, and say the same in their sentences.
+# Old files lack the fields `relation` and `reproducible`, and say the same in their sentences. They lack `protects` too.
 _OLD_SEEDED: Final = "reproducible, not private"
 _OLD_RELATIONS: Final = {
     "(add/remove)": "add-remove",
@@ -44,7 +45,8 @@ class Guarantee:
     """Who is protected (`unit`), between which tables (`neighbours`), how much, from whom, and what that rests on.
 
     Without a guarantee, `epsilon` and `delta` are None. The guarantee covers what `released` lists. The sentence in
-    `neighbours` describes `relation`, the value of a `Neighbours`. A known seed (`reproducible`) means that nobody is protected.
+    `neighbours` describes `relation`, the value of a `Neighbours`. For programs, `protects` says both. A known
+    seed (`reproducible`) means that nobody is protected.
 
     `print` shows one page, 80 columns wide. `words` is the same text, one paragraph a line.
 
@@ -65,6 +67,7 @@ class Guarantee:
     relation: str = ""
     reproducible: bool = False
     clipping: str = ""
+    protects: PrivacyUnit | None = None
 
     def __post_init__(self) -> None:
         require((self.epsilon is None) == (self.delta is None), "epsilon and delta go together")
@@ -204,7 +207,7 @@ class Guarantee:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain values, for JSON."""
-        return asdict(self)
+        return {**asdict(self), "protects": None if self.protects is None else self.protects.values()}
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any]) -> "Guarantee":
@@ -226,6 +229,7 @@ class Guarantee:
                 given[name] = None if given[name] is None else float(given[name])
             for name in ("unit", "neighbours", "against", "calibration", "relation", "clipping"):
                 require(isinstance(given[name], str), f"{name} of a guarantee must be text")
+            given["protects"] = None if given["protects"] is None else PrivacyUnit.read(given["protects"])
             require(isinstance(given["reproducible"], bool), "reproducible of a guarantee must be true or false")
         except (TypeError, KeyError) as error:
             raise ValueError(f"a guarantee is malformed: {error}") from error
@@ -295,6 +299,7 @@ def _old_facts(values: Mapping[str, Any]) -> dict[str, Any]:
     text = relation if isinstance(relation, str) else ""
     return {
         "clipping": "",
+        "protects": None,
         "reproducible": seeded,
         "relation": next((value for mark, value in _OLD_RELATIONS.items() if mark in text), ""),
     }

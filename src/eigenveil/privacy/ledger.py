@@ -12,6 +12,9 @@ squares, which is at most the sum of the m largest. Under add/remove this would 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
 for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.
 
+A ledger adds up promises of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit of
+another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's.
+
 States of a ledger: open (spends and reserves), or a record (a copy that was stored, or sent to another process), which can be
 read and refuses to spend. States of a reserve: open, then closed.
 """
@@ -26,11 +29,15 @@ from typing import Any, NoReturn, final
 
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.privacy.accounting import Budget, epsilon_of
+from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
 
 __all__ = ["Charge", "Ledger", "Reserve", "Slot"]
 
 # Shares of one budget are added up in floating point. This is safe because `mu_for` leaves a larger margin.
 _ROUNDING = 1e-13
+_OWN_LEDGER = (
+    "Fit with the same person= (or person_blocks=) and neighbours= as before, or give this fit a ledger of its own"
+)
 
 
 @final
@@ -108,10 +115,15 @@ class Ledger:
 delta = 1e-06; nothing was released
     """
 
-    def __init__(self, *, epsilon: float, delta: float) -> None:
+    def __init__(self, *, epsilon: float, delta: float, unit: PrivacyUnit | None = None) -> None:
+        require(
+            unit is None or isinstance(unit, PrivacyUnit),
+            f'unit must be a PrivacyUnit, such as PrivacyUnit("row", Neighbours.ADD_REMOVE), got {unit!r}',
+        )
         self._open, self._process = True, os.getpid()
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu
+        self._unit = unit
         self._charges: list[Charge] = []
         self._series: dict[str, _Series] = {}
         # The sum of squared mu so far, and the part of it that rounding dropped. Both are replaced in one assignment, like the
@@ -125,6 +137,15 @@ delta = 1e-06; nothing was released
     def budget(self) -> Budget:
         """What may be spent in total."""
         return self._budget
+
+    @property
+    def unit(self) -> PrivacyUnit | None:
+        """What every charge here protects: as constructed, or as the first fit. None until one of them says so."""
+        if self._unit is not None:
+            return self._unit
+        # A fit that runs and has charged nothing yet decides it too, but not one that ended without a charge.
+        held = (ref() for ref in self._reserves)
+        return next((one.unit for one in held if one is not None and one.unit is not None and not one.closed), None)
 
     @property
     def charges(self) -> tuple[Charge, ...]:
@@ -152,15 +173,19 @@ delta = 1e-06; nothing was released
         """The epsilon spent so far, at `delta` (the budget's own unless given)."""
         return epsilon_of(self.spent_mu, self._budget.delta if delta is None else delta)
 
-    def afford(self, mu: float, *, label: str) -> None:
-        """Raise `BudgetExceeded` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
+    def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None) -> None:
+        """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""
         self._require_original(label)
+        self._require_unit(unit, label)
         self._require_room(mu, label)
 
-    def reserve(self, mu: float, *, label: str, paid: tuple[Charge, ...] = ()) -> "Reserve":
+    def reserve(
+        self, mu: float, *, label: str, paid: tuple[Charge, ...] = (), unit: PrivacyUnit | None = None
+    ) -> "Reserve":
         """Set `mu` aside for later releases, all of it or, with `BudgetExceeded`, none of it. Use it in a `with` statement.
 
-        A fit that continues earlier work passes the entries it has already `paid` on this ledger.
+        A fit that continues earlier work passes the entries it has already `paid` on this ledger. `unit` is what the fit
+        protects. `UnitMismatch` if the ledger counts promises of another kind.
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> with ledger.reserve(0.2, label="a fit") as reserve:
@@ -173,7 +198,8 @@ delta = 1e-06; nothing was released
         self._require_original(label)
         with self._lock:
             require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
-            reserve = Reserve(self, mu, label)
+            self._require_unit(unit, label)
+            reserve = Reserve(self, mu, label, unit)
             # They are on the ledger already, so they count against this reserve alone.
             for charge in paid:
                 reserve._write(charge)
@@ -181,8 +207,10 @@ delta = 1e-06; nothing was released
             self._reserves = (*(ref for ref in self._reserves if ref() is not None), weakref.ref(reserve))
         return reserve
 
-    def spend(self, mu: float, *, label: str, slot: Slot | None = None) -> None:
-        """Write a charge, or raise `BudgetExceeded` and write nothing.
+    def spend(self, mu: float, *, label: str, slot: Slot | None = None, unit: PrivacyUnit | None = None) -> None:
+        """Write a charge, or raise `BudgetExceeded` or `UnitMismatch` and write nothing.
+
+        `unit` is what the release protects. Without it the charge is taken to be of the ledger's own kind.
 
         In a `slot` of a stream, only the increase of one person's costliest slots is charged, which may be nothing.
 
@@ -192,14 +220,17 @@ delta = 1e-06; nothing was released
         >>> len(ledger.charges), ledger.spent_mu
         (1, 0.2)
         """
-        self._spend(mu, label, slot, None)
+        self._spend(mu, label, slot, None, unit)
 
-    def _spend(self, mu: float, label: str, slot: Slot | None, reserve: "Reserve | None") -> None:
+    def _spend(
+        self, mu: float, label: str, slot: Slot | None, reserve: "Reserve | None", unit: PrivacyUnit | None
+    ) -> None:
         """Charge `mu`, from a `reserve` or from what nobody has reserved."""
         # Checked before the lock: in a forked child, a thread of the parent may have it forever.
         self._require_original(label)
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
         with self._lock:
+            self._require_unit(unit, label)
             extra, series = mu, None
             if slot is not None:
                 series = self._series.get(slot.series) or _Series(slot.number, slot.per_person)
@@ -208,6 +239,7 @@ delta = 1e-06; nothing was released
                 self._require_room(extra, label)
             else:
                 reserve._require_room(extra, label)
+            self._unit = self._unit or unit
             if slot is None or extra > 0:
                 charge = Charge(label, extra)
                 # The entry first, then its reserve and its slot: an interrupt in between may overstate what is spent, never
@@ -223,6 +255,9 @@ delta = 1e-06; nothing was released
         if not self._open or os.getpid() != self._process:
             # A forked child's ledger is a copy too: its parent would not see what it spent.
             raise BudgetExceeded(f"{label!r} cannot be paid from a copy of a ledger; spend from the original")
+
+    def _require_unit(self, unit: PrivacyUnit | None, label: str) -> None:
+        require_same_unit(repr(label), unit, self.unit, instead=f"{_OWN_LEDGER}. Nothing was released")
 
     def _require_room(self, mu: float, label: str) -> None:
         require(0 <= mu < math.inf, f"mu must be finite and not negative, got {mu}")
@@ -249,9 +284,11 @@ delta = 1e-06; nothing was released
         budget: Budget,
         charges: tuple[Charge, ...],
         series: Mapping[str, tuple[int, int, float, tuple[float, ...]]],
+        *,
+        unit: PrivacyUnit | None = None,
     ) -> "Ledger":
         """A ledger that was moved here together with its stream, open for spending. The old one must not be used again."""
-        ledger = _record(budget, charges)
+        ledger = _record(budget, charges, unit)
         for name, (number, per_person, now, largest) in series.items():
             numbers = [now, *largest]
             require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
@@ -273,7 +310,7 @@ delta = 1e-06; nothing was released
 
     def __reduce__(self) -> tuple[Any, ...]:
         """Stored or sent to another process, a ledger becomes a record: it can be read, and refuses to spend."""
-        return _record, (self._budget, tuple(self._charges))
+        return _record, (self._budget, tuple(self._charges), self._unit)
 
     def __repr__(self) -> str:
         return f"Ledger(epsilon={self._budget.epsilon}, delta={self._budget.delta}, charges={len(self._charges)})"
@@ -290,8 +327,9 @@ class Reserve:
     ledger allows itself.
     """
 
-    def __init__(self, ledger: Ledger, mu: float, label: str) -> None:
+    def __init__(self, ledger: Ledger, mu: float, label: str, unit: PrivacyUnit | None) -> None:
         self._ledger, self._mu, self._label = ledger, mu, label
+        self.unit = unit
         self._charges: list[Charge] = []
         self._total = (0.0, 0.0)
         self._closed = False
@@ -311,9 +349,14 @@ class Reserve:
         """The square of the mu that is still reserved."""
         return 0.0 if self._closed else max(0.0, self._mu * self._mu - sum(self._total))
 
+    @property
+    def closed(self) -> bool:
+        """Whether what was left has been given back."""
+        return self._closed
+
     def spend(self, mu: float, *, label: str, slot: Slot | None = None) -> None:
         """Write a charge on the ledger, from this reserve, or raise `BudgetExceeded` and write nothing."""
-        self._ledger._spend(mu, label, slot, self)
+        self._ledger._spend(mu, label, slot, self, self.unit)
 
     def close(self) -> None:
         """Give back what was not spent. Nothing can be spent from here on."""
@@ -360,8 +403,8 @@ def _and_square(total: tuple[float, float], mu: float) -> tuple[float, float]:
     return after, carry + ((larger - after) + smaller)
 
 
-def _record(budget: Budget, charges: tuple[Charge, ...]) -> Ledger:
-    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+def _record(budget: Budget, charges: tuple[Charge, ...], unit: PrivacyUnit | None = None) -> Ledger:
+    ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=unit)
     for charge in charges:
         # Written, not spent: the filter accepted them when they were made.
         ledger._write(charge)

@@ -1,6 +1,8 @@
-"""Keys, signatures and sealed bundles: X25519, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
+"""Keys, signatures and sealed bundles: P-256, Ed25519, HKDF and ChaCha20-Poly1305, all from `cryptography`.
 
-A site's `Identity` lasts for years and only signs. Every key that hides numbers is made anew for each study.
+A site's `Identity` lasts for years and only signs. Every key that hides numbers is made anew for each study. Such a key is a
+number x from 1 to q - 1, and its public half is the point x G of the curve P-256 (FIPS 186). The q points of that curve are a
+group of prime order: every point but one is a sound key, and x can be shared out in the field of the numbers modulo q.
 """
 
 import hashlib
@@ -9,22 +11,33 @@ from functools import lru_cache
 from typing import final
 
 from cryptography.exceptions import InvalidSignature, InvalidTag
+from cryptography.hazmat.primitives.asymmetric.ec import (
+    ECDH,
+    SECP256R1,
+    EllipticCurvePrivateKey,
+    EllipticCurvePublicKey,
+    derive_private_key,
+)
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
 from cryptography.hazmat.primitives.ciphers import Cipher, algorithms, modes
 from cryptography.hazmat.primitives.ciphers.aead import ChaCha20Poly1305
 from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 
 from eigenveil.errors import require
 
 __all__ = [
     "KEY",
+    "ORDER",
+    "POINT",
     "SEAL",
     "SIGNATURE",
     "Identity",
     "agree",
+    "coordinates",
     "digest",
+    "draw_key",
     "is_public_key",
     "open_bundle",
     "private_key",
@@ -39,11 +52,11 @@ SIGNATURE = 64
 # The bytes that sealing adds to a bundle.
 SEAL = 16
 _PURPOSE = b"eigenveil masked sums 1"
-_FIELD = 2**255 - 19
-# The points of small order on Curve25519. With one of these as a public key, every pair would agree on the same secret.
-_EIGHTH = 325606250916557431795983626356110631294008115727848805560023387167927233504
-_OTHER_EIGHTH = 39382357235489614581723060781553021112529911719440698176882885853963445705823
-_SMALL = frozenset({0, 1, _EIGHTH, _OTHER_EIGHTH, _FIELD - 1})
+# The number of points of P-256, a prime.
+ORDER = 0xFFFFFFFF00000000FFFFFFFFFFFFFFFFBCE6FAADA7179E84F3B9CAC2FC632551
+# Bytes of a public key: a point, compressed.
+POINT = 33
+_CURVE = SECP256R1()
 
 
 @final
@@ -107,35 +120,66 @@ def digest(kind: str, *fields: bytes | memoryview | int | str) -> bytes:
     return state.digest()
 
 
-def private_key(raw: bytes) -> X25519PrivateKey:
-    """An X25519 key from its bytes. Make it once: this takes as long as agreeing on a key with it."""
-    return X25519PrivateKey.from_private_bytes(raw)
+def draw_key(draw: Callable[[int], bytes]) -> bytes:
+    """A private key, evenly from 1 to q - 1; `draw(n)` gives n fresh random bytes.
+
+    >>> len(draw_key(stream(bytes(32))))
+    32
+    """
+    while True:
+        drawn = draw(KEY)
+        # A remainder would make small numbers likelier. One draw in 2^32 is repeated.
+        if 0 < int.from_bytes(drawn, "big") < ORDER:
+            return drawn
+
+
+def private_key(raw: bytes) -> EllipticCurvePrivateKey:
+    """A key from its 32 bytes; a `ValueError` if they are not a number from 1 to q - 1."""
+    require(len(raw) == KEY, f"a private key has {KEY} bytes, got {len(raw)}")
+    return derive_private_key(int.from_bytes(raw, "big"), _CURVE)
 
 
 def public_of(private: bytes) -> bytes:
-    """The public half of an X25519 key."""
-    return private_key(private).public_key().public_bytes_raw()
+    """The public half of a private key. A `ValueError` where there is none."""
+    return private_key(private).public_key().public_bytes(Encoding.X962, PublicFormat.CompressedPoint)
+
+
+# Each point is read once when it comes and once when it is used. Nothing here is secret.
+@lru_cache(maxsize=4096)
+def _point(public: bytes) -> EllipticCurvePublicKey:
+    # Only one encoding of each point, or one key would have several digests. That the point is on the curve is checked below.
+    require(len(public) == POINT, f"a public key has {POINT} bytes, got {len(public)}")
+    return EllipticCurvePublicKey.from_encoded_point(_CURVE, public)
 
 
 def is_public_key(public: bytes) -> bool:
-    """Whether these bytes can be a public X25519 key that is safe to agree with.
+    """Whether these bytes are a public key. All points of this group are safe to agree with, except zero, which has other bytes.
 
-    >>> is_public_key(bytes(32)), is_public_key(public_of(bytes(range(32))))
+    >>> is_public_key(bytes(33)), is_public_key(public_of(bytes(range(32))))
     (False, True)
     """
-    # The top bit of a public key is ignored (RFC 7748), and values above the prime wrap around: both are reduced first.
-    return len(public) == KEY and (int.from_bytes(public, "little") % 2**255) % _FIELD not in _SMALL
+    try:
+        _point(public)
+    except ValueError:
+        return False
+    return True
 
 
-def agree(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
-    """The secret that two holders of X25519 keys share, for one `purpose`. A `ValueError` for an invalid public key.
+def coordinates(public: bytes) -> tuple[int, int]:
+    """The two coordinates of a public key. A `ValueError` if it is not one."""
+    numbers = _point(public).public_numbers()
+    return numbers.x, numbers.y
+
+
+def agree(private: EllipticCurvePrivateKey, public: bytes, purpose: bytes) -> bytes:
+    """The secret that two holders of keys share, for one `purpose`. A `ValueError` for an invalid public key.
 
     >>> one, two = bytes(range(32)), bytes(range(1, 33))
     >>> agree(private_key(one), public_of(two), b"x") == agree(private_key(two), public_of(one), b"x")
     True
     """
     # Two keys always give the same raw secret. HKDF derives an independent one for each purpose.
-    shared = private.exchange(X25519PublicKey.from_public_bytes(public))
+    shared = private.exchange(ECDH(), _point(public))
     return HKDF(SHA256(), KEY, salt=_PURPOSE, info=purpose).derive(shared)
 
 

@@ -1,13 +1,16 @@
 """Messages as bytes: a version, a short JSON head, then the numbers as they are. No other module knows about bytes.
 
 Nothing is executed or guessed while reading. Bytes that are not exactly one message of this version, within its size, are
-refused.
+refused. `MessageLimits` says which messages may come to a party and what each may have. It is compared with a message's head
+before anything of the message is copied. Nothing in a message is compressed.
 """
 
 import json
 import math
 import struct
-from typing import Any, Final
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,18 +37,77 @@ from eigenveil.protocols.messages import (
 )
 from eigenveil.tasks import Question
 
-__all__ = ["LIMIT", "VERSION", "decode", "encode", "size"]
+__all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "name_bytes", "size"]
 
-VERSION: Final = 1
-# Largest message in bytes: a covariance of some 16000 columns.
+VERSION: Final = 2
+# Largest message in bytes, whatever a study needs: a covariance of some 16000 columns.
 LIMIT: Final = 1 << 30
 _MAGIC: Final = b"EIGV"
 _FRAME: Final = struct.Struct("<4sBI")
 # Limits on what a stranger can make this process allocate before a message is refused.
 _LARGEST_HEAD: Final = 1 << 20
 _MOST_ARRAYS: Final = 64
+# The longest parts of a head: fields with single numbers or short words, one array's shape, one piece's length.
+_FIELDS, _SHAPE, _LENGTH = 384, 40, 12
 # Made once: json.dumps would make one for every head.
 _JSON: Final = json.JSONEncoder(separators=(",", ":"))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class KindLimit:
+    """The most that one kind of message may have in a study.
+
+    It has `numbers` in at most so many `arrays`, `data` bytes of its own, and a table of at most `entries` pieces of `entry`
+    bytes. The names in its head have `names` bytes, counted as `name_bytes` does.
+
+    >>> KindLimit(numbers=1000, arrays=1, names=20).size
+    8453
+    """
+
+    numbers: int = 0
+    arrays: int = 0
+    data: int = 0
+    entries: int = 0
+    entry: int = 0
+    names: int = 0
+
+    @property
+    def head(self) -> int:
+        """The longest head, in bytes."""
+        return _FIELDS + self.names + _SHAPE * self.arrays + _LENGTH * self.entries
+
+    @property
+    def size(self) -> int:
+        """The longest message, in bytes."""
+        return _FRAME.size + self.head + 8 * self.numbers + self.data + self.entries * self.entry
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class MessageLimits:
+    """Which messages may come to a party, by kind and step, and the most that each may have. The step is "" for most kinds."""
+
+    kinds: Mapping[tuple[type[Body], str], KindLimit]
+
+    @property
+    def largest(self) -> int:
+        """The longest message of any kind, in bytes."""
+        return max(limit.size for limit in self.kinds.values())
+
+    @property
+    def head(self) -> int:
+        """The longest head of any kind, in bytes."""
+        return max(limit.head for limit in self.kinds.values())
+
+
+def name_bytes(name: str) -> int:
+    """The bytes that a name takes in a head: JSON writes other alphabets in six bytes a letter.
+
+    >>> name_bytes("Lyon"), name_bytes("Łódź")
+    (7, 22)
+    """
+    return len(_JSON.encode(name)) + 1
 
 
 def encode(message: Message) -> bytes:
@@ -71,23 +133,24 @@ def size(message: Message) -> int:
     return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(message.body))) + numbers
 
 
-def decode(data: bytes, *, limit: int = LIMIT) -> Message:
-    """The message in `data`. A `ProtocolError` says what is wrong with data that hold none."""
+def decode(data: bytes, *, limits: MessageLimits | None = None) -> Message:
+    """The message in `data`, which `limits` must allow. A `ProtocolError` says what is wrong with data that hold none."""
     try:
-        return _decode(data, limit)
-    except (ValueError, TypeError, KeyError, RecursionError, OverflowError, struct.error) as error:
+        return _decode(data, limits)
+    except (ValueError, TypeError, LookupError, RecursionError, OverflowError, struct.error) as error:
         raise ProtocolError(f"not a message of version {VERSION}: {error}") from error
 
 
-def _decode(data: bytes, limit: int) -> Message:
+def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     # Before anything is parsed: a length is cheap to check, and a stranger may have sent it.
+    limit, longest = (LIMIT, _LARGEST_HEAD) if limits is None else (limits.largest, limits.head)
     if len(data) > limit:
         raise ValueError(f"it has {len(data)} bytes, and at most {limit} are allowed")
     magic, version, length = _FRAME.unpack_from(data)
     if magic != _MAGIC or version != VERSION:
         raise ValueError("it opens with other bytes than a message does")
     start = _FRAME.size + length
-    if length > _LARGEST_HEAD or start > len(data):
+    if length > longest or start > len(data):
         raise ValueError("its head is too long")
     text = data[_FRAME.size : start]
     head = json.loads(text)
@@ -97,8 +160,10 @@ def _decode(data: bytes, limit: int) -> Message:
     if not isinstance(head, dict) or head.get("kind") not in _MORE:
         raise ValueError("its kind is unknown")
     # Exactly these fields. An unknown one would be dropped unread, and one message would have several encodings.
-    if set(head) != {"kind", "from", "to", "turn", "shapes", *_MORE[head["kind"]]}:
+    if set(head) != {"kind", "from", "to", "round", "shapes", *_MORE[head["kind"]]}:
         raise ValueError("its head has unknown fields, or lacks some")
+    if limits is not None:
+        _require_within(head, length, limits)
     sender, receiver = _name(head["from"]), _name(head["to"])
     pieces = _split(data, start, head.get("lengths", []))
     start += sum(map(len, pieces))
@@ -107,8 +172,8 @@ def _decode(data: bytes, limit: int) -> Message:
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
-# The name of each message on the wire, where a round's number is a "turn". These words belong to version 1 of the format:
-# ledgers and hub logs keep such bytes, so renaming a class must not change them.
+# The name of each message on the wire. These words belong to version 2 of the format: ledgers and hub logs keep such bytes, so
+# renaming a class must not change them.
 _KINDS: Final[dict[type[Body], str]] = {
     Ask: "ask",
     Give: "give",
@@ -138,8 +203,31 @@ _MORE: Final = {
     "leave": ("gone", "lengths"),
     "card": ("origin", "target", "again", "lengths"),
 }
+_BODIES: Final = {kind: body for body, kind in _KINDS.items()}
+# How many of the pieces of each kind are not entries of its table.
+_OWN: Final = {"brief": 1, "return": 2, "masked": 1, "pass": 1, "again": 1, "leave": 1, "card": 3}
 _NUMBERS: Final = {False: "<f8", True: "<u8"}
 _MOST_PIECES: Final = 1 << 17
+
+
+def _require_within(head: dict[str, Any], length: int, limits: MessageLimits) -> None:
+    """Refuse a head that announces more than a message of its kind may have, before anything is copied or made."""
+    kind = head["kind"]
+    limit = limits.kinds.get((_BODIES[kind], str(head["step"]) if kind in ("brief", "return") else ""))
+    if limit is None:
+        raise ValueError(f"no message of the kind {kind!r}, or of this step, is expected here")
+    shapes, pieces = head["shapes"], head.get("lengths", [])
+    if not isinstance(shapes, list) or not isinstance(pieces, list):
+        raise ValueError("a list was expected in its head")
+    if length > limit.head or len(shapes) > limit.arrays or len(pieces) > _OWN.get(kind, 0) + limit.entries:
+        raise ValueError("it has more names, arrays or entries than this study needs")
+    half = head.get("half") is True
+    numbers = sum(_half(_whole(shape[0])) if half else math.prod(map(_whole, shape)) for shape in shapes)
+    own, entries = pieces[: _OWN.get(kind, 0)], pieces[_OWN.get(kind, 0) :]
+    if numbers > limit.numbers or sum(map(_whole, own)) > limit.data:
+        raise ValueError("it has more numbers or bytes than this study needs")
+    if any(_whole(piece) > limit.entry for piece in entries):
+        raise ValueError("an entry of it has more bytes than this study needs")
 
 
 def _text(head: Any) -> bytes:
@@ -169,7 +257,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
         "kind": _KINDS[type(body)],
         "from": message.sender,
         "to": message.receiver,
-        "turn": body.round,
+        "round": body.round,
     }
     arrays: tuple[NDArray[Any], ...] = ()
     match body:
@@ -201,7 +289,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
 
 
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
-    round_ = _whole(head["turn"])
+    round_ = _whole(head["round"])
     match head["kind"]:
         case "pass" | "again" | "here" | "leave" | "card":
             return _between_peers(head, round_, arrays, pieces)

@@ -6,7 +6,13 @@ from eigenveil.privacy import Guarantee, GuaranteeFacts, Neighbours
 from eigenveil.privacy.facts import NO_PRIVACY, OneHolder, User, UserHistories, items_released
 from eigenveil.recommend.item_fit import FoundItems, ItemFit
 
-__all__ = ["recommender_guarantee"]
+__all__ = ["recommender_guarantee", "users_of"]
+
+
+def users_of(parties: Parties) -> float | None:
+    """The number of users where it is public."""
+    sizes = parties.request.sizes
+    return None if sizes is None else float(sum(sizes.values()))
 
 
 def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees: bool) -> Guarantee:
@@ -26,7 +32,6 @@ def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees:
             listed=study.columns is not None,
             counted=study.neighbours.count_is_public,
             at_each=not alone,
-            users=None if request.sizes is None else sum(request.sizes.values()),
             degrees_given=given_degrees,
         ),
         seen_by=OneHolder("a fit in rounds") if alone else seen_by_hub(parties),
@@ -37,4 +42,5 @@ def recommender_guarantee(parties: Parties, found: FoundItems, *, given_degrees:
         ),
         charges=charged(parties),
         reproducible=request.seed is not None,
+        people=users_of(parties),
     ).guarantee()

@@ -13,9 +13,9 @@ from numpy.typing import NDArray
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg import Array, Subspace, product_edge, symmetric_edge
 from eigenveil.privacy import Exact, Histories, Mechanism, Neighbours, Portion
-from eigenveil.tasks import Question, SumTask, Totals
+from eigenveil.tasks import CovarianceSum, KeptProducts, Question, SumTask, Totals
 from eigenveil.tasks.fit.split import Extent
 from eigenveil.tasks.fit.task import WholeFit
 
@@ -235,6 +235,22 @@ class ItemFit(WholeFit[ItemState, Array, FoundItems]):
     def with_noise(self, multiplier: float) -> "ItemFit":
         """The same fit with noise of this size."""
         return replace(self, multiplier=multiplier)
+
+    def noise_floor(self) -> float:
+        """Squared values of the last fit that are below this cannot be told from noise, which exceeds it in one fit of a hundred.
+
+        Products that are all kept stay well below the edge of the last one. Rows of its basis have a norm of at most `longest`.
+        """
+        task = self._made["components"][1]
+        entry = self.multiplier / math.sqrt(1 - self.degrees_share)
+        if isinstance(task, CovarianceSum):
+            return entry * task.sensitivity(Question()) * symmetric_edge(self._used)
+        if not isinstance(task, KeptProducts):
+            return 0.0
+        basis = np.zeros(task.begin.shape)
+        basis[0, 0] = min(1.0, task.longest)
+        entry *= task.sensitivity(Question(0, (basis,))) / math.sqrt(task.shares[-1])
+        return entry * product_edge(self._used, len(basis.T))
 
     def _portion(self, stage: str, mechanism: Mechanism) -> Mechanism:
         return mechanism if isinstance(mechanism, Exact) else Portion(mechanism, self._fraction(stage))

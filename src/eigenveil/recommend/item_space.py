@@ -15,6 +15,7 @@ import scipy.sparse as sp
 from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
+from eigenveil.model import noise_floor_in, warnings_in
 from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 from eigenveil.recommend.given import names_of
@@ -60,6 +61,7 @@ class ItemSpace:
     degrees: Array | None = None
     items: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         require(self.components.ndim == 2, f"components must have two dimensions, got {self.components.shape}")
@@ -159,6 +161,16 @@ class ItemSpace:
         return first if first.sum() >= 0 else -first
 
     @property
+    def noise_floor(self) -> float:
+        """The squared value that noise alone exceeds in one fit of a hundred. 0 if there was no noise, or it is unknown."""
+        return noise_floor_in(self.settings)
+
+    @property
+    def n_above_noise(self) -> int:
+        """How many directions are above the noise floor."""
+        return int((np.square(self.values) > self.noise_floor).sum())
+
+    @property
     def note(self) -> str:
         """What anyone who uses this file must know about its recommendations."""
         return FOR_THAT_USER if self.guarantee.private else _NOBODY
@@ -174,6 +186,7 @@ class ItemSpace:
             "dim": self.dim,
             "items": list(self.items) if self.items is not None else None,
             "settings": dict(self.settings),
+            "warnings": list(self.warnings),
         }
         # Readable by all, because it is meant for every device.
         _KIND.write(Path(path), arrays, header, readable=True)
@@ -201,4 +214,5 @@ class ItemSpace:
             guarantee=Guarantee.from_dict(header["guarantee"]),
             items=None if items is None else tuple(items),
             settings=in_new_words(settings),
+            warnings=warnings_in(header),
         )

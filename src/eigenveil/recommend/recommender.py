@@ -13,8 +13,16 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.rows import Rows, in_silence
-from eigenveil.errors import ParameterError, ParameterWarning, ProtocolError, QuorumLost, require, require_param
-from eigenveil.estimators.checks import budget_of, rank_of, seed_of
+from eigenveil.errors import (
+    HopelessBudget,
+    ParameterError,
+    ParameterWarning,
+    ProtocolError,
+    QuorumLost,
+    require,
+    require_param,
+)
+from eigenveil.estimators.checks import budget_of, rank_of, seed_of, warn_if_weak
 from eigenveil.estimators.federated.parties import place_of_noise
 from eigenveil.estimators.federated.rules import masks_of, share_of
 from eigenveil.estimators.federated.simulation import FederatedSimulation
@@ -30,7 +38,7 @@ from eigenveil.privacy import Budget, Neighbours
 from eigenveil.protocols import Terms
 from eigenveil.recommend.fitting import default_delta, directions, require_room
 from eigenveil.recommend.given import degrees_of, items_of, read_histories
-from eigenveil.recommend.guarantee import recommender_guarantee
+from eigenveil.recommend.guarantee import recommender_guarantee, users_of
 from eigenveil.recommend.item_fit import FoundItems, ItemFit
 from eigenveil.recommend.item_space import ItemSpace
 from eigenveil.recommend.plan import ASSUMED_HISTORY, ItemPlan, ItemTerms, plan_items
@@ -39,6 +47,10 @@ from eigenveil.tasks.fit.task import Setting
 
 __all__ = ["PrivateRecommender"]
 
+_NOTHING: Final = (
+    "Nothing stands out from the noise: no direction is above the noise floor, so recommendations may be noise alone. Fit with a "
+    "larger {epsilon}, with fewer {items}, or with more users."
+)
 _FEW: Final = "pass a list of matrices; if every user is a site, [R[[u]] for u in range(n)]"
 
 
@@ -111,6 +123,9 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         The column numbers of the items in use; their degrees, public or released; the names of all d items.
     guarantee_, space_, plan_ : Guarantee, ItemSpace, ItemPlan
         The guarantee; all that a device needs to recommend, with `save` and `load`; the decisions and the forecast.
+    noise_floor_, n_above_noise_, warnings_ : float, int, tuple of str
+        Squared singular values below the floor cannot be told from noise: noise alone exceeds it in one fit of a hundred. How
+        many directions are above it, and what seems wrong: empty if all is well.
     transcript_, ledgers_, refused_, unfinished_
         As in `FederatedPCA`.
 
@@ -197,7 +212,7 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         terms = replace(self._terms(sites, dim, kept, masks), chosen=keep is not None)
         plan = plan_items(terms)
         # Everything that can be refused is refused here, before a party exists that could spend.
-        self._require_use(plan)
+        before = self._require_use(plan)
         require_room(plan, kept)
         both = self.normalise == "both"
         seed = seed_of(self.random_state)
@@ -241,9 +256,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             seed=seed,
             settings=asked_settings(self),
             masks=masks,
+            # A user is a person: all that they did is one row.
+            grouped=True,
         )
         federation = FederatedSimulation(request, sites, Columns(dim, next(iter(sites))), watch=watch)
-        return _Prepared(federation, plan, names, degrees)
+        return _Prepared(federation, plan, names, degrees, before)
 
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
         """The request in public terms, for `kept` of `dim` items."""
@@ -288,11 +305,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             return budget_of(self.epsilon, default_delta(users * (dim if self.unit == "item" else 1)))
         return budget_of(self.epsilon, self.delta)
 
-    def _require_use(self, plan: ItemPlan) -> None:
-        """Refuse a fit that would find only noise, and warn of a poor one, before anything is spent."""
+    def _require_use(self, plan: ItemPlan) -> tuple[ParameterWarning, ...]:
+        """Refuse a fit that would find only noise, and warn of a poor one, before anything is spent. Returns the warning."""
         expected = plan.expected
         if expected is None or expected.fair:
-            return
+            return ()
         instead = "; or ".join(one.message for one in plan.advice) or "far more users"
         values = {name: value for one in plan.advice for name, value in one.change.items()}
         if plan.hopeless:
@@ -303,14 +320,17 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             )
             if self.on_noise == "raise":
                 raise ParameterError(f"{why}. Nothing was spent. To fit anyway, set {{on_noise=warn}}", **values)
-            warnings.warn(ParameterWarning(why, **values), stacklevel=4)
-            return
+            hopeless = HopelessBudget(why, **values)
+            warnings.warn(hopeless, stacklevel=4)
+            return (hopeless,)
         why = (
             f"by estimate, {expected.above} of {self.n_components} directions will be above the noise. The fit will "
             f"find about {expected.share:.0%} of the filter, and {expected.beyond:.0%} of what lies beyond popularity. To find "
             f"more, use: {instead}{self._assumed()}"
         )
-        warnings.warn(ParameterWarning(why, **values), stacklevel=4)
+        poor = ParameterWarning(why, **values)
+        warnings.warn(poor, stacklevel=4)
+        return (poor,)
 
     def _assumed(self) -> str:
         """What the planner assumed and the caller may know better, as part of a template."""
@@ -333,8 +353,12 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         degrees = None if fit.degrees is None else fit.degrees[columns]
         if isinstance(self.item_degrees, str):
             degrees = found.degrees
+        floor, warned = study.noise_floor(), list(fit.before)
+        if floor > 0 and not (np.square(found.subspace.values) > floor).any():
+            warned.append(ParameterWarning(_NOTHING))
         self.plan_ = fit.plan
         self.guarantee_ = recommender_guarantee(federation.parties, found, given_degrees=fit.degrees is not None)
+        warn_if_weak(self.guarantee_, users_of(federation.parties))
         self.space_ = ItemSpace(
             components=found.subspace.basis.T,
             values=found.subspace.values,
@@ -354,13 +378,19 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
                 width=fit.plan.width,
                 rounds=len(federation.rounds),
                 sites=len(federation.hub.sites),
+                noise_floor=floor or None,
             ),
+            warnings=tuple(str(warning) for warning in warned),
         )
+        self.noise_floor_, self.n_above_noise_ = self.space_.noise_floor, self.space_.n_above_noise
+        self.warnings_ = self.space_.warnings
         self.components_, self.singular_values_ = self.space_.components, self.space_.values
         self.columns_, self.item_degrees_, self.items_ = columns, degrees, fit.items
         self.n_features_in_ = study.dim
         self.transcript_, self.ledgers_ = tuple(federation.rounds), dict(federation.ledgers)
         self.refused_, self.sites_ = federation.refused, federation.hub.sites
+        for warning in warned[len(fit.before) :]:
+            warnings.warn(warning, stacklevel=4)
         return self
 
     def _degrees_in_words(self) -> str:
@@ -372,9 +402,10 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class _Prepared:
-    """The parties of a fit, the plan, the names of items and their public degrees, (d,)."""
+    """The parties of a fit, the plan, the names of items, their public degrees, (d,), and what was said `before` it."""
 
     federation: FederatedSimulation
     plan: ItemPlan
     items: tuple[str, ...] | None
     degrees: Array | None
+    before: tuple[ParameterWarning, ...]

@@ -15,7 +15,7 @@ from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tasks import lies_far
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch
-from eigenveil.tracking.sums import Sums, SumTerms, offset_of, sketch_of
+from eigenveil.tracking.sums import Sums, SumTerms, floor_of, mean_spike, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]
 
@@ -25,7 +25,8 @@ __all__ = ["GramState", "GramTracker"]
 class GramState:
     """`held` is raw data: sums of `blocks` blocks since the last release. `public` was released, `syncs` times so far.
 
-    Both are around `center`, (d,), which is public. Since the last release, `public` has faded by the factor `fade`.
+    Both are around `center`, (d,), which is public. Since the last release, `public` has faded by the factor `fade`. Each time
+    the center moved, the error of the mean stayed in `public`: together at most `spike` (`mean_spike`).
     """
 
     center: Array | None
@@ -35,6 +36,7 @@ class GramState:
     blocks: int
     syncs: int
     rank: int
+    spike: float = 0.0
 
 
 @final
@@ -86,14 +88,17 @@ class GramTracker(SketchTracker[GramState]):
         fresh = state.held.released(self.terms, mechanism, rows=rows, label="increment", slot=slot)
         public = state.public.and_then(fresh, state.fade) if state.syncs else fresh
         # Only where nothing is pending: raw sums around the old center would have to be moved as well.
-        center, public = self._recentered(state.center, public, mechanism)
+        center, moved = self._recentered(state.center, public, mechanism)
+        # A mean that is subtracted now leaves its error. Otherwise `noise_floor` works it out from the sums.
+        left = 0.0 if moved is public else mean_spike(public.total, public.weight, noise=public.total_noise)
+        spike, public = state.fade * state.spike + left, moved
         rank, adapt = state.rank, self.terms.adapt
         if adapt is not None:
             values = sketch_of(public, center).subspace.values
             # FPCA (4) moves the rank by one for each block, and several blocks may have been waiting.
             for _ in range(min(state.blocks, len(values))):
                 rank = adapt.adjusted(rank, values)
-        return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank)
+        return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank, spike)
 
     def sketch(self, state: GramState, *, most: int | None = None) -> Sketch:
         """Of released numbers only."""
@@ -106,9 +111,8 @@ class GramTracker(SketchTracker[GramState]):
         return state.rank
 
     def noise_floor(self, state: GramState) -> float:
-        """The spectral norm of the noise in the released sum."""
-        # About 2 sqrt(d) deviations of an entry off the diagonal, as for any symmetric matrix of independent noise.
-        return 2.0 * float(np.sqrt(state.public.gram_noise * self.terms.domain.dim))
+        """That of the released sum."""
+        return floor_of(state.public, spike=state.spike)
 
     @property
     def cost(self) -> int:

@@ -14,11 +14,11 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, complement, merge
+from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
 from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch, without_shift
-from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, offset_of
+from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
 __all__ = ["SlicedState", "SlicedTracker"]
 
@@ -138,8 +138,15 @@ class SlicedTracker(SketchTracker[SlicedState]):
         return state.rank
 
     def noise_floor(self, state: SlicedState) -> float:
-        """The spectral norm of the noise of all blocks together, as if their products were added up."""
-        return 2.0 * math.sqrt(state.gram_noise * self.terms.domain.dim)
+        """That of the sum of what blocks keep of their noise, which has no negative eigenvalue (`merged_edge`)."""
+        if state.gram_noise == 0:
+            return 0.0
+        dim, fades = self.terms.domain.dim, self.terms.forget ** (2.0 * np.arange(state.blocks))
+        # Every block has the same noise. Blocks that have faded count for less, and as so many whole ones at most.
+        entry = math.sqrt(2 * state.gram_noise / float((fades**2).sum()))
+        width = min(state.rank + self.oversample, dim)
+        spike = mean_spike(state.total, state.weight, noise=state.total_noise)
+        return entry * merged_edge(dim, width, parts=float(fades.sum())) + spike
 
     @property
     def cost(self) -> int:

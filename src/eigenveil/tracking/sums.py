@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
 from eigenveil.privacy import (
     Bounded,
     Domain,
@@ -36,7 +36,7 @@ from eigenveil.tasks import shrunk
 from eigenveil.tracking.rank import EnergyBounds
 from eigenveil.tracking.sketch import Sketch
 
-__all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "sketch_of"]
+__all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "mean_spike", "sketch_of"]
 
 # The share of a release's mu^2 for the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
@@ -321,6 +321,34 @@ def offset_of(total: Array, weight: float, *, noise: float) -> Array:
     if weight <= 0:
         return np.zeros_like(total)
     return shrunk(total / weight, noise=math.sqrt(noise * len(total)) / weight)
+
+
+def floor_of(sums: Sums, *, spike: float = 0.0) -> float:
+    """What noise alone exceeds in one look of a hundred: for eigenvalues of released sums around their mean.
+
+    `spike` is what an earlier mean has left in the products.
+    """
+    entry = math.sqrt(2 * sums.gram_noise)
+    if entry == 0:
+        return 0.0
+    dim = len(sums.total)
+    spike += mean_spike(sums.total, sums.weight, noise=sums.total_noise)
+    return entry * spiked_edge(symmetric_edge(dim), spike=spike / entry, row=dim / 2)
+
+
+def mean_spike(total: Array, weight: float, *, noise: float) -> float:
+    """The largest eigenvalue that the error of a mean leaves in w m m^T - w o o^T, exceeded in one look of a hundred.
+
+    Here m is the true offset of the mean and o = `offset_of` what a released sum makes of it. Let M = |m|^2, and E the squared
+    norm of the noise in the sum over the weight, at right angles to m. Then o = M / (M + E) (m + noise), and the matrix of rank
+    two has the eigenvalue w M E / (2 (M + E)) (1 + sqrt(1 + 4 M / E)): about w M for small M, and w sqrt(M E) for large. The
+    released squared norm stands for M, which it exceeds.
+    """
+    if weight <= 0 or noise == 0:
+        return 0.0
+    found = float(total @ total) / weight**2
+    error = noise * (norm_edge(len(total)) / weight) ** 2
+    return weight * found * error / (2 * (found + error)) * (1 + math.sqrt(1 + 4 * found / error))
 
 
 def sketch_of(sums: Sums, center: Array | None, *, rank: int | None = None) -> Sketch:

@@ -4,7 +4,6 @@ This is the binary mechanism (Dwork, Naor, Pitassi and Rothblum 2010; Chan, Shi 
 blocks are released as they are completed. The sum up to block t consists of at most log2 T of them.
 """
 
-import math
 from dataclasses import dataclass, replace
 from functools import reduce
 from typing import Any, final
@@ -15,7 +14,7 @@ from eigenveil.errors import require
 from eigenveil.privacy import Mechanism, Slot
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sketch import Sketch
-from eigenveil.tracking.sums import Sums, SumTerms, sketch_of
+from eigenveil.tracking.sums import Sums, SumTerms, floor_of, sketch_of
 
 __all__ = ["TreeState", "TreeTracker"]
 
@@ -118,11 +117,8 @@ class TreeTracker(SketchTracker[TreeState]):
         return state.rank
 
     def noise_floor(self, state: TreeState) -> float:
-        """The spectral norm of the noise in the sum of the intervals."""
-        if state.blocks == 0:
-            return 0.0
-        # A symmetric matrix of independent noise has a norm of about 2 sqrt(d) deviations of an entry off the diagonal.
-        return 2.0 * math.sqrt(self._public(state).gram_noise * self.terms.domain.dim)
+        """That of the sum of the intervals."""
+        return 0.0 if state.blocks == 0 else floor_of(self._public(state))
 
     @property
     def cost(self) -> int:

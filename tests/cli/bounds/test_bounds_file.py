@@ -62,6 +62,34 @@ def test_a_fit_takes_the_bound_and_the_mean_that_were_found(tmp_path: Path) -> N
     assert both <= float(said) < both + 1e-3
 
 
+def test_costs_for_people_are_not_added_to_costs_for_rows(tmp_path: Path) -> None:
+    source = people(tmp_path)
+    bounds = bounds_of(source)
+    plain = json.loads(bounds.read_text())
+    assert plain["guarantee"]["protects"]["each"] == "row"
+    plain["guarantee"]["protects"] |= {"each": "person", "column": "patient_id"}
+    bounds.write_text(json.dumps(plain))
+    result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
+    assert result.exit_code == 0 and "the total is" not in result.stdout
+    assert 'each person, named by the column "patient_id"' in result.stdout and "cannot be added up" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("unit", "added"),
+    [("each person, who holds one row", True), ("each person, with all of their rows, which count as one", False)],
+)
+def test_old_bounds_are_added_up_only_if_their_words_say_rows(tmp_path: Path, unit: str, added: bool) -> None:
+    source = people(tmp_path)
+    bounds = bounds_of(source)
+    plain = json.loads(bounds.read_text())
+    del plain["guarantee"]["protects"]
+    plain["guarantee"]["unit"] = unit
+    bounds.write_text(json.dumps(plain))
+    result = eigenveil("fit", source, *FIT, "--bounds", bounds, "-o", tmp_path / "model.safetensors")
+    assert result.exit_code == 0 and ("the total is" in result.stdout) == added
+    assert ("cannot be added up" in result.stdout) != added
+
+
 @pytest.mark.parametrize(
     "options", [(), ("--center", "none"), ("--scale", "5,3,1,1,1"), ("--per-column", "--total", 3)]
 )

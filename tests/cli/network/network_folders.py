@@ -128,12 +128,17 @@ class Folders:
         """The study file of a party."""
         return self.of(name) / "heart.toml"
 
-    def policy(self, name: str, *, pins: bool = True, more: str = "") -> Path:
-        """A policy that allows this study: all parties are pinned, unless without `pins`; `more` are further sections."""
+    def policy(self, name: str, *, pins: bool = True, unit: bool = True, more: str = "") -> Path:
+        """A policy that allows this study: all parties are pinned, unless without `pins`, and it says what the study protects,
+        unless without `unit`; `more` are further sections."""
         others = {place.name: place.pin for place in self.study.places if place.name not in ("hub", name)}
         listed = "\n".join(f'"{other}" = "{pin}"' for other, pin in others.items())
         hub = f'hub = ["{self.study.hub.pin}"]' if pins and self.study.hub is not None else ""
         path = self.of(name) / "policy.toml"
+        person = self.study.params.person
+        whose = 'unit = "row"\n' if person is None else f'unit = "person"\nperson = "{person}"\n'
+        limits = "[limits]\n" + (whose if unit else "")
+        more = more.replace("[limits]\n", limits) if "[limits]\n" in more else more + limits
         budget = "" if "[budget]" in more else "[budget]\nstudy_epsilon = 5.0\nlife_epsilon = 9.0\n"
         path.write_text(f"[pins]\n{hub}\n[pins.peers]\n{listed if pins else ''}\n{budget}{more}", encoding="utf-8")
         path.chmod(0o600)

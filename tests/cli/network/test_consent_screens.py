@@ -100,7 +100,9 @@ def screen(
     holding = SiteData.read(table, study)
     with DurableLedger.open(folder / "ledger.db") as ledger:
         if earlier:
-            ledger.join(StudyBudget("1" * 64, "lungs", "patients", "masked", 2.0, 1e-6, mu=0.4), life=LIFE)
+            ledger.join(
+                StudyBudget("1" * 64, "lungs", "patients", "masked", 2.0, 1e-6, mu=0.4, unit=study.unit), life=LIFE
+            )
             ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("mean", 0.1)])
         made: Any = PeerAgent if study.carrier == "gossip" else SiteAgent
         agent: SiteAgent | PeerAgent = made(
@@ -147,7 +149,15 @@ def test_the_file_has_these_situations_and_fits_a_small_terminal() -> None:
     for name, shown in screens.items():
         assert all(len(line) <= WIDTH for line in shown.splitlines())
         # In this order: who asks, what is learned, the columns, the rows, the cost, the rounds, and only then the question.
-        order = ["asks for your data", "learn", "- Columns used: ", "- Rows: ", "- Cost to each person: ", "- Rounds: "]
+        order = [
+            "asks for your data",
+            "learn",
+            "- Columns used: ",
+            "- Rows: ",
+            "- People: ",
+            "- Cost to each ",
+            "- Rounds: ",
+        ]
         places = [shown.lower().index(part.lower()) for part in order]
         assert places == sorted(places)
         asked = name == "masked, stopped before and started again" or shown.splitlines()[-1] in (

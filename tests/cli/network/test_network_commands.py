@@ -67,9 +67,10 @@ def test_a_dry_run_says_everything_in_plain_words_and_writes_nothing(folders: Fo
     assert f"id {folders.study.id}, digest {folders.study.digest}" in said
     assert "- Columns used: age, weight, pulse, mood, sleep (5 of the 6 in people.parquet)" in said
     assert "- Rounds: at most 5. " in said
-    assert "- What leaves: the number of people, the sum of their rows" in said
+    assert "- What leaves: the number of rows, the sum of the rows" in said
     assert "under masks, with this site's share of the noise" in said
-    assert "- Cost to each person: at most epsilon 5 at delta 1e-06. " in said
+    assert "- People: no column says whose row it is, so each row is taken for a different person." in said
+    assert "- Cost to each row: at most epsilon 5 at delta 1e-06. " in said
     assert 'dataset "patients" has cost nothing.' in said
     assert "of the 9 your policy allows, both at delta" in said
     assert "nobody was called" in said
@@ -163,7 +164,7 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     np.save(folders.of(ME) / "other.npy", folders.tables["site 1"])
     command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
     changed = eigenveil(*command)
-    assert "WARNING: the rows of 'patients' are not those last seen under this name" in changed.stdout
+    assert "WARNING: the rows or columns of 'patients' are not those last seen under this name" in changed.stdout
     assert "consent needs a person at a terminal" in changed.stderr
 
 
@@ -187,7 +188,7 @@ def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders)
 def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: Folders) -> None:
     path = folders.of(ME) / "ledger.db"
     with DurableLedger.open(path) as ledger:
-        account = StudyBudget("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7)
+        account = StudyBudget("1" * 64, "earlier", "patients", "masked", 8.0, 1e-6, mu=1.7, unit=folders.study.unit)
         ledger.join(account, life=Budget(9.0, 1e-5))
     done = eigenveil(*folders.site(ME, "--policy", folders.policy(ME), "--yes"))
     assert done.exit_code == 1
@@ -225,7 +226,9 @@ def test_rehearsals_are_asked_for_aloud(tmp_path: Path, folders: Folders) -> Non
 
 def test_a_finished_study_is_not_run_again(folders: Folders) -> None:
     with DurableLedger.open(folders.of(ME) / "ledger.db") as ledger:
-        account = StudyBudget(folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0)
+        account = StudyBudget(
+            folders.study.digest, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, unit=folders.study.unit
+        )
         ledger.join(account, life=None)
         ledger.finish(account.study)
     assert "this site has finished the study 'heart'" in refusal(*folders.site(ME))

@@ -213,7 +213,7 @@ def test_a_person_who_says_no_ends_it_and_a_policy_that_refuses_too(tmp_path: Pa
         assert process.wait(30) == 1
     os.close(screen)
     # It is the site's own terminal.
-    assert f"Rows: {COUNT:,}, from {COUNT:,} people" in said
+    assert f"Rows: {COUNT:,}, each taken for a different person" in said
     assert "NOT verified: compare this fingerprint by telephone" in said
     with DurableLedger.reading(folders.of("site 0") / "ledger.db") as ledger:
         assert not {"join", "commit"} & {line.kind for line in ledger.entries()}

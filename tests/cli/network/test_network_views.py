@@ -218,3 +218,19 @@ def test_a_name_with_brackets_is_shown_as_it_is() -> None:
     view = PartyView(Voice())
     view.on_event(Event("joined", "[/red] ward"))
     assert "[/red] ward has joined" in drawn(view)
+
+
+def test_a_party_that_is_refused_again_and_again_does_not_fill_a_log(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    view = PartyView(Voice())
+    view.of(Agent(a_transport(Folders(tmp_path))), calls={"hub"})
+    for number in range(1000):
+        view.on_event(Event("refused", "hub", f"junk {number}"))
+    view.on_event(Event("refused", "node 1", "junk"))
+    view.on_event(Event("said", "hub", "mean 1"))
+    said = [line.partition(" ")[2] for line in capsys.readouterr().out.splitlines()]
+    assert len(said) == 203
+    assert said[199] == "refused a message from hub: junk 199"
+    assert "not shown" in said[200]
+    assert said[201:] == ["refused a message from node 1: junk", "said to hub: mean 1"]

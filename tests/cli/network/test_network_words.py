@@ -14,7 +14,9 @@ from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of, peer_parties_of
 from eigenveil.network.study.words import facts_of, who_learns
-from eigenveil.privacy import Budget, Charge, epsilon_of
+from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit, epsilon_of
+
+ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 
 
 def leaving(study: StudyFile) -> dict[str, str]:
@@ -57,10 +59,10 @@ def test_the_methods_say_what_they_sum(tmp_path: Path) -> None:
     assert "mean" not in what
 
 
-def test_a_method_that_nobody_described_is_an_error() -> None:
+def test_a_method_that_nobody_described_is_an_error(tmp_path: Path) -> None:
     unknown: Any = "a new one"
     with pytest.raises(AssertionError, match="a new one"):
-        _sums("site", unknown, 5, count=True, center=None, trace=False)
+        _sums(Folders(tmp_path).study, unknown, 5, count=True, center=None, trace=False)
 
 
 def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:
@@ -68,6 +70,22 @@ def test_a_norm_in_units_says_so_and_the_mean_is_noisy(tmp_path: Path) -> None:
     assert told["Clipping"].startswith("rows are clipped to norm 4 around the noisy mean that the study releases. ")
     assert "Columns are first divided by the study's scale, and the norm is in these units." in told["Clipping"]
     assert "learns noisy estimates of the components, the mean of all rows" in told["Result"]
+
+
+@pytest.mark.parametrize("neighbours", ["add-remove", "zero-out", "replace-one"])
+def test_all_rows_of_a_person_are_spoken_of_only_where_a_column_names_people(tmp_path: Path, neighbours: str) -> None:
+    task: dict[str, Any] = {"neighbours": neighbours}
+    more: dict[str, Any] = {} if neighbours == "add-remove" else {"sizes": {f"site {at}": 1013 for at in range(3)}}
+
+    def said(name: str, task: dict[str, Any], **sections: Any) -> str:
+        (tmp_path / name).mkdir()
+        return dict(facts_of(Folders(tmp_path / name, task=task, **more, **sections).study))["Neighbouring tables"]
+
+    by_row = said("rows", task)
+    assert "one row" in by_row and "person" not in by_row and "people" not in by_row
+    assert "one person" in said("people", {**task, "person": "patient_id"})
+    # People at several sites are protected with one row at each.
+    assert "No person has more than one row at a site" in said("several", task, privacy={"person_sites": 2})
 
 
 @pytest.mark.parametrize(
@@ -95,10 +113,10 @@ def test_what_leaves_a_peer_is_said_for_every_noise(
 @pytest.mark.parametrize(
     "task, sums, numbers",
     [
-        ({"rounds": 3}, "the number of people, products of the rows with 5 directions and the sum of squares", 25),
+        ({"rounds": 3}, "the number of rows, products of the rows with 5 directions and the sum of squares", 25),
         (
             {"method": "covariance", "rounds": None},
-            "the number of people and the sums of products of every pair of columns",
+            "the number of rows and the sums of products of every pair of columns",
             15,
         ),
     ],
@@ -120,10 +138,10 @@ def test_a_peer_that_may_begin_again_says_so(tmp_path: Path) -> None:
 
 
 def test_costs_add_up_in_squares_and_are_rounded_against_the_reader(tmp_path: Path) -> None:
-    account = StudyBudget("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9)
+    account = StudyBudget("2" * 64, "heart", "patients", "masked", 5.0, 1e-6, mu=1.0, beyond=1e-9, unit=ROW)
     life = Budget(9.0, 1e-5)
     with DurableLedger.open(tmp_path / "ledger.db") as ledger:
-        ledger.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5), life=life)
+        ledger.join(StudyBudget("1" * 64, "earlier", "patients", "site", 2.0, 1e-6, mu=0.5, unit=ROW), life=life)
         ledger.commit("1" * 64, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.3)])
         (state,) = ledger.datasets()
         said = cost_fact(account, state, life=life, joined=False).words

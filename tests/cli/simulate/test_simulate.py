@@ -14,6 +14,7 @@ import pytest
 
 from cli.cli_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from eigenveil import FederatedPCA, Model, PrivatePCA
+from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.linalg import sines
 
 EXACT = ("-k", 2, "--no-privacy")
@@ -415,7 +416,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     source = tmp_path / "people X.parquet"
     pq.write_table(arrow_table(broken, ward=["X"] * COUNT), source)
     line = refusal("simulate", source, *EXACT, "--split", "by:ward")
-    assert line == "error: ward X: the table contains NaN or infinity; fill or drop such rows first"
+    assert line == f"error: ward X: the table contains NaN or infinity. {FILL_PUBLICLY}"
     assert "the table contains NaN" in refusal(
         "simulate", source, *EXACT, "--sites", 3, "--split", "skewed", "--drop", "ward"
     )

@@ -1,5 +1,6 @@
 """`eigenveil study`: from a folder of certificates and options to a file that reads back, and its words."""
 
+import re
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -10,8 +11,10 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from eigenveil.cli.study import options as choice
 from eigenveil.cli.study.command import study
-from eigenveil.network.identity.authority import Authority, file_stem, new_request
+from eigenveil.cli.study.keys import keys as keys_command
+from eigenveil.network.identity.authority import Authority, file_stem, new_request, write_new
 from eigenveil.network.identity.certificates import Role, pin_words
 from eigenveil.network.study.file import StudyFile
 from eigenveil.params.declarations.study import PeerStudy
@@ -270,7 +273,43 @@ def test_show_says_what_who_and_until_when(tmp_path: Path, keys: Path) -> None:
     assert "[task] components = 7 must be at most" in refused("show", file)
 
 
-def test_show_says_which_certificates_have_ended(tmp_path: Path) -> None:
+@pytest.mark.parametrize("authority_days", [825, 50])
+def test_certificates_that_have_ended_are_named_with_the_command_that_renews_them(
+    tmp_path: Path, authority_days: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    past = datetime.now(UTC) - timedelta(days=100)
+    older = Authority.fresh(now=past, days=authority_days)
+    write_new(private={Path("authority.key"): older.private_pem()}, public={Path("authority.crt"): older.pem})
+    pins = {}
+    parties: list[tuple[str, Role, int]] = [("hub", "hub", 365), ("St. Mary's", "site", 30), ("new", "site", 365)]
+    for name, role, days in parties:
+        request = new_request(name, role)[0]
+        Path(f"{file_stem(name)}.crt").write_text(older.sign(request, days=days, now=past).pem)
+        pins[name] = request.pin
+    line = refused("new", "x.toml", *ADDRESS, *TASK, *PRIVATE)
+    assert not Path("x.toml").exists()
+    ended = ["St.-Mary-s.crt"] if authority_days == 825 else ["authority.crt", "hub.crt", "St.-Mary-s.crt", "new.crt"]
+    command = re.search(r"eigenveil keys renew (.*) --authority \.$", line)
+    assert command is not None and command[1].split() == ended
+    # What it says to type is all that is needed.
+    result = CliRunner().invoke(keys_command, ["renew", *ended, "--authority", "."])
+    assert result.exit_code == 0, result.output
+    assert run("new", "x.toml", *ADDRESS, *TASK, *PRIVATE).exit_code == 0
+    found = StudyFile.read(Path("x.toml"))
+    assert {place.name: place.pin for place in found.places} == pins
+    for place in found.places:
+        place.certificate.require_current()
+
+
+def test_certificates_that_have_not_begun_are_refused(tmp_path: Path, keys: Path) -> None:
+    later = Authority.fresh(now=datetime.now(UTC) + timedelta(days=5))
+    (keys / "authority.crt").write_text(later.pem)
+    line = refused("new", tmp_path / "x.toml", "--authority", keys, *ADDRESS, *TASK, *PRIVATE)
+    assert "have not begun: the authority on" in line
+
+
+def test_show_says_which_certificates_have_ended(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file, past = tmp_path / "x.toml", datetime.now(UTC) - timedelta(days=100)
     older = Authority.fresh(now=past)
     parties: list[tuple[str, Role, int]] = [("hub", "hub", 365), ("old", "site", 30), ("new", "site", 365)]
@@ -279,6 +318,7 @@ def test_show_says_which_certificates_have_ended(tmp_path: Path) -> None:
         (tmp_path / f"{name}.crt").write_text(signed.pem)
     (tmp_path / "authority.crt").write_text(older.pem)
     # A study is what it is when its certificates have ended; that it cannot run is for the day it is run.
+    monkeypatch.setattr(choice, "require_current", lambda *_: None)
     assert run("new", file, "--authority", tmp_path, *ADDRESS, *TASK, *PRIVATE).exit_code == 0
     result = run("show", file)
     assert result.exit_code == 0

@@ -49,6 +49,7 @@ ALL: dict[str, Any] = {
     "faults": Faults(),
     "deadline": 20.0,
     "retries": 2,
+    "whiten": True,
     "random_state": 3,
 }
 

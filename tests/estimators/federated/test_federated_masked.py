@@ -122,7 +122,7 @@ def test_the_guarantee_is_against_the_hub_and_colluding_sites(method: str) -> No
     assert guarantee.private
     assert "the hub, even if it breaks the protocol, together with up to 2 other sites" in words
     assert "noisy sums, each over at least 3 sites that do not collude with it" in words
-    assert "X25519" in words
+    assert "P-256" in words
     assert "raw parts" not in words
     assert "every number that leaves a site" not in words
     assert set(pca.ledgers_) == set(pca.sites_)
@@ -493,29 +493,49 @@ def lying_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Session, "share_out", false)
 
 
-def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_dealer_that_lies_costs_nobody_anything_and_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    honest = private_masked(method="covariance").fit(SITES)
+    labels = [charge.label for charge in honest.ledgers_["site 0"].charges]
     lying_dealer(monkeypatch)
-    pca = private_masked(method="covariance")
-    with pytest.raises(ProtocolError, match="site 2 shared is not the one on its key card"):
+    pca = private_masked(method="covariance").fit(SITES)
+    assert "site 2" not in pca.sites_ and len(pca.sites_) == 6
+    charged = {name: [charge.label for charge in ledger.charges] for name, ledger in pca.ledgers_.items()}
+    assert charged == {f"site {at}": [] if at == 2 else labels for at in range(7)}
+    assert any(refusal.peer == "site 2" and "card" in refusal.why for refusal in pca.refused_)
+
+
+def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two sites are gone after the roster, and a third holds its shares back: the sum cannot be read."""
+    reveal = Session.reveal
+
+    def false(session: Session, round_: int, alive: frozenset[str]) -> bytes:
+        raw = reveal(session, round_, alive)
+        return bytes(len(raw)) if session._name == "site 2" else raw
+
+    monkeypatch.setattr(Session, "reveal", false)
+    gone: dict[str, Any] = {"retries": 0, "survivors": 5, "faults": Faults(dies={"site 5": 4, "site 6": 4})}
+    pca = private_masked(method="covariance", **gone)
+    with pytest.raises(ProtocolError, match="site 2 revealed false shares"):
         pca.fit(SITES)
     spent = {name: ledger.spent_mu for name, ledger in pca.unfinished_.ledgers.items()}
     with pytest.raises(BudgetExceeded, match="Nothing more was charged"):
         pca.resume()
     assert {name: ledger.spent_mu for name, ledger in pca.unfinished_.ledgers.items()} == spent
     # Without a budget the fit goes on without the liar, who is named.
-    free = masked(method="covariance")
+    free = masked(method="covariance", **gone)
     with pytest.raises(ProtocolError, match="site 2"):
         free.fit(SITES)
+    free.faults = None
     free.resume()
     assert "site 2" not in free.sites_
-    assert any(refusal.peer == "site 2" and "card" in refusal.why for refusal in free.refused_)
+    assert any(refusal.peer == "site 2" and "confirmed" in refusal.why for refusal in free.refused_)
 
 
 def test_where_too_few_are_left_without_a_liar_it_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     lying_dealer(monkeypatch)
     pca = masked(method="covariance", survivors=None)
     for words in (
-        "is not the one on its key card",
+        "sharing of secrets, where site 2 shared other secrets than those on its key card",
         r"6 sites are left without site 2 \(shared secrets that do not fit its key card\), and a sum needs 7",
     ):
         with pytest.raises(ProtocolError, match=words):

@@ -93,7 +93,7 @@ def test_the_floor_says_how_much_noise_there_is() -> None:
 def test_the_guarantee_says_against_whom_and_who_was_counted() -> None:
     pairwise, independent = (private(noise=noise).fit(PEERS).guarantee_ for noise in ("pairwise", "independent"))
     assert "even if one peer tells them everything" in pairwise.against
-    assert "X25519" in pairwise.words() and "X25519" not in independent.words()
+    assert "P-256" in pairwise.words() and "P-256" not in independent.words()
     assert "all other peers together" in independent.against
     assert "All 4 peers were counted in every round" in pairwise.words()
     assert "1.155 times the noise of one curator" in pairwise.calibration

@@ -168,7 +168,7 @@ class HubKilling:
         if not self.transcript.exists():
             return set()
         with HubAgent.transcript_for(self.transcript, self.company.study) as transcript:
-            return {(event.sender, about(event.data)) for event in transcript.events() if event.kind == "mail"}
+            return {(event.sender, about(event.data)) for event in transcript.events() if event.kind == "message"}
 
     def _count(self) -> None:
         counts, company = self.counts, self.company

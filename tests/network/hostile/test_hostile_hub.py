@@ -14,7 +14,7 @@ from eigenveil.network.agents.durable.party import Outgoing
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Done, Give, Masked, Message, Return
-from eigenveil.protocols.wire import decode, encode
+from eigenveil.protocols.wire import VERSION, decode, encode
 from eigenveil.tasks import Question
 from network.hostile.evil_hubs import EvilHub, Puppets, WatchedParty, about, watched_hub
 from network.hostile.hostile_checks import (
@@ -61,19 +61,22 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
     "a beginning": (lambda message, data: data[:12], "its head is too long"),
     "more than all": (lambda message, data: data + b"x", "bytes follow its end|not a message"),
     "a long head": (
-        lambda message, data: _FRAME.pack(b"EIGV", 1, 0xFFFFFFFF) + data[_FRAME.size :],
+        lambda message, data: _FRAME.pack(b"EIGV", VERSION, 0xFFFFFFFF) + data[_FRAME.size :],
         "its head is too long",
     ),
-    "another version": (lambda message, data: b"EIGV\x02" + data[5:], "it opens with other bytes"),
+    "another version": (lambda message, data: b"EIGV" + bytes([VERSION - 1]) + data[5:], "it opens with other bytes"),
     "in another name": (
         lambda message, data: encode(replace(message, sender="site 1")),
         "in another party's name",
     ),
     "for another": (lambda message, data: encode(replace(message, receiver="site 1")), "for another party"),
-    "a part": (lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))), "sent Give to a site"),
+    "a part": (
+        lambda message, data: encode(replace(message, body=Give(0, (np.zeros(3),)))),
+        "no message of the kind 'give'",
+    ),
     "a step of no kind": (
         lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
-        "sent Brief to a site",
+        "no message of the kind 'brief'",
     ),
     "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "a result that cannot be one"),
     "NaN for an answer": (
@@ -93,16 +96,16 @@ IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {
     "another stage": (_asking(lambda question: replace(question, stage="rows")), "has no stage 'rows'"),
     "a step there is not": (_asking(lambda question: replace(question, step=7)), "the task has steps"),
     "more columns": (_arrays(lambda basis: np.eye(6)[:, :2], 2), "asked what this study does not ask"),
-    "more directions": (_arrays(lambda basis: np.eye(5, 6), 2), "asked what this study does not ask"),
+    "more directions": (_arrays(lambda basis: np.eye(5, 6), 2), "more numbers or bytes than this study needs"),
     "a long basis": (_arrays(lambda basis: 1.5 * basis, 2), "asked what this study does not ask"),
     "one direction twice": (_arrays(lambda basis: basis[:, [0, 0]], 2), "asked what this study does not ask"),
     "NaN for a basis": (_arrays(lambda basis: basis * np.nan, 2), "asked what this study does not ask"),
-    "a center of other columns": (_arrays(lambda center: np.zeros(6), 0), "the center is not the agreed one"),
+    "a center of other columns": (_arrays(lambda center: np.zeros(4), 0), "the center is not the agreed one"),
     "NaN for a center": (_arrays(lambda center: center * np.nan, 0), "asked what this study does not ask"),
     "infinity for a center": (_arrays(lambda center: center + np.inf, 0), "asked what this study does not ask"),
     "one array more": (
         _asking(lambda question: replace(question, arrays=(*question.arrays, np.ones(3)))),
-        "asked what this study does not ask",
+        "asked what this study does not ask|more numbers or bytes than this study needs",
     ),
 }
 

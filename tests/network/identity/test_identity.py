@@ -117,7 +117,7 @@ def test_dates_are_told_with_what_to_do() -> None:
     found.require_current(found.ends)
     with pytest.raises(ValueError, match="Set the clock, or wait"):
         found.require_current(found.begins - timedelta(seconds=1))
-    with pytest.raises(ValueError, match=r"ended on .* must sign its request again"):
+    with pytest.raises(ValueError, match=r"ended on .*eigenveil keys renew"):
         found.require_current(found.ends + timedelta(seconds=1))
     with pytest.raises(ValueError, match="time zone"):
         found.require_current(datetime(2026, 1, 1))

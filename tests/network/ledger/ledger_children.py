@@ -17,10 +17,11 @@ from typing import Any
 
 from eigenveil.errors import BudgetExceeded
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
-from eigenveil.privacy import Budget, Charge
+from eigenveil.privacy import Budget, Charge, Neighbours, PrivacyUnit
 
 LIFE = Budget(2.0, 1e-5)
 STEP = 0.001
+ROW = PrivacyUnit("row", Neighbours.ADD_REMOVE)
 # The disk is full only for a moment: enough for the tables, too little for a megabyte of messages.
 ROOM, MEGABYTE = 600_000, 1_000_000
 
@@ -33,7 +34,7 @@ def digits(name: str) -> str:
 def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", beyond: float = 0.0) -> StudyBudget:
     """A study called `name` that may spend `mu`; infinite for one without privacy."""
     epsilon, delta = (None, None) if math.isinf(mu) else (1.0, 1e-6)
-    return StudyBudget(digits(name), name, dataset, "masked", epsilon, delta, mu, beyond)
+    return StudyBudget(digits(name), name, dataset, "masked", epsilon, delta, mu, beyond, unit=ROW)
 
 
 def say(*words: object) -> None:

@@ -219,7 +219,7 @@ def test_a_disk_that_is_full(tmp_path: Path) -> None:
     """On a file system of its own, mounted for the one process that uses it."""
     if shutil.which("unshare") is None:
         pytest.skip("unshare is not installed")
-    mounted = f'mount -t tmpfs -o size=6m none {tmp_path} && echo mounted && exec {sys.executable} -c "$0" {tmp_path}'
+    mounted = f'mount -t tmpfs -o size=6m,mode=700 none {tmp_path} && echo mounted && exec {sys.executable} -c "$0" {tmp_path}'
     command = ["unshare", "--mount", "sh", "-c", mounted, SMALL_DISK]
     tests = str(Path(ledger_children.__file__).parents[2])
     done = subprocess.run(

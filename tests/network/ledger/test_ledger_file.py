@@ -55,6 +55,56 @@ def test_only_the_owner_can_read_any_of_its_files(tmp_path: Path) -> None:
             opening(path)
 
 
+@pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
+def test_a_ledger_with_a_second_name_is_refused(tmp_path: Path, opening: Callable[[Path], DurableLedger]) -> None:
+    """Under the other name its log would be another one: what was charged under one is forgotten under the other."""
+    path, second = tmp_path / "ledger.db", tmp_path / "other.db"
+    DurableLedger.open(path).close()
+    os.link(path, second)
+    for name in (path, second):
+        with pytest.raises(LedgerError, match=f"find / -xdev -samefile {name}"):
+            opening(name)
+    second.unlink()
+    opening(path).close()
+
+
+@pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
+def test_a_ledger_that_others_could_exchange_is_refused(
+    tmp_path: Path, opening: Callable[[Path], DurableLedger]
+) -> None:
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    path, link = folder / "ledger.db", tmp_path / "link.db"
+    DurableLedger.open(path).close()
+    link.symlink_to(path)
+    opening(link).close()
+    for writable, name in ((folder, path), (tmp_path, link), (folder, link), (tmp_path, path)):
+        mode = writable.stat().st_mode & 0o7777
+        writable.chmod(0o777)
+        with pytest.raises(LedgerError, match=f"chmod go-w {writable}"):
+            opening(name)
+        writable.chmod(mode)
+
+
+def test_no_ledger_is_made_where_others_may_write(tmp_path: Path) -> None:
+    tmp_path.chmod(0o1777)
+    with pytest.raises(LedgerError, match="chmod go-w"):
+        DurableLedger.open(tmp_path / "ledger.db")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_ledger_of_somebody_else_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "ledger.db"
+    DurableLedger.open(path).close()
+    if os.geteuid() == 0:
+        os.chown(path, 54321, -1)
+    else:
+        monkeypatch.setattr(os, "geteuid", lambda: 54321)
+    for opening in (DurableLedger.open, DurableLedger.reading):
+        with pytest.raises(LedgerError, match=r"belongs to|owns the folder"):
+            opening(path)
+
+
 def other_database(path: Path) -> None:
     with sqlite3.connect(path) as connection:
         connection.execute("CREATE TABLE people (name TEXT)")

@@ -125,16 +125,95 @@ def test_what_was_changed_is_found(
     with tables(path) as connection:
         change(connection)
         rows = connection.execute("SELECT count(*) FROM lines").fetchone()
-    with DurableLedger.open(path, create=False) as ledger:
+    with DurableLedger.reading(path, damaged=True) as ledger:
         with pytest.raises(LedgerError, match=found):
             ledger.verify()
         with pytest.raises(LedgerError):
             ledger.verify(head)
-        for use in refused:
-            with pytest.raises(LedgerError):
-                use(ledger)
+    # Most of it is refused when the ledger is opened, and the rest when it is used.
+    for use in refused:
+        with pytest.raises(LedgerError), DurableLedger.open(path, create=False) as ledger:
+            use(ledger)
     with tables(path) as connection:
         assert connection.execute("SELECT count(*) FROM lines").fetchone() == rows
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(change_body(7, "words", to="no consent"), id="last entry"),
+        pytest.param(run("UPDATE lines SET time = '1970' WHERE number = 7"), id="time of the last entry"),
+        pytest.param(run("DELETE FROM lines WHERE number = 7"), id="last entry gone"),
+        pytest.param(
+            run("DELETE FROM lines WHERE number >= 6", "DELETE FROM stored WHERE number = 1"), id="charge gone"
+        ),
+        pytest.param(
+            run("DELETE FROM lines WHERE number >= 6", "DELETE FROM keys WHERE name = 'last'"),
+            id="charge and note gone",
+        ),
+        pytest.param(run("UPDATE keys SET key = x'20' WHERE name = 'last'"), id="note overwritten"),
+        pytest.param(run("UPDATE keys SET key = 'text'"), id="keys of another type"),
+        pytest.param(run("DELETE FROM lines WHERE number = 1"), id="first gone"),
+        pytest.param(change_body(4, "standing", "square", to=0.0), id="what a study has spent"),
+        pytest.param(run(f"UPDATE studies SET secret = x'{'00' * 32}' WHERE study = '{HEART.study}'"), id="secret"),
+        pytest.param(run(f"UPDATE studies SET secret = NULL WHERE study = '{HEART.study}'"), id="secret gone"),
+        pytest.param(run("UPDATE studies SET secret = 'text'"), id="secret of another type"),
+        pytest.param(
+            run(
+                f"UPDATE studies SET secret = (SELECT secret FROM studies WHERE study = '{LUNGS.study}') "
+                f"WHERE study = '{HEART.study}'"
+            ),
+            id="secret of another study",
+        ),
+        pytest.param(run(f"UPDATE studies SET joined = 3 WHERE study = '{HEART.study}'"), id="join of another study"),
+        pytest.param(run(f"UPDATE keys SET key = x'{'00' * 32}' WHERE name = 'prints'"), id="key of digests"),
+    ],
+)
+def test_what_decides_now_is_checked_whenever_a_ledger_is_opened(
+    path: Path, change: Callable[[sqlite3.Connection], None]
+) -> None:
+    with DurableLedger.open(path) as ledger:
+        ledger.verify()
+    with tables(path) as connection:
+        change(connection)
+    before = path.read_bytes()
+    for opening in (DurableLedger.open, DurableLedger.reading):
+        with pytest.raises(LedgerError):
+            opening(path)
+    with DurableLedger.reading(path, damaged=True) as ledger, pytest.raises(LedgerError):
+        ledger.verify()
+    assert path.read_bytes() == before
+
+
+def test_a_secret_that_is_exchanged_while_the_ledger_is_open_is_not_used(path: Path) -> None:
+    with DurableLedger.open(path) as ledger:
+        with tables(path) as connection:
+            connection.execute("UPDATE studies SET secret = ?", (bytes(32),))
+        with pytest.raises(LedgerError, match="is not the one it was joined with"):
+            ledger.join(HEART, life=LIFE)
+
+
+def test_a_ledger_that_an_older_version_went_on_with_is_opened(path: Path) -> None:
+    """Version 0.1 adds entries and notes no last one; a file of version 0.1 has no note at all."""
+    with tables(path) as connection:
+        connection.execute(
+            "UPDATE keys SET key = (SELECT CAST('5 ' || hash AS BLOB) FROM lines WHERE number = 5) WHERE name = 'last'"
+        )
+    with DurableLedger.open(path) as ledger:
+        ledger.verify()
+    with tables(path) as connection:
+        connection.execute("DELETE FROM keys WHERE name = 'last'")
+        (text,) = connection.execute("SELECT body FROM lines WHERE number = 1").fetchone()
+        older = {name: value for name, value in json.loads(text).items() if name != "last"}
+        connection.execute("UPDATE lines SET body = ? WHERE number = 1", (canonical(older),))
+        reseal(connection)
+    with DurableLedger.open(path) as ledger:
+        ledger.verify()
+        ledger.note(HEART.study, "from now on")
+    with tables(path) as connection:
+        connection.execute("DELETE FROM lines WHERE number = 8")
+    with pytest.raises(LedgerError, match="removed or rewritten"):
+        DurableLedger.open(path)
 
 
 def reseal(connection: sqlite3.Connection) -> None:
@@ -145,6 +224,8 @@ def reseal(connection: sqlite3.Connection) -> None:
         line = Entry(number, when, kind, study, dataset, json.loads(body), "")
         before = line.sealed(before)
         connection.execute("UPDATE lines SET hash = ? WHERE number = ?", (before, line.number))
+    noted = f"{number} {before}".encode()
+    connection.execute("UPDATE keys SET key = ? WHERE name = 'last'", (noted,))
 
 
 @pytest.mark.parametrize(
@@ -165,7 +246,7 @@ def test_balances_that_do_not_add_up_are_found_under_new_seals(
     with tables(path) as connection:
         change(connection)
         reseal(connection)
-    with DurableLedger.open(path) as ledger, pytest.raises(LedgerError, match=words):
+    with DurableLedger.reading(path, damaged=True) as ledger, pytest.raises(LedgerError, match=words):
         ledger.verify()
 
 

@@ -92,10 +92,10 @@ def spelled(kind: str, changes: dict[str, Any]) -> bytes:
 
 
 BAD: dict[str, tuple[str, dict[str, Any]]] = {
-    "a round below zero": ("pass", {"turn": -1}),
-    "half a round": ("pass", {"turn": 0.5}),
-    "a round that is true": ("here", {"turn": True}),
-    "a huge round": ("again", {"turn": 1 << 60}),
+    "a round below zero": ("pass", {"round": -1}),
+    "half a round": ("pass", {"round": 0.5}),
+    "a round that is true": ("here", {"round": True}),
+    "a huge round": ("again", {"round": 1 << 60}),
     "a step that is text": ("pass", {"step": "1"}),
     "no step": ("again", {"step": None}),
     "a long stage": ("pass", {"stage": "s" * 201}),

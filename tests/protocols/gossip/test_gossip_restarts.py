@@ -4,7 +4,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +18,7 @@ from eigenveil.estimators.gossip.pca import GossipPCA
 from eigenveil.linalg import Array, Subspace, orthonormal, sines
 from eigenveil.linalg.graphs import Graph
 from eigenveil.privacy import Domain, Exact, Noise
+from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.protocols import Message
 from eigenveil.protocols.gossip import GossipTerms, PairKeys, Peer, PeerNoise, Plain
 from eigenveil.protocols.messages import Again, Leave, Pass
@@ -191,6 +192,39 @@ def test_without_a_reserve_the_error_says_what_to_do(noise: PeerNoise) -> None:
     ending = run(circle("complete", 5, noise=noise, consensus="metropolis"), Faults(dies={"p4": 5}, meddle=mute))
     assert isinstance(ending.raised, PeersLost)
     assert any("Use restarts to keep some for that" in str(error) for error in ending.errors.values())
+
+
+def agreed_keys(**terms: Any) -> tuple[PairKeys, PairKeys]:
+    """The keys of two peers that have got each other's."""
+    these = circle("complete", 4, noise="pairwise", consensus="metropolis", **terms)
+    one, two = (these.peers[name]._outgoing.keys for name in ("p0", "p1"))
+    assert one is not None and two is not None
+    one.take("p1", two.card, two.signature, passed_on_by="p1")
+    two.take("p0", one.card, one.signature, passed_on_by="p0")
+    return one, two
+
+
+def test_pair_noise_is_bound_to_the_study_the_round_the_release_and_who_is_counted() -> None:
+    """Both ends draw the same for the same, and something else if anything differs."""
+    steps = PairedSteps((3, 3), False, 0.5, 8.0, 64.0)
+    same: dict[str, Any] = {"gone": frozenset(), "base": 0, "round_": 2, "label": "covariance", "steps": steps}
+    others: list[dict[str, Any]] = [
+        {"gone": frozenset({"p3"})},
+        {"base": 1},
+        {"round_": 3},
+        {"label": "mean"},
+        {"steps": replace(steps, shape=(9,))},
+        {"steps": replace(steps, symmetric=True)},
+        {"steps": replace(steps, step=0.25)},
+        {"steps": replace(steps, own=9.0)},
+        {"steps": replace(steps, between=65.0)},
+    ]
+    one, two = agreed_keys()
+    drawn = [one.stream("p1", **(same | other)).words(4).tolist() for other in ({}, *others)]
+    assert drawn == [two.stream("p0", **(same | other)).words(4).tolist() for other in ({}, *others)]
+    # Another study, though the two have the same secrets.
+    drawn.append(agreed_keys(quorum=2)[0].stream("p1", **same).words(4).tolist())
+    assert len({tuple(numbers) for numbers in drawn}) == len(others) + 2
 
 
 @dataclass

@@ -231,7 +231,7 @@ class EvilHub:
         """What everything that a site says and masks is bound to, once it has signed a roster."""
         # As the sites have it, whatever a test has made of it.
         bind: Callable[[bytes, bytes], bytes] = vars(session_module)["bound_to"]
-        return bind(self.session, digest("roll", self.rosters[name]))
+        return bind(self.session, digest("roster", self.rosters[name]))
 
     def say(self, name: str, body: Body) -> Body | None:
         """What a site answers; None if it refuses, or declines."""
@@ -302,7 +302,7 @@ class EvilHub:
             message: Mapping[str, bytes] = {o: self.bundles.get(o, {}).get(name, b"") for o in dealers}
             if bundles is not None:
                 message = bundles(name, message)
-            answer = self.said(name, self.first, "roll", data, tuple(message.items()))
+            answer = self.said(name, self.first, "roster", data, tuple(message.items()))
             if answer is not None:
                 self.rosters[name] = data
                 self.under_roster.setdefault(data, {})[name] = answer.signature
@@ -310,7 +310,7 @@ class EvilHub:
     def seal(self, names: Collection[str] | None = None) -> None:
         for name in self.rosters if names is None else names:
             signatures = self.under_roster[self.rosters[name]]
-            self.evidence(name, self.first, "roll claim", "seal", signatures, self._named(self.rosters[name]))
+            self.evidence(name, self.first, "roster claim", "seal", signatures, self._named(self.rosters[name]))
 
     def _named(self, roster: bytes) -> frozenset[str]:
         return self.terms.named(roster[: self.terms.bytes_of_bits])
@@ -401,10 +401,9 @@ class EvilHub:
         assert session is not None
         self.private |= {public_of(key): key for key in session._keys}
         rounds = self.terms.rounds
-        for dealer, bundle in session._held.items():
-            pieces = [bundle[at : at + SHARE_BYTES] for at in range(0, len(bundle), SHARE_BYTES)]
+        for dealer, (pieces, _) in session._held.items():
             for at, piece in enumerate(pieces):
-                kind = "seed" if at < rounds else "key"
+                kind = "seed" if at < rounds else "key" if at < 2 * rounds else "blind"
                 key = (dealer, kind, self.first + at % rounds)
                 self.shares.setdefault(key, {})[1 + self.terms.places[name]] = piece
 
@@ -413,7 +412,7 @@ class EvilHub:
     def seed(self, name: str, round_: int = 0) -> bytes | None:
         """The seed of a site's own mask, if enough of it has been revealed."""
         expected = self.card(name).seeds[round_ - self.first]
-        return self._joined(name, "seed", round_, lambda found: digest("seed", found) == expected)
+        return self._joined(name, "seed", round_, lambda found: public_of(found) == expected)
 
     def key(self, name: str, public: bytes, round_: int = 0) -> bytes | None:
         """A site's mask key, if it is known."""
@@ -520,7 +519,7 @@ def pieces_of(bundle: bytes) -> list[bytes]:
 
 def take_every_share(now: MaskedExchange, revealed: dict[str, bytes], alive: Any) -> SharePool:
     """In the place of `_pooled`: nobody compares a share with its digest."""
-    keys, pool = now._keys, SharePool(now._terms.graph.threshold)
+    keys, pool = now._keys, SharePool(now._terms.graph.threshold, now._keys.id)
     for holder, data in revealed.items():
         for dealer, share in zip(keys.dealers(holder), pieces_of(data), strict=True):
             pool.add(dealer, 1 + keys.places[holder], share)
@@ -533,9 +532,9 @@ def confirm_everything(keys: Keyring, name: str, receipts: bytes) -> None:
         keys.confirmed.setdefault(dealer, set()).add(name)
 
 
-def join_anything(now: MaskedExchange, pool: SharePool, name: str, expected: bytes, seen: Any) -> bytes | None:
+def join_anything(now: MaskedExchange, pool: SharePool, name: str, expected: bytes) -> bytes:
     """In the place of `_joined`: nobody compares a secret with its card."""
-    return pool.join(name)
+    return next(pool.secrets(name))
 
 
 def deep(thing: Any) -> Any:
@@ -553,7 +552,7 @@ def deep(thing: Any) -> Any:
         inner = None
         if session is not None:
             inner = {k: v for k, v in vars(session).items() if k not in ("_terms", "_identity", "_bundles")}
-            inner["_bundles"] = session._bundles.private_bytes_raw()
+            inner["_bundles"] = session._bundles.private_numbers().private_value
         charges = None if thing._share.ledger is None else thing._share.ledger.charges
         round_ = None if now is None else {slot: getattr(now, slot) for slot in now.__slots__}
         return picture((seen, _open_check(inner), _open_check(round_), charges))

@@ -18,8 +18,8 @@ from eigenveil.runtimes import Faults, LocalStar
 from protocols.masked.masked_companies import MaskedCompany, drawn_from, masked_company, power, sparse_company
 
 # How many messages a site has got before each step, in a run where nothing else is lost.
-COMPLETE = ("keys", "packets", "roll", "seal", "mask", "survivors", "open")
-SPARSE = ("keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open")
+COMPLETE = ("keys", "packets", "roster", "seal", "mask", "survivors", "open")
+SPARSE = ("keys", "packets", "roster", "roster claim", "seal", "mask", "survivors", "list claim", "open")
 KINDS: dict[str, tuple[Callable[..., MaskedCompany], tuple[str, ...], dict[str, Any]]] = {
     "complete": (masked_company, COMPLETE, {"sites": 8, "survivors": 6}),
     # Every secret can be put back as long as two of nine are gone: the threshold is low enough for that.
@@ -209,7 +209,7 @@ def test_one_exchange_of_keys_serves_all_rounds_of_a_run() -> None:
     sent: list[Message] = []
     in_process(them, Faults(meddle=noted(sent))).run()
     steps = [(message.body.round, message.body.step) for message in sent if isinstance(message.body, Return)]
-    for step in ("keys", "packets", "roll", "seal"):
+    for step in ("keys", "packets", "roster", "seal"):
         assert steps.count((0, step)) == 7
         assert not any((round_, step) in steps for round_ in (1, 2, 3))
     for round_ in range(4):

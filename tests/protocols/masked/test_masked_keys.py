@@ -1,19 +1,19 @@
 """A hub that lies about keys, sessions and rounds: each attack fails, and succeeds once the check that stops it is taken away."""
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
-from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
-from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.masked.terms as terms_module
 from eigenveil.protocols import Ask
-from eigenveil.protocols.keys import KEY, agree, digest, open_bundle, private_key, public_of
+from eigenveil.protocols.keys import KEY, POINT, agree, digest, open_bundle, private_key, public_of
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskGraph
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import SHARE_BYTES
-from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, question_digest
+from eigenveil.protocols.masked.terms import MaskedTerms, question_digest
 from protocols.masked.masked_companies import (
     VICTIM,
     EvilHub,
@@ -52,18 +52,18 @@ def in_the_middle() -> EvilHub:
     hub.private |= {public_of(key): key for key in keys}
 
     def forged(name: str) -> bytes:
-        card = KeyCard(public_of(bundles), tuple(map(public_of, keys)), hub.card(name).seeds, hub.card(name).holders)
-        raw = card.encode(hub.terms)
+        mine = replace(hub.card(name), bundles=public_of(bundles), keys=tuple(map(public_of, keys)))
+        raw = mine.encode(hub.terms)
         return raw + stranger.sign(raw)
 
     fakes = {name: forged(name) for name in others(hub, VICTIM)}
     hub.share_out(lambda name: fakes if name == VICTIM else hub.near(name))
     # What the victim sends to others is for keys of the hub's.
     for name, sealed in hub.bundles.get(VICTIM, {}).items():
-        shared = agree(private_key(bundles), hub.card(VICTIM).bundles, digest("letter", hub.session, VICTIM, name))
+        shared = agree(private_key(bundles), hub.card(VICTIM).bundles, digest("bundle key", hub.session, VICTIM, name))
         bundle = open_bundle(shared, sealed, about=digest("about", hub.session, VICTIM, name))
         assert bundle is not None
-        hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = bundle[:SHARE_BYTES]
+        hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = bundle[KEY : KEY + SHARE_BYTES]
     own = {VICTIM: hub.cards[VICTIM]}
     hub.enrol(lambda name: own | fakes if name == VICTIM else hub.cards)
     hub.seal()
@@ -201,25 +201,33 @@ def test_a_roll_for_one_site_alone_is_not_sealed(monkeypatch: Patch) -> None:
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
 
-# Keys of low order.
+# Keys that are no points of the curve.
 
 
-def low_order() -> EvilHub:
-    """A colluder's card has keys with which everybody agrees on zero."""
+# Zero, the one point of the group that is no key; no point of the curve; a number beyond the field; a point in other bytes.
+NO_POINTS = [
+    bytes(POINT),
+    bytes([2]) + (1).to_bytes(32, "big"),
+    bytes([3]) + b"\xff" * 32,
+    bytes([4]) + public_of(bytes([1]) * KEY)[1:],
+]
+
+
+def no_point(bad: bytes) -> EvilHub:
+    """A colluder's card has bytes for mask keys that are no point of the curve."""
     hub = EvilHub(masked_company())
     hub.introduce()
-    card = hub.card("site 6")
-    ones = (1).to_bytes(KEY, "little")
-    raw = KeyCard(card.bundles, (ones,) * hub.terms.rounds, card.seeds, card.holders).encode(hub.terms)
+    raw = replace(hub.card("site 6"), keys=(bad,) * hub.terms.rounds).encode(hub.terms)
     session = hub.them.members["site 6"]._session
     assert session is not None
     hub.cards["site 6"] = raw + session.sign(0, "keys", digest("return", raw))
     return hub
 
 
-def test_keys_of_low_order_are_refused(monkeypatch: Patch) -> None:
+@pytest.mark.parametrize("bad", NO_POINTS)
+def test_keys_that_are_no_points_of_the_curve_are_refused(bad: bytes, monkeypatch: Patch) -> None:
     def run() -> EvilHub:
-        hub = low_order()
+        hub = no_point(bad)
         signed = hub.cards["site 6"]
         cards = {name: card for name, card in hub.cards.items() if name not in (VICTIM, "site 6")}
         answer = hub.said(VICTIM, 0, "packets", b"", (*cards.items(), ("site 6", signed)))
@@ -238,19 +246,16 @@ def test_keys_of_low_order_are_refused(monkeypatch: Patch) -> None:
     hub = run()
     session = hub.them.members[VICTIM]._session
     assert session is not None
-    # Behind it, the library refuses to agree on zero.
+    # Behind it, the library refuses to agree with such a key.
     with pytest.raises(ValueError, match=r".+"):
         session.masks(0)
 
-    def agree_on_anything(private: X25519PrivateKey, public: bytes, purpose: bytes) -> bytes:
-        ones = int.from_bytes(public, "little") == 1
-        shared = bytes(KEY) if ones else private.exchange(X25519PublicKey.from_public_bytes(public))
-        return HKDF(SHA256(), KEY, salt=b"eigenveil masked sums 1", info=purpose).derive(shared)
+    def agree_on_anything(private: Any, public: bytes, purpose: bytes) -> bytes:
+        return digest("anybody knows", purpose) if public == bad else agree(private, public, purpose)
 
     monkeypatch.setattr(session_module, "agree", agree_on_anything)
     purpose = session_module.pair_purpose(session._bound, 0, 0, 6)
-    anybody = private_key(bytes(KEY))
-    assert (agree_on_anything(anybody, (1).to_bytes(KEY, "little"), purpose), True) in session.masks(0)
+    assert (digest("anybody knows", purpose), True) in session.masks(0)
 
 
 # Sessions and rounds.

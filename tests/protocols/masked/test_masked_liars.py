@@ -12,14 +12,17 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import eigenveil.protocols.masked.keyring as keyring_module
 import eigenveil.protocols.masked.session as session_module
 from eigenveil.errors import ProtocolError, QuorumLost
-from eigenveil.protocols import Brief, Masked, Message
-from eigenveil.protocols.masked import MaskedMember, MaskGraph
+from eigenveil.protocols import Brief, Message
+from eigenveil.protocols.keys import KEY
+from eigenveil.protocols.masked import MaskGraph
+from eigenveil.protocols.masked.dealing import MARK, Dealing, ShareDigests, receipt
 from eigenveil.protocols.masked.hub import MaskedExchange
-from eigenveil.protocols.masked.keyring import Keyring
-from eigenveil.protocols.masked.session import MARK, Session
-from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES
+from eigenveil.protocols.masked.keyring import Keyring, SharePool
+from eigenveil.protocols.masked.session import Session
+from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, value_at
 from eigenveil.protocols.messages import Table
 from eigenveil.runtimes import Faults, LocalStar
 from protocols.masked.masked_companies import (
@@ -33,6 +36,7 @@ from protocols.masked.masked_companies import (
     sparse_company,
     take_every_share,
 )
+from protocols.masked.test_shamir import highest_first
 from protocols.star.companies import krylov
 
 Patch = pytest.MonkeyPatch
@@ -100,11 +104,10 @@ def false_receipts(patch: Patch, liars: Collection[str], *, of: Collection[str] 
         if session._name not in liars:
             return raw
         kept = {session._name} if of is None else set(session._dealers()) - set(of)
-        said = [raw[at : at + 2 * MARK] for at in range(0, len(raw), 2 * MARK)]
+        said = [raw[at : at + KEY + MARK] for at in range(0, len(raw), KEY + MARK)]
         # Which bundle it was is not denied: that would only say that somebody changed it on its way.
         return b"".join(
-            one if name in kept else bytes(MARK) + one[MARK:]
-            for name, one in zip(session._dealers(), said, strict=True)
+            one if name in kept else bytes(KEY) + one[KEY:] for name, one in zip(session._dealers(), said, strict=True)
         )
 
     patch.setattr(Session, "receipts", false)
@@ -133,14 +136,14 @@ def crooked_shares(patch: Patch, liar: str, points: Collection[int]) -> None:
     def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
         if session._name != liar:
             return share_out(session, cards)
-        split = vars(session_module)["split_many"]
+        split = vars(session_module)["split"]
 
-        def crooked(secrets: Any, **more: Any) -> dict[int, list[bytes]]:
-            shares = split(secrets, **more)
+        def crooked(polynomials: Any, **more: Any) -> dict[int, list[bytes]]:
+            shares = split(polynomials, **more)
             return {point: [add(s, point in points) for s in pieces] for point, pieces in shares.items()}
 
         with pytest.MonkeyPatch.context() as inner:
-            inner.setattr(session_module, "split_many", crooked)
+            inner.setattr(session_module, "split", crooked)
             return share_out(session, cards)
 
     patch.setattr(Session, "share_out", false)
@@ -152,7 +155,7 @@ def other_bundles(patch: Patch, liar: str, to: Collection[str]) -> None:
 
     def false(session: Session, name: str, text: bytes, public: bytes) -> bytes:
         if session._name == liar and name in to:
-            text = b"".join(add(piece, 1) for piece in pieces_of(text))
+            text = text[:KEY] + b"".join(add(piece, 1) for piece in pieces_of(text[KEY:]))
         return bundle(session, name, text, public)
 
     patch.setattr(Session, "_bundle", false)
@@ -194,15 +197,14 @@ def test_where_shares_are_not_compared_a_holder_frames_a_dealer_and_then_spoils_
     false_shares(monkeypatch, ["site 0"])
     monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
     them = masked_company(9, 6)
-    with pytest.raises(ProtocolError, match="is not the one on its key card"):
-        process_of(them).run()
-    # The first dealer whose secret is put together; here all are honest but the holder, which is not named.
-    assert them.masking.banned == {"site 0"} == set(them.masking.liars)
-    false_shares(monkeypatch, ["site 1"])
-    them = masked_company(9, 6)
-    with pytest.raises(ProtocolError, match="is not the one on its key card"):
-        process_of(them).run()
-    assert "site 1" not in them.masking.liars
+    # Other sets of shares still fit the cards. But every dealer is named, and all are honest but the holder.
+    require_right(them, process_of(them).run())
+    assert set(them.masking.liars) == set(them.names)
+    with monkeypatch.context() as one:
+        one.setattr(SharePool, "_subsets", lambda *_: iter(()))
+        them = masked_company(9, 6)
+        with pytest.raises(ProtocolError, match="is not the one on its key card"):
+            process_of(them).run()
     monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
     them = masked_company(9, 6)
     with pytest.raises(AssertionError):
@@ -279,7 +281,7 @@ def test_where_good_shares_are_only_missing_the_round_is_opened_again_once(monke
 
 
 COMPANIES: list[tuple[Callable[..., MaskedCompany], dict[str, Any]]] = [
-    (masked_company, {"sites": 9, "survivors": 7, "colluders": 2}),
+    (masked_company, {"sites": 11, "survivors": 8, "colluders": 2}),
     (sparse_company, {"sites": 10, "survivors": 8, "colluders": 2}),
 ]
 
@@ -433,58 +435,327 @@ def test_bundles_that_nobody_complains_about_cost_everybody_a_charge_and_honest_
 # Dealers that lie about their secrets.
 
 
+def altered(patch: Patch, liar: str, **functions: Callable[[Any], Any]) -> None:
+    """A dealer that shares out its secrets with other functions than everybody has, each made from the one that is there."""
+    share_out = Session.share_out
+
+    def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
+        if session._name != liar:
+            return share_out(session, cards)
+        with pytest.MonkeyPatch.context() as inner:
+            for name, change in functions.items():
+                inner.setattr(session_module, name, change(vars(session_module)[name]))
+            return share_out(session, cards)
+
+    patch.setattr(Session, "share_out", false)
+
+
+def other_constant(patch: Patch, liar: str) -> None:
+    """The secret of one round alone is another than on the card."""
+    count = iter(range(100))
+    altered(patch, liar, polynomial=lambda make: lambda *a, **more: _raised(make(*a, **more), -1, next(count) == 1))
+
+
+def other_blind(patch: Patch, liar: str) -> None:
+    """What blinds is not what the card says, so that one secret need not be either."""
+    altered(patch, liar, polynomial=lambda make: lambda *a, **more: _raised(make(*a, **more), -1, True))
+
+
+def _raised(numbers: tuple[int, ...], at: int, so: bool) -> tuple[int, ...]:
+    found = list(numbers)
+    found[at] = (found[at] + so) % PRIME
+    return tuple(found)
+
+
+def high_degree(patch: Patch, liar: str) -> None:
+    """One more holder is needed than was agreed on; what the dealer tells the hub looks as it should."""
+    altered(
+        patch,
+        liar,
+        polynomial=lambda make: lambda *a, threshold, **more: make(*a, threshold=threshold + 1, **more),
+        blended=lambda blend: lambda *a: blend(*a)[1:],
+    )
+
+
+def other_blend(patch: Patch, liar: str) -> None:
+    """The polynomial for the hub is another than the shares are of, with the right value at zero."""
+    altered(patch, liar, blended=lambda blend: lambda *a: _raised(blend(*a), 0, True))
+
+
+def other_commitment(patch: Patch, liar: str) -> None:
+    """The dealer tells its holders that it has committed itself to something else."""
+    bundle = Session._bundle
+
+    def false(session: Session, name: str, text: bytes, public: bytes) -> bytes:
+        return bundle(session, name, bytes(KEY) + text[KEY:] if session._name == liar else text, public)
+
+    patch.setattr(Session, "_bundle", false)
+
+
 def crooked_low(patch: Patch, liar: str) -> None:
     crooked_shares(patch, liar, [1, 2])
 
 
-@pytest.mark.parametrize("way", [wrong_secret, crooked_low])
+def crooked_all(patch: Patch, liar: str) -> None:
+    crooked_shares(patch, liar, range(1, 10))
+
+
+AT_PACKETS = [wrong_secret, other_constant, other_blind]
+AT_SEAL = [crooked_low, crooked_all, high_degree, other_blend, other_commitment]
+
+
+@pytest.mark.parametrize("way", [*AT_PACKETS, *AT_SEAL])
 @pytest.mark.parametrize("dies", [False, True])
-def test_a_dealer_that_lies_is_named_and_the_run_goes_on_without_it(way: Any, dies: bool, monkeypatch: Patch) -> None:
-    """Whether its seed is wanted, or its key because it is gone. Going on takes new keys, noise and charge."""
+def test_a_dealer_that_lies_is_found_before_anybody_is_charged(way: Any, dies: bool, monkeypatch: Patch) -> None:
+    """Whether or not it is there when its secret is wanted. All others are charged once, for a sum that they get."""
     way(monkeypatch, DEALER)
     them = masked_company(9, 6, private=True, retries=0)
     process = process_of(them, dies={DEALER: BEFORE_MASK} if dies else {})
+    found_later = way in AT_SEAL
+    if found_later:
+        with pytest.raises(ProtocolError, match=f"{DEALER} sent holders other bundles.*Nothing has been charged"):
+            process.run()
+        assert set(charges(them).values()) == {0}
+        assert not them.hub.paid_in_vain
+    require_noisy(them, process.run(resume=found_later))
+    assert charges(them) == {name: int(name != DEALER) for name in them.names}
+    assert set(them.hub.rounds[-1].answered) == set(them.names) - {DEALER}
+    assert set(them.masking.liars) == them.masking.banned == {DEALER}
+    assert {member._sessions for member in them.members.values()} == ({1, 2} if found_later else {1})
+
+
+@pytest.mark.parametrize("way", [*AT_PACKETS, *AT_SEAL])
+def test_without_the_checks_of_dealings_a_liar_burns_what_everybody_has_paid(way: Any, monkeypatch: Patch) -> None:
+    """As it was before them: it is found when all are charged, or never."""
+    way(monkeypatch, DEALER)
+    monkeypatch.setattr(Keyring, "proves", lambda *_: True)
+    monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
+    them = masked_company(9, 6, private=True, retries=0)
+    process = process_of(them)
+    if way in (other_blend, other_commitment):
+        # Here the shares are in order, and only what is said of them is not.
+        require_noisy(them, process.run())
+        return
+    if way is crooked_low:
+        # Enough other shares are in order.
+        require_noisy(them, process.run())
+        assert set(them.masking.liars) == {DEALER}
+        return
+    if way is other_constant:
+        # Of the second round, which is not asked for.
+        require_noisy(them, process.run())
+        return
     with pytest.raises(ProtocolError, match=f"the secret that {DEALER} shared is not the one on its key card"):
         process.run()
-    first = {name: masked.words for name, site in them.members.items() if (masked := _gave(site)) is not None}
-    assert charges(them) == {name: int(name in first) for name in them.names}
-    result = process.run(resume=True)
-    assert set(them.hub.rounds[-1].answered) == set(them.names) - {DEALER}
-    assert them.hub.rounds[-1].number == 1
-    assert set(them.masking.liars) == them.masking.banned == {DEALER}
-    for name in them.hub.rounds[-1].answered:
-        assert len(them.ledgers[name].charges) == 2
-        assert them.members[name]._sessions == 2
-        now = them.members[name]._now
-        assert now is not None and now.masked is not None
-        assert (now.masked.words != first[name]).all()
-    require_noisy(them, result)
+    assert set(charges(them).values()) == {1}
+    assert them.hub.paid_in_vain
 
 
-def _gave(site: MaskedMember) -> Masked | None:
-    return None if site._now is None else site._now.masked
+def test_factors_that_a_dealer_knows_in_advance_show_nothing(monkeypatch: Patch) -> None:
+    """They must come from a hash of all that it has said: otherwise one false secret makes up for another."""
+    made: list[int] = []
+
+    def balanced(make: Any) -> Any:
+        def false(*given: Any, **more: Any) -> tuple[int, ...]:
+            # One more in the first secret, one less in the second.
+            made.append(0)
+            numbers: tuple[int, ...] = make(*given, **more)
+            return _raised(numbers, -1, True) if len(made) == 1 else _lowered(numbers) if len(made) == 2 else numbers
+
+        return false
+
+    def run() -> MaskedCompany:
+        made.clear()
+        with pytest.MonkeyPatch.context() as patch:
+            altered(patch, DEALER, polynomial=balanced)
+            them = masked_company(9, 6, private=True, retries=0)
+            try:
+                process_of(them).run()
+            except ProtocolError as error:
+                assert f"the secret that {DEALER} shared" in str(error)
+            return them
+
+    them = run()
+    assert charges(them)["site 0"] == 1 and not them.hub.paid_in_vain
+    assert DEALER not in them.hub.rounds[-1].answered
+    for module in (session_module, keyring_module):
+        monkeypatch.setattr(module, "factors_of", lambda terms, *_: [1] * (2 * terms.rounds + 1))
+    them = run()
+    assert set(charges(them).values()) == {1} and them.hub.paid_in_vain
 
 
-@pytest.mark.parametrize("way", [wrong_secret, crooked_low])
+def _lowered(numbers: tuple[int, ...]) -> tuple[int, ...]:
+    return (*numbers[:-1], (numbers[-1] - 1) % PRIME)
+
+
+@pytest.mark.parametrize("way", [wrong_secret, crooked_all])
 def test_a_secret_that_nobody_compares_with_its_card_ends_in_a_wrong_sum(way: Any, monkeypatch: Patch) -> None:
     way(monkeypatch, DEALER)
+    monkeypatch.setattr(Keyring, "proves", lambda *_: True)
+    monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
     monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
     them = masked_company(9, 6)
     with pytest.raises(AssertionError):
         require_right(them, process_of(them).run())
 
 
-def test_crooked_shares_that_are_not_needed_do_no_harm(monkeypatch: Patch) -> None:
-    """Six are used, the lowest that there are; when some of those are gone, the dealer is found out and no holder is blamed."""
-    crooked_shares(monkeypatch, DEALER, [8, 9])
+def test_a_crooked_share_that_one_holder_denies_does_no_harm_and_is_found_when_it_is_used(monkeypatch: Patch) -> None:
+    """Six are used, the lowest that there are. With some of those gone, other sets of six are tried."""
+    crooked_shares(monkeypatch, DEALER, [8])
     them = masked_company(9, 6)
     require_right(them, process_of(them).run())
     assert them.masking.liars == {}
-    them = masked_company(9, 6, retries=0)
-    process = process_of(them, dies={"site 0": BEFORE_MASK, "site 1": BEFORE_MASK})
-    with pytest.raises(ProtocolError, match=DEALER):
-        process.run()
+    them = masked_company(9, 6, private=True, retries=0)
+    require_noisy(them, process_of(them, dies={"site 0": BEFORE_MASK, "site 1": BEFORE_MASK}).run())
     assert set(them.masking.liars) == {DEALER}
+    assert them.masking.banned == set()
+
+
+# A dealer together with holders.
+
+
+def point_of(name: str) -> int:
+    return 1 + int(name.removeprefix("site "))
+
+
+def vouching(patch: Patch, dealer: str, holders: Collection[str]) -> None:
+    """A dealer and these holders give the receipts that the hub expects for the dealer's bundles, whatever is in them."""
+    share_out, receipts = Session.share_out, Session.receipts
+    blends: dict[str, tuple[int, ...]] = {}
+
+    def telling(session: Session, cards: Table) -> tuple[bytes, Table] | None:
+        shared = share_out(session, cards)
+        if session._name == dealer and shared is not None:
+            blends[dealer] = Dealing.read(session._terms, 1 + len(shared[1]), shared[0]).blend
+        return shared
+
+    def false(session: Session) -> bytes:
+        raw = receipts(session)
+        if session._name not in (dealer, *holders) or dealer not in session._dealers():
+            return raw
+        at, me = session._dealers().index(dealer) * (KEY + MARK), point_of(session._name)
+        shares, committed = session._held[dealer]
+        got = ShareDigests.of(session.id, point_of(dealer), me, shares)
+        return raw[:at] + receipt(got, committed, value_at(blends[dealer], me)) + raw[at + KEY :]
+
+    patch.setattr(Session, "share_out", telling)
+    patch.setattr(Session, "receipts", false)
+
+
+def colluding(patch: Patch, dealer: str, holders: Collection[str]) -> None:
+    """A dealer whose shares at its own point and at those of these holders are false, and all of them vouch for them."""
+    crooked_shares(patch, dealer, [point_of(name) for name in (dealer, *holders)])
+    vouching(patch, dealer, holders)
+
+
+@pytest.mark.parametrize(("sites", "survivors", "colluders"), [(9, 7, 2), (12, 9, 3), (24, 20, 5)])
+def test_a_dealer_and_holders_that_say_its_false_shares_are_sound_spoil_nothing(
+    sites: int, survivors: int, colluders: int, monkeypatch: Patch
+) -> None:
+    """As many as may collude, at the lowest points, which are joined first. Without trying other sets they would burn it all."""
+    dealer, *holders = [f"site {at}" for at in range(colluders)]
+    colluding(monkeypatch, dealer, holders)
+    them = masked_company(sites, survivors, colluders=colluders, private=True, retries=0)
+    require_noisy(them, process_of(them).run())
+    assert set(charges(them).values()) == {1}
+    assert set(them.masking.liars) == {dealer}
+    monkeypatch.setattr(SharePool, "_subsets", lambda *_: iter(()))
+    them = masked_company(sites, survivors, colluders=colluders, private=True, retries=0)
+    process = process_of(them)
+    with pytest.raises(ProtocolError, match="is not the one on its key card"):
+        process.run()
+    assert them.hub.paid_in_vain
+
+
+def test_a_dealer_that_few_deny_can_not_keep_its_secret_together_with_a_holder(monkeypatch: Patch) -> None:
+    """Two may collude. Two honest holders are sent something else, and the dealer and another one will not give their shares."""
+    other_bundles(monkeypatch, DEALER, ["site 5", "site 6"])
+    false_shares(monkeypatch, [DEALER, "site 0"], of=[DEALER])
+    them = masked_company(9, 7, colluders=2, private=True, retries=0)
+    process = process_of(them)
+    with pytest.raises(ProtocolError, match=f"site 5 and {DEALER} contradict each other.*Nothing has been charged"):
+        process.run()
+    assert set(charges(them).values()) == {0}
+    # One of them has lied, and nobody can tell which. The other holder stays.
+    assert them.masking.liars == {}
+    assert them.masking.banned == {DEALER, "site 5"}
+    require_noisy(them, process.run(resume=True))
+    assert charges(them) == {name: int(name not in (DEALER, "site 5")) for name in them.names}
+    # Without that rule all have paid when it shows that the secret is gone.
+    monkeypatch.setattr(Keyring, "contested", lambda keys: [])
+    them = masked_company(9, 7, colluders=2, private=True, retries=0)
+    with pytest.raises(ProtocolError, match=f"5 shares of the secret of {DEALER} are valid, and 6 are needed"):
+        process_of(them).run()
+    assert set(charges(them).values()) == {1} and them.hub.paid_in_vain
+
+
+def best_blend(patch: Patch, liar: str, honest: Collection[int]) -> None:
+    """Shares of too high a degree, and for the hub the polynomial that fits the card and as many of the holders as it can."""
+
+    def high(make: Any) -> Any:
+        return lambda *a, threshold, **more: make(*a, threshold=threshold + 1, **more)
+
+    def best(blend: Any) -> Any:
+        def through(polynomials: Any, factors: Any) -> tuple[int, ...]:
+            full = blend(polynomials, factors)
+            points = [0, *honest][: len(full) - 1]
+            return highest_first({point: value_at(full, point) for point in points})
+
+        return through
+
+    altered(patch, liar, polynomial=high, blended=best)
+    vouching(patch, liar, [])
+
+
+def test_among_five_sites_one_denial_is_enough_to_stop_at_no_charge(monkeypatch: Patch) -> None:
+    """Four shares make a secret. A liar can satisfy three holders and the card, and one holder of its four denies."""
+    best_blend(monkeypatch, DEALER, [1, 2, 4])
+    them = masked_company(5, 4, private=True, retries=0)
+    process = process_of(them)
+    with pytest.raises(ProtocolError, match=f"site 4 and {DEALER} contradict each other.*Nothing has been charged"):
+        process.run()
+    assert them.masking.banned == {DEALER, "site 4"}
+    with pytest.raises(ProtocolError, match="3 sites are left"):
+        process.run(resume=True)
+    assert set(charges(them).values()) == {0}
+    # With one more site there are two that deny, and the liar is alone to go.
+    them = masked_company(6, 4, private=True, retries=0)
+    process = process_of(them)
+    with pytest.raises(ProtocolError, match=f"{DEALER} sent holders other bundles"):
+        process.run()
+    require_noisy(them, process.run(resume=True))
+    assert charges(them) == {name: int(name != DEALER) for name in them.names}
+
+
+def test_a_holder_that_denies_everybody_is_left_out_alone_and_nobody_has_paid_for_it(monkeypatch: Patch) -> None:
+    false_receipts(monkeypatch, ["site 3"])
+    them = masked_company(5, 4, private=True, retries=0)
+    process = process_of(them)
+    with pytest.raises(ProtocolError, match=r"site 3 denies what honest sites sent\. Nothing has been charged"):
+        process.run()
+    assert set(them.masking.liars) == them.masking.banned == {"site 3"}
+    require_noisy(them, process.run(resume=True))
+    assert charges(them) == {name: int(name != "site 3") for name in them.names}
+
+
+def test_where_too_few_have_confirmed_a_bundle_nobody_is_charged_and_nobody_blamed(monkeypatch: Patch) -> None:
+    """Of three sites all three shares are needed. One says that its bundles were changed on their way."""
+    receipts = Session.receipts
+
+    def changed(session: Session) -> bytes:
+        raw = receipts(session)
+        return bytes(len(raw)) if session._name == "site 0" else raw
+
+    with monkeypatch.context() as one:
+        one.setattr(Session, "receipts", changed)
+        them = masked_company(3, 3, private=True, retries=0)
+        process = process_of(them)
+        with pytest.raises(ProtocolError, match=r"too few holders have confirmed what .*Nothing has been charged"):
+            process.run()
+    assert set(charges(them).values()) == {0}
+    assert them.masking.liars == {} and them.masking.banned == set()
+    require_noisy(them, process.run(resume=True))
+    assert set(charges(them).values()) == {1}
 
 
 def test_where_holders_are_gone_nobody_is_blamed_and_a_new_round_is_asked(monkeypatch: Patch) -> None:
@@ -524,21 +795,27 @@ def lie(patch: Patch, name: str, way: int, names: list[str], some: list[int]) ->
             crooked_shares(patch, name, [1 + at % len(names) for at in some])
         case 5:
             other_bundles(patch, name, to)
-        case _:
+        case 6:
             junk_bundles(patch, name, to)
+        case 7:
+            high_degree(patch, name)
+        case 8:
+            other_blend(patch, name)
+        case _:
+            other_constant(patch, name)
 
 
 @settings(max_examples=30, deadline=None)
 @given(
     st.sampled_from(["complete", "sparse"]),
-    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 6)), min_size=1, max_size=2),
+    st.lists(st.tuples(st.integers(0, 8), st.integers(0, 9)), min_size=1, max_size=2),
     st.lists(st.integers(0, 8), min_size=1, max_size=4),
     st.dictionaries(st.integers(0, 8), st.integers(3, 8), max_size=2),
 )
 def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_comes_out(
     kind: str, lies: list[tuple[int, int]], some: list[int], deaths: dict[int, int]
 ) -> None:
-    """Up to two liars, as many as may collude, each in any of seven ways, and two deaths.
+    """Up to two liars, as many as may collude, each in any of ten ways, and two deaths.
 
     Who is left out because of a contradiction is left out together with a liar, so that it ends; at most two for each.
     """
@@ -569,7 +846,7 @@ def test_whoever_lies_and_whoever_dies_nobody_honest_is_named_and_no_wrong_sum_c
 def test_a_network_that_changes_bundles_of_one_site_to_as_many_as_may_collude_frames_nobody() -> None:
     def meddle(message: Message) -> Iterable[Message]:
         body = message.body
-        if isinstance(body, Brief) and body.step == "roll" and message.receiver == "site 0":
+        if isinstance(body, Brief) and body.step == "roster" and message.receiver == "site 0":
             table = tuple((name, bytes(len(raw)) if name == DEALER else raw) for name, raw in body.table)
             return [Message(message.sender, message.receiver, Brief(body.round, body.step, body.data, table))]
         return [message]
@@ -584,7 +861,7 @@ def test_bundles_changed_on_the_way_from_the_hub_frame_nobody(monkeypatch: Patch
 
     def change(message: Message) -> list[Message]:
         body = message.body
-        if not isinstance(body, Brief) or body.step != "roll" or message.receiver not in ("site 3", "site 4"):
+        if not isinstance(body, Brief) or body.step != "roster" or message.receiver not in ("site 3", "site 4"):
             return [message]
         table = tuple(
             (name, piece[:-1] + bytes([piece[-1] ^ 1]) if name == DEALER else piece) for name, piece in body.table

@@ -1,5 +1,6 @@
 """Shares: any `threshold` of them are the secret, any fewer are nothing, and what is not a share is refused."""
 
+import os
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
@@ -7,11 +8,29 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from eigenveil.protocols.masked.shamir import LARGEST_POINT, PRIME, SHARE_BYTES, Joiner, join, split, split_many
+from eigenveil.protocols.masked.shamir import (
+    LARGEST_POINT,
+    PRIME,
+    SHARE_BYTES,
+    Joiner,
+    Polynomial,
+    blended,
+    join,
+    polynomial,
+    split,
+    value_at,
+)
 
-TOP = 2**256
-SECRETS = st.one_of(st.sampled_from([bytes(32), b"\xff" * 32]), st.binary(min_size=32, max_size=32))
+ELEMENTS = st.one_of(st.sampled_from([0, 1, PRIME - 1]), st.integers(0, PRIME - 1))
+SECRETS = ELEMENTS.map(lambda number: number.to_bytes(32, "big"))
 HOLDERS = st.lists(st.integers(1, LARGEST_POINT), min_size=1, max_size=12, unique=True)
+
+
+def split_one(
+    secret: bytes, *, threshold: int, holders: Sequence[int], draw: Callable[[int], bytes] = os.urandom
+) -> dict[int, bytes]:
+    shares = split([polynomial(secret, threshold=threshold, draw=draw)], holders=holders)
+    return {holder: pieces[0] for holder, pieces in shares.items()}
 
 
 def drawing(*numbers: int) -> Callable[[int], bytes]:
@@ -55,9 +74,15 @@ def interpolated(values: Mapping[int, int]) -> list[int]:
     return found
 
 
-def test_the_field_is_the_first_prime_above_all_secrets() -> None:
+def highest_first(values: Mapping[int, int]) -> Polynomial:
+    """That polynomial as a dealer has it."""
+    return tuple(reversed(interpolated(values)))
+
+
+def test_the_field_is_that_of_the_group_of_keys() -> None:
+    """Its order as FIPS 186 gives it, and a prime; that the generator has this order is in test_curve.py."""
+    assert PRIME == 2**256 - 2**224 + 2**192 - 0x4319055258E8617B0C46353D039CDAAF
     assert is_prime(PRIME, bases=100)
-    assert not any(is_prime(above, bases=20) for above in range(TOP + 1, PRIME, 2))
     assert not is_prime((2**127 - 1) * (2**89 - 1), bases=20)
 
 
@@ -65,18 +90,16 @@ def test_the_field_is_the_first_prime_above_all_secrets() -> None:
     ("secret", "drawn", "expected"),
     [
         (5, [2, 3], {1: 10, 2: 19, 3: 32}),  # 2 x^2 + 3 x + 5
-        (TOP - 1, [PRIME - 1], {1: TOP - 2, 2: TOP - 3}),  # minus x
-        # (2^256)(x + 1) - 1, and 2^256 is -297.
-        (TOP - 1, [TOP], {1: PRIME - 595, 2: PRIME - 892}),
-        # By bc and by Perl's bigint.
+        (PRIME - 1, [PRIME - 1], {1: PRIME - 2, 2: PRIME - 3}),  # minus x minus 1
+        # By Python and by Perl's bigint.
         (
             int("7" * 64, 16),
             [int("3" * 64, 16), int("c" * 64, 16)],
             {
-                1: 0x777777777777777777777777777777777777777777777777777777777777764D,
-                2: 0xDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDB89,
-                77: 0xDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDDD83247,
-                65536: 0x7777777777777777777777777777777777777777777777777777773BDCEF7777,
+                1: 0x77777778777777767777777777777777BA907CC9D05FD8F283BDACB47B145225,
+                2: 0xDDDDDDDFDDDDDDDBDDDDDDDDDDDDDDDE640FE8828FAEA0D3F66A4857E5179339,
+                77: 0xDDDDE2BCDDDDD8FEDDDDDDDDDDDDDF24B4BEC9FCF1D0B43EA7DB321276EB136F,
+                65536: 0xAAAB7777444377777777777784E3149BF3E7D216C7E7F2556F9472E48CCF7777,
             },
         ),
         (9, [], {1: 9, 400: 9}),  # One holder is enough: everybody has the secret.
@@ -84,7 +107,7 @@ def test_the_field_is_the_first_prime_above_all_secrets() -> None:
 )
 def test_known_polynomials(secret: int, drawn: list[int], expected: dict[int, int]) -> None:
     whole = secret.to_bytes(32, "big")
-    shares = split(whole, threshold=len(drawn) + 1, holders=list(expected), draw=drawing(*drawn))
+    shares = split_one(whole, threshold=len(drawn) + 1, holders=list(expected), draw=drawing(*drawn))
     assert numbers(shares) == expected
     assert all(len(share) == SHARE_BYTES for share in shares.values())
     if len(expected) > len(drawn):
@@ -92,10 +115,9 @@ def test_known_polynomials(secret: int, drawn: list[int], expected: dict[int, in
 
 
 def test_draws_are_uniform_in_the_field() -> None:
-    # 33 bytes hold 255 whole copies of the field, and what is left above them is drawn again.
-    for drawn in ([7], [PRIME + 7], [254 * PRIME + 7], [255 * PRIME, 7], [256**33 - 1, 255 * PRIME + 3, 7]):
-        assert numbers(split(bytes(32), threshold=2, holders=[1, 2], draw=drawing(*drawn))) == {1: 7, 2: 14}
-    assert 255 * PRIME < 256**33 < 256 * PRIME
+    # What is not below the order is drawn again: its remainder would make small numbers likelier.
+    for drawn in ([7], [PRIME, 7], [256**32 - 1, PRIME + 3, 7]):
+        assert numbers(split_one(bytes(32), threshold=2, holders=[1, 2], draw=drawing(*drawn))) == {1: 7, 2: 14}
 
 
 @given(st.lists(SECRETS, max_size=4), HOLDERS, st.data())
@@ -104,7 +126,7 @@ def test_any_threshold_of_the_holders_have_the_secrets(
 ) -> None:
     threshold = data.draw(st.integers(1, len(holders)))
     some = data.draw(st.lists(st.sampled_from(holders), min_size=threshold, unique=True))
-    shares = split_many(secrets, threshold=threshold, holders=holders)
+    shares = split([polynomial(one, threshold=threshold) for one in secrets], holders=holders)
     assert list(shares) == holders
     joiner = Joiner(some, threshold)
     assert joiner.points == tuple(sorted(some)[:threshold])
@@ -127,10 +149,10 @@ def test_one_share_too_few_fits_every_secret_equally(
 ) -> None:
     threshold = data.draw(st.integers(2, len(holders)))
     seen = data.draw(st.lists(st.sampled_from(holders), min_size=threshold - 1, max_size=threshold - 1, unique=True))
-    shares = split(secret, threshold=threshold, holders=holders)
+    shares = split_one(secret, threshold=threshold, holders=holders)
     known = {holder: shares[holder] for holder in seen}
     drawn = others(candidate, known, threshold)
-    again = split(candidate, threshold=threshold, holders=holders, draw=drawing(*drawn))
+    again = split_one(candidate, threshold=threshold, holders=holders, draw=drawing(*drawn))
     assert {holder: again[holder] for holder in seen} == known
     # And those draws differ from the real ones unless the secrets are the same: the map from draws to shares is one to one.
     assert (again == shares) == (candidate == secret)
@@ -139,17 +161,25 @@ def test_one_share_too_few_fits_every_secret_equally(
 @given(SECRETS, st.integers(1, 6), st.integers(0, 5), st.integers(1, PRIME - 1))
 def test_a_false_share_makes_another_secret(secret: bytes, threshold: int, place: int, change: int) -> None:
     holders = list(range(3, 3 + threshold))
-    shares = split(secret, threshold=threshold, holders=holders)
+    shares = split_one(secret, threshold=threshold, holders=holders)
     holder = holders[place % threshold]
-    shares[holder] = ((int.from_bytes(shares[holder], "big") + change) % PRIME).to_bytes(33, "big")
-    try:
-        assert join(shares, threshold=threshold) != secret
-    except ValueError as error:
-        assert "one secret" in str(error)
+    shares[holder] = ((int.from_bytes(shares[holder], "big") + change) % PRIME).to_bytes(SHARE_BYTES, "big")
+    assert join(shares, threshold=threshold) != secret
+
+
+@given(st.lists(st.tuples(SECRETS, ELEMENTS), min_size=1, max_size=5), st.integers(1, 6), st.integers(0, LARGEST_POINT))
+def test_a_blend_is_the_sum_of_polynomials_at_every_point(
+    terms: list[tuple[bytes, int]], threshold: int, point: int
+) -> None:
+    them = [polynomial(secret, threshold=threshold) for secret, _ in terms]
+    blend = blended(them, [factor for _, factor in terms])
+    assert len(blend) == threshold
+    values = [value_at(one, point) * factor for one, (_, factor) in zip(them, terms, strict=True)]
+    assert value_at(blend, point) == sum(values) % PRIME
 
 
 def test_shares_beyond_the_threshold_are_not_looked_at() -> None:
-    shares = split(b"s" * 32, threshold=2, holders=[1, 2, 3])
+    shares = split_one(b"s" * 32, threshold=2, holders=[1, 2, 3])
     assert join(shares | {3: b"nonsense"}, threshold=2) == b"s" * 32
 
 
@@ -163,13 +193,12 @@ def elements(*values: int) -> dict[int, bytes]:
         (elements(1, 2), 3, "threshold must lie between 1 and the number of holders, 2,"),
         (elements(1, 2), 0, "threshold must lie between"),
         ({}, 1, "threshold must lie between 1 and the number of holders, 0,"),
-        (elements(1, PRIME), 2, "below the prime"),
-        ({1: bytes(32), 2: bytes(33)}, 2, "33 bytes, got 32"),
-        ({1: bytes(33), 2: bytes(34)}, 2, "33 bytes, got 34"),
-        ({0: bytes(33), 2: bytes(33)}, 2, "from 1 to 65536, got 0"),
-        ({True: bytes(33), 2: bytes(33)}, 2, "from 1 to 65536, got True"),
-        (elements(TOP), 1, "one secret of 32 bytes"),
-        (elements(PRIME - 1, PRIME - 1), 2, "one secret of 32 bytes"),
+        (elements(1, PRIME), 2, "below the order"),
+        (elements(1, 256**32 - 1), 2, "below the order"),
+        ({1: bytes(31), 2: bytes(32)}, 2, "32 bytes, got 31"),
+        ({1: bytes(32), 2: bytes(33)}, 2, "32 bytes, got 33"),
+        ({0: bytes(32), 2: bytes(32)}, 2, "from 1 to 65536, got 0"),
+        ({True: bytes(32), 2: bytes(32)}, 2, "from 1 to 65536, got True"),
     ],
 )
 def test_what_is_no_share_is_refused(shares: dict[int, bytes], threshold: int, why: str) -> None:
@@ -182,8 +211,9 @@ def test_what_is_no_share_is_refused(shares: dict[int, bytes], threshold: int, w
     [
         (bytes(31), 1, [1], "32 bytes, got 31"),
         (bytes(33), 1, [1], "32 bytes, got 33"),
+        (PRIME.to_bytes(32, "big"), 1, [1], "below the order"),
         (bytes(32), 2, [1], "threshold must lie between 1 and the number of holders, 1,"),
-        (bytes(32), 0, [1, 2], "threshold must lie between"),
+        (bytes(32), 0, [1, 2], "threshold must be at least 1, got 0"),
         (bytes(32), 1, [], "threshold must lie between"),
         (bytes(32), 2, [0, 1], "got 0"),
         (bytes(32), 2, [1, LARGEST_POINT + 1], "got 65537"),
@@ -192,12 +222,12 @@ def test_what_is_no_share_is_refused(shares: dict[int, bytes], threshold: int, w
 )
 def test_what_cannot_be_split_is_refused(secret: bytes, threshold: int, holders: Sequence[int], why: str) -> None:
     with pytest.raises(ValueError, match=why):
-        split(secret, threshold=threshold, holders=holders)
+        split_one(secret, threshold=threshold, holders=holders)
 
 
 def test_other_refusals() -> None:
-    with pytest.raises(ValueError, match="draw must return the 33 bytes"):
-        split(bytes(32), threshold=2, holders=[1, 2], draw=lambda size: bytes(size - 1))
+    with pytest.raises(ValueError, match="draw must return the 32 bytes"):
+        split_one(bytes(32), threshold=2, holders=[1, 2], draw=lambda size: bytes(size - 1))
     with pytest.raises(ValueError, match=r"got none for \[2\]"):
-        Joiner([1, 2], threshold=2).join({1: bytes(33), 3: bytes(33)})
+        Joiner([1, 2], threshold=2).join({1: bytes(32), 3: bytes(32)})
     assert "weights" not in repr(Joiner([1, 2], threshold=2))

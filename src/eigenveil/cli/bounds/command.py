@@ -12,6 +12,7 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
+from eigenveil.cli.study import spending as kept
 from eigenveil.errors import require, require_param
 from eigenveil.params import BoundsParams, TableParams
 
@@ -31,6 +32,10 @@ def bounds(
     per_column: bounding.PerColumn = False,
     total: bounding.Total = None,
     components: bounding.Rank = None,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
     target: bounding.BoundsOutput = None,
     force: option.Force = False,
     as_json: bounding.AsJson = False,
@@ -44,7 +49,8 @@ def bounds(
 
     The answer shows how many people other bounds would clip and what they
     would cost, and the `eigenveil fit` command that uses it. Both spend the
-    same people's budget: with --total it says how much is left for the fit.
+    same people's budget: with --total it says how much is left for the fit,
+    and with --ledger both are charged to one budget that lasts.
     With --output bounds.json the fit reads the bound from there (--bounds).
 
     A range for each column instead of one bound for whole rows:
@@ -54,10 +60,12 @@ def bounds(
     If noise hides the answer, it says so, names no bound, and exits with
     code 1. The budget is spent even then.
     """
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting.require_sense(settings)
     read = Reading(reading, settings["person"])
     read.require(data)
     if target is not None:
-        require_output(target, endings=(".json",), force=force, inputs=[data])
+        require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, ledger) if path])
     searched = settings["center"] == "private"
     require(not per_column or components is None, "--components is for a bound on rows: leave out --per-column")
     require(not per_column or searched, "--center is for a bound on rows: leave out --per-column")
@@ -69,7 +77,9 @@ def bounds(
     from eigenveil.cli._report import warning_panel
     from eigenveil.cli.bounds.show import Asked, BoundsAnswer
 
-    found, names = _found(data, settings, read, columns=per_column, kept=target is not None or as_json)
+    found, names, spending = _found(
+        data, settings, read, lasting, columns=per_column, listed=target is not None or as_json
+    )
     answer = BoundsAnswer.of(found, Asked(data, settings, read, left, components, names, target))
     if target is not None:
         bounding.write_json(target, answer.plain)
@@ -86,6 +96,7 @@ def bounds(
         bounding.show_steps(console, answer.steps)
         if settings["epsilon"] is not None and read.counted(data):
             console.print(warning_panel(option.COUNTED))
+        spending.show()
         if target is not None:
             console.print(f"\nwritten to {target}", soft_wrap=True)
     if not answer.named:
@@ -93,26 +104,41 @@ def bounds(
 
 
 def _found(
-    data: Path, settings: Mapping[str, Any], reading: Reading, *, columns: bool, kept: bool
-) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None]":
-    """The bounds, and the column names if the file has any. `kept`: the answer will be in a file or in JSON."""
-    from dataclasses import replace
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Reading,
+    lasting: kept.LastingLedger,
+    *,
+    columns: bool,
+    listed: bool,
+) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None, kept.Spending]":
+    """The bounds, the column names if the file has any, and what was charged.
 
+    `listed`: the answer will be in a file or in JSON.
+    """
+    from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.columns import find_column_bounds
     from eigenveil.estimators.bounds.rows import find_bounds
 
-    given = {name: value for name, value in settings.items() if name != "person"}
+    given = dict(settings)
     table = reading.table(data)
     dim = table.rows.shape[1]
     require(
         # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.
-        not columns or kept or dim <= bounding.WIDEST,
+        not columns or listed or dim <= bounding.WIDEST,
         f"ranges of {dim} columns do not fit on a command line. Add --output bounds.json, and run `eigenveil fit "
         "--bounds bounds.json` afterwards. Nothing was released",
     )
-    with watched(table.rows) as rows:
-        if not columns:
-            return find_bounds(rows, **given), table.columns
-        del given["center"]
-        # Rows read from a file have no names, so they are added here.
-        return replace(find_column_bounds(rows, **given), columns=table.columns), table.columns
+    found: FoundBounds | FoundColumnBounds
+    with (
+        lasting.charged(table.rows, given, person=reading.person, title=f"bounds, {data.name}") as spending,
+        watched(table.rows) as rows,
+    ):
+        given["ledger"], named = spending.ledger, NamedRows(rows, table.columns, reading.person)
+        if columns:
+            del given["center"]
+            found = find_column_bounds(named, **given)
+        else:
+            found = find_bounds(named, **given)
+        spending.released = found.words().encode()
+    return found, table.columns, spending

@@ -19,9 +19,9 @@ from eigenveil.params.words import flag
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from eigenveil.privacy import Budget, Guarantee
+    from eigenveil.privacy import Budget, Guarantee, PrivacyUnit
 
-__all__ = ["FORMAT", "BoundsFile", "reach_of_ranges", "show_bounds", "was_given"]
+__all__ = ["FORMAT", "BoundsFile", "guarantee_in", "reach_of_ranges", "show_bounds", "was_given"]
 
 FORMAT: Final = "eigenveil bounds 1"
 # 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
@@ -42,6 +42,9 @@ BoundsPath: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+
+# How version 0.1, and the trees before units, wrote that each row is one person.
+_OLD_ROWS: Final = ("each person, who holds one row", "each person, who has one row")
 
 
 @final
@@ -71,12 +74,7 @@ class BoundsFile:
             path.stat().st_size <= _LARGEST,
             f"--bounds {path} is too large to be a file of bounds. Give a file that `eigenveil bounds --output` wrote",
         )
-        try:
-            plain = json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
-        except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
-            raise ValueError(
-                f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote"
-            ) from None
+        plain = _plain_in(path, f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote")
         try:
             return cls._of(path, plain)
         except ValueError as error:
@@ -118,7 +116,7 @@ class BoundsFile:
         require(
             not self.of_columns,
             f"--bounds {self.path} has column ranges, and a stream needs a bound on rows. Run `eigenveil bounds` without "
-            "--columns",
+            "--per-column",
         )
         require(
             self.settings["scale"] is None,
@@ -146,32 +144,75 @@ class BoundsFile:
         """The warning for a private fit that uses bounds which are not private."""
         return None if self.guarantee.private else _PUBLIC.format(self.path)
 
-    def together(self, budget: "Budget", neighbours: str) -> str | None:
-        """What the search and a fit on the same people cost together; None if their guarantees cannot be added up."""
+    def together(self, budget: "Budget", unit: "PrivacyUnit") -> str | None:
+        """What the search and a fit on the same people cost together, or that there is no sum; None for public bounds."""
         from eigenveil.privacy import Budget, epsilon_of
 
         epsilon, delta = self.guarantee.epsilon, self.guarantee.delta
-        if epsilon is None or delta is None or self.guarantee.relation != neighbours:
+        if epsilon is None or delta is None:
             return None
+        cost = f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g})"
+        if not self._of_kind(unit):
+            whom = self.guarantee.protects or f"{self.guarantee.unit} ({self.guarantee.relation})"
+            return (
+                f"{cost} and protects {whom}. This fit protects {unit}. Such costs cannot be added up: to know the total, run "
+                "`eigenveil bounds` again with the same --person and --neighbours."
+            )
         # Gaussian releases compose in mu: the root of the sum of squares.
         both = epsilon_of(math.hypot(Budget(epsilon, delta).mu, budget.mu), budget.delta)
         digits = 3 - math.floor(math.log10(both))
         # Rounded up: a guarantee must not look better than it is.
         whole = math.ceil(both * 10**digits - 1e-9) / 10**digits
-        return (
-            f"Finding the bounds in {self.path} cost ({epsilon:g}, {delta:g}). If both used the same people, the total is "
-            f"({whole:g}, {budget.delta:g})."
-        )
+        return f"{cost}. If both used the same people, the total is ({whole:g}, {budget.delta:g})."
+
+    def _of_kind(self, unit: "PrivacyUnit") -> bool:
+        """Whether the bounds protect the same as a fit with this `unit`."""
+        known = self.guarantee.protects
+        if known is not None:
+            return known == unit
+        # Files of version 0.1 have the relation, and say in a sentence whether each row counts. The column of people they lack.
+        by_row = self.guarantee.unit in _OLD_ROWS
+        return unit.each == "row" and by_row and self.guarantee.relation == unit.neighbours.value
 
 
-def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any]) -> None:
-    """Print what the bounds cost together with a private fit with `settings`, and a warning if they are not private."""
+def guarantee_in(path: Path) -> "Guarantee":
+    """What the bounds or the spectrum in `path` cost, whatever was found; a `ValueError` for any other file."""
+    from eigenveil.plan.spectrum import FORMAT as SPECTRUM
+    from eigenveil.privacy import Guarantee
+
+    wrong = f"{path} is not a model (.safetensors), bounds or a spectrum. Give a file that an eigenveil command wrote"
+    require(path.stat().st_size <= _LARGEST, wrong)
+    plain = _plain_in(path, wrong)
+    require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)
+    require(
+        isinstance(plain.get("guarantee"), Mapping),
+        f"{path} does not say what it cost. Leave it out, and add what was spent on it with --mu",
+    )
+    try:
+        return Guarantee.from_dict(plain["guarantee"])
+    except ValueError as error:
+        raise ValueError(f"{path}: {error}") from error
+
+
+def _plain_in(path: Path, otherwise: str) -> Any:
+    """The JSON in a file, or a `ValueError` that says `otherwise`."""
+    try:
+        return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)
+    except (UnicodeDecodeError, json.JSONDecodeError, RecursionError):
+        raise ValueError(otherwise) from None
+
+
+def show_bounds(console: "Console", known: BoundsFile, settings: Mapping[str, Any], unit: "PrivacyUnit | None") -> None:
+    """Print what the bounds cost together with a private fit with `settings`, and a warning if they are not private.
+
+    `unit` is what the fit protects. Costs for rows and costs for people are not added up.
+    """
     from eigenveil.cli._report import warning_panel
     from eigenveil.privacy import Budget
 
     if known.warning is not None:
         console.print(warning_panel(known.warning))
-    both = known.together(Budget(settings["epsilon"], settings["delta"]), settings["neighbours"])
+    both = None if unit is None else known.together(Budget(settings["epsilon"], settings["delta"]), unit)
     if both is not None:
         console.print(f"\n{both}", soft_wrap=True)
 

@@ -12,6 +12,7 @@ from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.study import spending as kept
 from eigenveil.params import SpectrumParams, TableParams
 from eigenveil.params.texts import text_of
 
@@ -34,6 +35,10 @@ def spectrum(
     reading: TableParams,
     total: bounding.Total = None,
     bounds: BoundsPath = None,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
     target: bounding.SpectrumOutput = Path("spectrum.json"),
     force: option.Force = False,
 ) -> None:
@@ -51,23 +56,24 @@ def spectrum(
     If noise hides all of it, it says so, writes nothing, and exits with
     code 1. The budget is spent even then.
     """
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    lasting.require_sense(settings)
     read = Reading(reading, settings["person"])
     read.require(data)
-    require_output(target, endings=(".json",), force=force, inputs=[data, *([] if bounds is None else [bounds])])
+    require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])
     epsilon, delta = settings["epsilon"], settings["delta"]
     left = bounding.left_for_fit(total, epsilon, delta)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    del settings["person"]
-    found = _released(data, settings, read, known)
+    found, spending = _released(data, settings, read, known, lasting)
     console = output()
     if settings["random_state"] is not None and epsilon is not None:
         from eigenveil.cli._report import warning_panel
 
         console.print(warning_panel(option.SEEDED))
     if found.spectrum is not None:
-        bounding.write_json(target, found.spectrum.to_json())
+        bounding.write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
         wrote(target)
     console.print(_view(found))
     if epsilon is not None and read.counted(data):
@@ -75,7 +81,8 @@ def spectrum(
 
         console.print(warning_panel(option.COUNTED))
     if known is not None and epsilon is not None:
-        show_bounds(console, known, settings)
+        show_bounds(console, known, settings, found.guarantee.protects)
+    spending.show()
     if found.spectrum is None:
         raise typer.Exit(1)
     console.print(f"\nspectrum written to {target}", soft_wrap=True)
@@ -83,15 +90,26 @@ def spectrum(
 
 
 def _released(
-    data: Path, settings: Mapping[str, Any], reading: Reading, known: BoundsFile | None
-) -> "ReleasedSpectrum":
+    data: Path,
+    settings: Mapping[str, Any],
+    reading: Reading,
+    known: BoundsFile | None,
+    lasting: kept.LastingLedger,
+) -> "tuple[ReleasedSpectrum, kept.Spending]":
+    from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.spectrum import released_spectrum
 
     table = reading.table(data)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
-    with watched(table.rows) as rows:
-        return released_spectrum(rows, **settings)
+    with (
+        lasting.charged(table.rows, settings, person=reading.person, title=f"spectrum, {data.name}") as spending,
+        watched(table.rows) as rows,
+    ):
+        named = NamedRows(rows, table.columns, reading.person)
+        found = released_spectrum(named, **settings, ledger=spending.ledger)
+        spending.released = found.words().encode()
+    return found, spending
 
 
 def _view(found: "ReleasedSpectrum") -> "Group":

@@ -5,9 +5,10 @@
 
 import getpass
 import hashlib
+import shlex
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
@@ -19,9 +20,9 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.cli.network.view import Voice
-    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget, StudyReplay
+    from eigenveil.network.ledger.durable import DurableLedger, StudyReplay
+    from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.privacy import Budget
 
 __all__ = [
     "DECLINED",
@@ -30,27 +31,30 @@ __all__ = [
     "known_study",
     "opened_ledger",
     "question_of",
+    "require_names",
     "require_rehearsal",
-    "require_room",
+    "require_unit",
     "study_in",
 ]
 
 # The exit code when the person says no.
 DECLINED: Final = 1
 _NO_PRIVACY: Final = "no privacy"
+_YES: Final = ("y", "yes")
 
 
 @contextmanager
-def opened_ledger(path: Path, *, dry_run: bool) -> Iterator["DurableLedger"]:
-    """The ledger at `path`. A dry run only reads it, and makes none if there is none."""
+def opened_ledger(path: Path, *, head: Path | None, dry_run: bool) -> Iterator["DurableLedger"]:
+    """The ledger at `path`, with the head in the file `head`. A dry run only reads it, and makes none if there is none."""
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
 
     if not dry_run:
-        with DurableLedger.open(path) as ledger:
+        with with_head(path, head, DurableLedger.open, writes=True) as ledger:
             yield ledger
     # Read-only, so that a dry run is possible while the site runs, and leaves no trace.
-    elif path.exists():
-        with DurableLedger.reading(path) as ledger:
+    elif path.exists() or (head is not None and head.exists()):
+        with with_head(path, head, DurableLedger.reading, writes=False) as ledger:
             yield ledger
     else:
         with tempfile.TemporaryDirectory() as folder, DurableLedger.open(Path(folder) / "ledger.db") as ledger:
@@ -99,17 +103,41 @@ def dataset_named(
     return names[0]
 
 
-def require_room(ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:
-    """Refuse, before asking for consent, a study that costs more than is left of the dataset's total budget."""
-    from eigenveil.network.ledger.budget import Standing, require_life
+def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
+    """Refuse --yes with a policy that does not say who is protected: then nobody at this site has said it."""
+    from eigenveil.params.toml import toml_value
 
-    others = [
-        state.standing
-        for state in ledger.studies()
-        # Without this study itself, which counts already if it was joined before.
-        if state.account.dataset == account.dataset and state.account.study != account.study
-    ]
-    require_life(others, Standing(account.mu, account.beyond, life), dataset=account.dataset, title=account.title)
+    unit = study.unit
+    if unit.each == "row":
+        true, keys = "If no person has more than one row in your table", 'unit = "row"'
+    else:
+        true, keys = (
+            "If that column tells people apart in your table",
+            f'unit = "person" and person = {toml_value(unit.column)}',
+        )
+    require(
+        rules.limits.unit is not None,
+        f"--yes needs a policy that says who is protected, and {path} does not. This study protects {unit.words}. {true}, "
+        f"write {keys} under [limits]",
+    )
+
+
+def require_names(voice: "Voice", dataset: str, names: Sequence[str], *, rules: "Policy | None", yes: bool) -> None:
+    """Refuse the same rows under another name, unless the policy lists both names, or a person agrees to a second budget."""
+    names = [name for name in names if rules is None or not rules.alias(dataset, name)]
+    if not names:
+        return
+    known = ", ".join(f'"{name}"' for name in names)
+    words = f'These rows are in your ledger as {known}. As "{dataset}" the same people would get a second total budget'
+    require(
+        not yes,
+        f"{words}, which --yes does not agree to. Use --dataset {shlex.quote(names[0])}, or write both names into your policy "
+        f"under [datasets] aliases",
+    )
+    voice.say(f"{words}. What they cost under both names adds up.", style="bold yellow")
+    if _ask("Give the same people a second budget? [y/N]") not in _YES:
+        voice.say(f"Nothing was sent and nothing was charged. To go on: --dataset {shlex.quote(names[0])}")
+        raise typer.Exit(DECLINED)
 
 
 def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
@@ -143,7 +171,7 @@ def question_of(study: "StudyFile") -> str:
 
 
 def _answers(study: "StudyFile") -> tuple[str, ...]:
-    return ("y", "yes") if study.private else (_NO_PRIVACY,)
+    return _YES if study.private else (_NO_PRIVACY,)
 
 
 def _ask(question: str) -> str:

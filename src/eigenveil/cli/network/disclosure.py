@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 __all__ = ["disclose"]
 
 # Facts that the screen tells in its own, more exact words.
-_TOLD_ABOVE: Final = frozenset({"Study", "Warning", "Columns", "Who learns what", "Cost", "Restarts"})
+_TOLD_ABOVE: Final = frozenset({"Study", "Warning", "Columns", "Who learns what", "People", "Cost", "Restarts"})
 _REHEARSAL: Final = (
     "A REHEARSAL: anyone who has the study file can subtract all noise. NOBODY IN THIS TABLE IS PROTECTED."
 )
@@ -59,6 +59,7 @@ def disclose(
     if voice.terminal:
         # How many rows and people there are is private: for the person at this terminal, never for a log.
         voice.item("Rows", _rows(study, holding))
+    _show(voice, (fact for fact in facts_of(study) if fact.label == "People"))
     _show(voice, [words.cost_fact(account, state, life=life, joined=joined is not None)])
     if account.private and life is None:
         none = "none is set, so nothing limits what all studies together may cost."
@@ -92,8 +93,12 @@ def _columns(study: "StudyFile", holding: "SiteData", data: Path) -> str:
 
 
 def _rows(study: "StudyFile", holding: "SiteData") -> str:
-    person = "" if study.params.person is None else f' (column "{study.params.person}")'
-    return f"{holding.rows.shape[0]:,}, from {holding.people:,} people{person}"
+    # Nobody has counted people where no column names them.
+    person = study.params.person
+    whose = (
+        "each taken for a different person" if person is None else f'from {holding.people:,} people (column "{person}")'
+    )
+    return f"{holding.rows.shape[0]:,}, {whose}"
 
 
 def _show_parties(voice: Voice, agent: "SiteAgent | PeerAgent") -> None:

@@ -8,6 +8,7 @@ from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
+from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
 from eigenveil.data.archive import whole_file
 from eigenveil.errors import ProtocolError, QuorumLost
 
@@ -26,7 +27,9 @@ def hub(
     transcript: option.Transcript = None,
     model: option.HubModel = None,
     report: option.Report = None,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Run the hub of a study: ask the sites, add up, and write the model.
 
@@ -51,8 +54,10 @@ def hub(
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
+    allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
-    mine = Keys.load(study.parent / "hub.key" if keys is None else keys)
+    secret = passphrase_from(passphrase_file)
+    mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
     address = place_of(found, mine, role="hub").address
     assert address is not None
     target = Path(f"{study.stem}.safetensors") if model is None else model
@@ -69,7 +74,7 @@ def hub(
     voice = Voice()
     view = HubView(voice)
     with HubAgent.transcript_for(kept, found) as written:
-        agent = HubAgent(found, keys=mine, transcript=written, on_event=view.on_event)
+        agent = HubAgent(found, keys=mine, transcript=written, memory=allowed, on_event=view.on_event)
         view.of(agent)
         # Asked now: after the run every study that went well has a result.
         over = agent.durable.party.result is not None
@@ -149,7 +154,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
 def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
     from rich.text import Text
 
-    from eigenveil.cli._report import in_bytes, rounds_table
+    from eigenveil.cli._report import fill_line, in_bytes, nothing_found, nothing_stands_out, rounds_table, warned
 
     guarantee = model.guarantee
     voice.gap()
@@ -158,6 +163,8 @@ def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
         voice.say(f"traffic of {name}: {in_bytes(up)} up, {in_bytes(down)} down")
     if agent.durable.refused:
         voice.say(f"refused: {agent.durable.refused} messages", style="yellow")
+    for line in ([nothing_found()] if nothing_stands_out(model) else []) + [*fill_line(model), *warned(model)]:
+        voice.show(line, [line.plain])
     voice.show(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"), [guarantee.headline])
 
 

@@ -16,6 +16,7 @@ from eigenveil.cli.network.disclosure import disclose
 from eigenveil.cli.network.results import Results, say_spent
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
@@ -51,7 +52,10 @@ class Given:
     rehearsal: bool
     dry_run: bool
     force: bool
+    memory: int
     reading: Mapping[str, Any]
+    passphrase_file: Path | None = None
+    require_head: Path | None = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -118,12 +122,15 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     from eigenveil.network.study.file import StudyFile
 
     study, role = StudyFile.read(given.study), kind.role
-    keys = option.keys_beside(given.study, study, given.keys, role=role)
+    secret = passphrase_from(given.passphrase_file)
+    keys = option.keys_beside(given.study, study, given.keys, role=role, passphrase=secret)
     # The wrong command or an old certificate is found here, before the table is read.
     place = place_of(study, keys, role=role)
     # Cheap refusals come first: nothing is opened or read yet.
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
+    if given.yes and rules is not None and given.policy is not None:
+        consent.require_unit(study, rules, given.policy)
     results = _results(given, study, place.name)
     if not given.ledger.exists():
         # Refuse a missing name before an empty ledger is made.
@@ -131,27 +138,41 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
     # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
     holding = SiteData.read(given.data, study, **given.reading)
     view = PartyView(voice := Voice())
-    with consent.opened_ledger(given.ledger, dry_run=given.dry_run) as ledger:
+    with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "policy": rules}
+        settings = {
+            "keys": keys,
+            "holding": holding,
+            "ledger": ledger,
+            "dataset": dataset,
+            "policy": rules,
+            "memory": given.memory,
+        }
+        if given.policy is not None:
+            settings["withdrawn"] = _withdrawn_in(given.policy)
         agent = _allowed(
             lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
         )
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
-        consent.require_room(ledger, agent.account, life=life)
+        ledger.afford(agent.account, life=life)
         places = {"data": given.data, "ledger": given.ledger}
         disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
         # This reads all rows, so missing values are found here, in a dry run too.
-        mark = holding.fingerprint()
+        marks = holding.fingerprints()
+        names = ledger.known_as(dataset, *marks)
         if given.dry_run:
+            for name in names:
+                voice.say(f'WARNING: these rows are in the ledger as "{name}" too.', style="bold yellow")
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
         note = None
-        warnings = ledger.declare(dataset, mark)
+        # Before anything is written: a second name that nobody agreed to leaves no trace.
+        consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
+        warnings = ledger.declare(dataset, *marks)
         for warning in warnings:
             voice.say(f"WARNING: {warning}", style="bold yellow")
         # A study that was joined before goes on without a question, unless the table has changed since.
@@ -162,6 +183,13 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         )
         results.show(voice, learned, role=role)
         say_spent(voice, ledger, agent.account, life=life)
+
+
+def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
+    """The withdrawn pins as the policy has them when it is asked."""
+    from eigenveil.network.policy import Policy
+
+    return lambda: Policy.read(policy).pins.withdrawn
 
 
 def _results(given: Given, study: "StudyFile", name: str) -> Results:

@@ -5,7 +5,8 @@ from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import PartyView, Voice
-from eigenveil.errors import ProtocolError
+from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
+from eigenveil.errors import OtherStudy, ProtocolError
 
 __all__ = ["node"]
 
@@ -16,6 +17,8 @@ def node(
     keys: option.Keys = None,
     listen: option.Listen = None,
     connect: option.Connect = None,
+    passphrase_file: PassphraseFile = None,
+    memory: option.Memory = option.MEMORY,
 ) -> None:
     """Run a node of a tree: add up what comes from below, and pass it on.
 
@@ -27,7 +30,8 @@ def node(
     keeps nothing on disk. After a stop, start it with the same command: it
     asks those below once more, and they repeat what they said.
 
-    The exit code is 3 if those below it do not join in time.
+    The exit code is 3 if those below it do not join in time, and 2 if
+    the party above has another study file.
     """
     require_grpc()
     from eigenveil.network.agents.node import NodeAgent
@@ -35,11 +39,13 @@ def node(
     from eigenveil.network.study.places import address
 
     option.require_listen(listen)
+    allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
     above = None if connect is None else address("--connect", connect)
     voice = Voice()
     view = PartyView(voice)
-    agent = NodeAgent(found, keys=option.keys_beside(study, found, keys, role="node"), on_event=view.on_event)
+    mine = option.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
+    agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
     view.of(agent, calls={agent.parties.above[agent.place.name]})
     assert agent.place.address is not None
     where = option.listening_address(listen, agent.place.address)
@@ -53,6 +59,8 @@ def node(
                 left=lambda: "nothing is lost: a node keeps nothing, and the same command goes on",
                 look=view.look,
             )
+    except OtherStudy:
+        raise
     except ProtocolError as error:
         refused(f"error: {error}; {words.WHEN_THERE}", TOO_FEW)
     voice.say("the result has been passed on", style="green")

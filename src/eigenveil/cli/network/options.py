@@ -3,18 +3,29 @@
 import ipaddress
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from eigenveil.cli._files import require_output
 from eigenveil.errors import require
+from eigenveil.params.texts import bytes_from
+from eigenveil.params.values import Expected
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Keys as PrivateKeys
+    from eigenveil.network.identity.certificates import Passphrase
     from eigenveil.network.study.file import StudyFile
 
-__all__ = ["keys_beside", "listening_address", "of_this_study", "require_listen", "require_outputs"]
+__all__ = [
+    "MEMORY",
+    "bytes_allowed",
+    "keys_beside",
+    "listening_address",
+    "of_this_study",
+    "require_listen",
+    "require_outputs",
+]
 
 Study: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file, a .toml from the coordinator.", show_default=False)
@@ -92,6 +103,15 @@ PolicyFile: TypeAlias = Annotated[
 Ledger: TypeAlias = Annotated[
     Path, typer.Option(metavar="FILE", help="Your ledger: what all studies have spent in total.")
 ]
+RequireHead: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Refuse a ledger without the head in this file, and bring the file up to date. `eigenveil ledger head --to` "
+        "writes it.",
+        show_default="none",
+    ),
+]
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -101,7 +121,10 @@ Dataset: TypeAlias = Annotated[
     ),
 ]
 Yes: TypeAlias = Annotated[
-    bool, typer.Option("--yes", help="Do not ask: --policy consents to what it does not refuse.")
+    bool,
+    typer.Option(
+        "--yes", help="Do not ask: --policy, which must say who is protected, consents to what it does not refuse."
+    ),
 ]
 HeldModel: TypeAlias = Annotated[
     Path | None,
@@ -127,7 +150,27 @@ Rehearsal: TypeAlias = Annotated[
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be revealed, and stop. Nothing is written or sent.")
 ]
+Memory: TypeAlias = Annotated[
+    str,
+    typer.Option(
+        metavar="BYTES",
+        help="The most memory that a study may take at one party, such as 8GB. A study that needs more is refused.",
+    ),
+]
+MEMORY: Final = "4GiB"
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite outputs that exist; never a ledger.")]
+
+
+def bytes_allowed(memory: str) -> int:
+    """The value of --memory.
+
+    >>> bytes_allowed(MEMORY) == 4 << 30
+    True
+    """
+    try:
+        return bytes_from(memory)
+    except Expected as error:
+        raise ValueError(f"--memory must be {error}, got {memory!r}") from None
 
 
 def require_listen(given: str | None) -> None:
@@ -157,12 +200,14 @@ def listening_address(given: str | None, address: str) -> str:
     return address if here else f"[::]:{port}"
 
 
-def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: str) -> "PrivateKeys":
+def keys_beside(
+    study: Path, found: "StudyFile", given: Path | None, *, role: str, passphrase: "Passphrase | None" = None
+) -> "PrivateKeys":
     """The keys that were given, or the only ones beside the study file that belong to it as a `role`."""
     from eigenveil.network.identity.certificates import Certificate, Keys, in_file
 
     if given is not None:
-        return Keys.load(given)
+        return Keys.load(given, passphrase=passphrase)
     places = {place.pin: place.certificate for place in found.places}
     fitting: list[Path] = []
     others: list[Certificate] = []
@@ -191,7 +236,7 @@ def keys_beside(study: Path, found: "StudyFile", given: Path | None, *, role: st
         len(fitting) == 1,
         f"several .key files beside {study} belong to it: {', '.join(path.name for path in fitting)}; give one with --keys",
     )
-    return Keys.load(fitting[0])
+    return Keys.load(fitting[0], passphrase=passphrase)
 
 
 def of_this_study(model: Path, digest: str) -> bool:

@@ -13,6 +13,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
@@ -46,7 +47,10 @@ def peer(
     scores: option.Scores = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
+    require_head: option.RequireHead = None,
 ) -> None:
     """Take part in a study without a hub, with the table of this peer.
 
@@ -79,7 +83,25 @@ def peer(
     130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, settings)
+    allowed = option.bytes_allowed(memory)
+    given = Given(
+        study,
+        data,
+        keys,
+        policy,
+        ledger,
+        dataset,
+        yes,
+        model,
+        scores,
+        rehearsal,
+        dry_run,
+        force,
+        allowed,
+        settings,
+        passphrase_file=passphrase_file,
+        require_head=require_head,
+    )
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 

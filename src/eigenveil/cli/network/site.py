@@ -12,6 +12,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError
 from eigenveil.params import FileParams
 
@@ -41,7 +42,10 @@ def site(
     scores: option.Scores = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
+    memory: option.Memory = option.MEMORY,
     force: option.Force = False,
+    passphrase_file: PassphraseFile = None,
+    require_head: option.RequireHead = None,
 ) -> None:
     """Take part in a study with the table of this site.
 
@@ -66,13 +70,32 @@ def site(
         --policy policy.toml --yes
 
     Exit codes: 1 if the person says no or the total budget is too
-    small, 2 if the policy refuses, 130 after Ctrl-C, 143 after SIGTERM.
+    small, 2 if the policy refuses or the hub has another study file,
+    130 after Ctrl-C, 143 after SIGTERM.
     """
     require_grpc()
     from eigenveil.network.study.places import address
 
     # Made first, because it refuses --yes without a policy before any file is opened.
-    given = Given(study, data, keys, policy, ledger, dataset, yes, model, scores, rehearsal, dry_run, force, settings)
+    allowed = option.bytes_allowed(memory)
+    given = Given(
+        study,
+        data,
+        keys,
+        policy,
+        ledger,
+        dataset,
+        yes,
+        model,
+        scores,
+        rehearsal,
+        dry_run,
+        force,
+        allowed,
+        settings,
+        passphrase_file=passphrase_file,
+        require_head=require_head,
+    )
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 
 

@@ -7,6 +7,7 @@ import os
 import sys
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from datetime import UTC, datetime
@@ -28,6 +29,9 @@ __all__ = ["Connected", "HubView", "PartyView", "Voice", "round_words", "shown_n
 # Drawings a second, and names in a line before "and more".
 _PER_SECOND: Final = 4
 _NAMED: Final = 10
+# Lines about what one party can bring about as often as it likes. More of them would let it fill the disk with a log.
+_REPEATED: Final = ("refused", "joined", "left")
+_LINES: Final = 200
 
 
 class Connected(Protocol):
@@ -49,6 +53,7 @@ class Voice:
         self._console, self._lock, self._heard = output(), threading.Lock(), True
         # Ask the system, not rich: an environment variable for colours must not make a terminal of a log.
         self.terminal = sys.stdout.isatty()
+        self._told: Counter[tuple[str, str]] = Counter()
 
     def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
         """One sentence. One with a path or a hash stays `whole`, not wrapped, so that it can be copied."""
@@ -72,6 +77,15 @@ class Voice:
             self._console.print(row)
         else:
             self._line(plain(f"- {label}: {words}"))
+
+    def tell(self, event: "Event", words: str, *, style: str | None = None) -> None:
+        """What happened, in these words, unless one party has brought about too many such lines."""
+        self._told[event.what, event.who] += event.what in _REPEATED
+        count = self._told[event.what, event.who]
+        if count <= _LINES:
+            self.happen(words, style=style)
+        elif count == _LINES + 1:
+            self.happen(f"{event.who}: more lines of this kind are not shown ({event.what})", style="yellow")
 
     def happen(self, words: str, *, style: str | None = None) -> None:
         """Something that happened just now, with the time."""
@@ -250,7 +264,7 @@ class PartyView:
             # The transport may have told the same through `look` already.
             case "left" if not self._connections.note(event.who, event.words):
                 return
-        self._voice.happen(words, style=style)
+        self._voice.tell(event, words, style=style)
 
     def look(self) -> None:
         """Say who cannot be reached, once for each reason, and which callers were refused. These cause no events."""
@@ -313,7 +327,7 @@ class HubView:
                 words = round_words(agent.durable.rounds[-1])
             case "refused":
                 self._refused = f"{event.who}: {event.words}"
-        self._voice.happen(words, style=style)
+        self._voice.tell(event, words, style=style)
 
     def look(self) -> None:
         """Say which callers were refused, and which parties connected but could not be talked to."""

@@ -34,7 +34,6 @@ __all__ = [
 
 # For those who waited in vain, before anything was asked of anyone.
 WHEN_THERE: Final = "run the same command again when they are there"
-_COST: Final = "Cost to each person"
 
 
 def title_words(study: "StudyFile") -> str:
@@ -52,7 +51,7 @@ def leaving_site(study: "StudyFile", parties: "Parties", *, above: "Place", addr
     # The site's own count, which it enforces: it answers no more different questions than this.
     each = f"The site sends at most {_numbers(numbers)} in each, plus headers"
     yield Fact("Rounds", f"at most {parties.most_questions}. {each}{' and the keys of its masks' * study.masked}.")
-    sums = _sums("site", plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
+    sums = _sums(study, plan.method, plan.width, count=task.people is None, center=task.center, trace=task.needs_trace)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     yield Fact("Connection", f"this site connects to {_the(above)} at {address or above.address}.")
 
@@ -86,7 +85,7 @@ def leaving_peer(
     )
     each = f"In each, the peer sends at most {_numbers(max(product, dim + 1))} to each neighbour, {times} times"
     yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
-    sums = _sums("peer", plan.method, plan.width, count=count, center=request.center, trace=not summed)
+    sums = _sums(study, plan.method, plan.width, count=count, center=request.center, trace=not summed)
     yield Fact("What leaves", f"{listed(sums)}. {_covered(study)}")
     names = listed([f"{place.name} at {place.address}" for place in near])
     yield Fact(
@@ -117,9 +116,10 @@ def _numbers(count: int) -> str:
     return f"{_counted(count, 'number')} ({in_bytes(8 * count)})"
 
 
-def _sums(role: str, method: "Method", width: int, *, count: bool, center: object, trace: bool) -> list[str]:
-    sums = ["the number of people"] if count else []
-    sums += ["the sum of their rows (for the mean)"] if isinstance(center, str) else []
+def _sums(study: "StudyFile", method: "Method", width: int, *, count: bool, center: object, trace: bool) -> list[str]:
+    people, role = study.unit.each == "person", "peer" if study.carrier == "gossip" else "site"
+    sums = [f"the number of {'people' if people else 'rows'}"] if count else []
+    sums += [f"the sum of {'their' if people else 'the'} rows (for the mean)"] if isinstance(center, str) else []
     match method:
         case "covariance":
             sums.append("the sums of products of every pair of columns")
@@ -170,22 +170,25 @@ def _pinned(place: "Place", policy: "Policy") -> bool:
 
 
 def cost_fact(account: "StudyBudget", state: "DatasetState | None", *, life: "Budget | None", joined: bool) -> Fact:
-    """What the study costs each person, beside what the dataset has cost so far and may cost in total.
+    """What the study costs each row or person, beside what the dataset has cost so far and may cost in total.
 
     `joined`: the study is counted in `state` already.
     """
-    name = f'dataset "{account.dataset}"'
+    name, label = (
+        f'dataset "{account.dataset}"',
+        f"Cost to each {'person' if account.unit is None else account.unit.each}",
+    )
     # In capitals, so that the screen shows it in red: no number could be compared with a budget.
     if account.epsilon is None or account.delta is None:
         loses = f"In the ledger, {name} loses its guarantee for good, whatever is done with it later."
-        return Fact(_COST, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
+        return Fact(label, f"NOTHING IS GUARANTEED, so no budget can pay for it. {loses}")
     most = _with_this_study(account, state, life=life, joined=joined)
     cost = f"at most epsilon {account.epsilon:g} at delta {account.delta:g}."
     # A study and a policy may count at two deltas, and epsilons at two deltas cannot be compared.
     delta = account.delta if life is None else life.delta
     allowed = "" if life is None else f" of the {life.epsilon:g} your policy allows, both"
     total = f"In total with this study: at most epsilon {most}{allowed} at delta {delta:g}."
-    return Fact(_COST, f"{cost} {_so_far(state, delta, name)} {total}")
+    return Fact(label, f"{cost} {_so_far(state, delta, name)} {total}")
 
 
 def _so_far(state: "DatasetState | None", delta: float, name: str) -> str:

@@ -161,13 +161,14 @@ class KnownSpectrum:
 
         They come from other rows and contain noise, so they are doubted as much as those of a public table.
         """
-        import numpy as np
 
         from eigenveil.model import Model
         from eigenveil.plan.spectrum import PUBLIC_SPREAD
 
         model = Model.load(path)
-        variances, share = np.maximum(model.explained_variance, 0.0), float(model.explained_variance_ratio.sum())
+        # A component that is not above the noise has no share of the variance, and says nothing about other rows.
+        known = model.explained_variance_ratio > 0
+        variances, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
         require(variances.sum() > 0 and share > 0, f"{path} has no variance to plan with")
         others = model.components.shape[1] - len(variances)
         left = float(variances.sum()) * max(0.0, 1 / share - 1)

@@ -95,7 +95,7 @@ def fit(
         sites = choice.read_sites(files, items=items_file, **reading)
         fitted, notes = fitted_on(sites, settings, view)
     items_read = choice.items_were_read(files, items_file)
-    space = _space(fitted, items_read=items_read)
+    space = replace(_space(fitted, items_read=items_read), warnings=tuple(notes))
     space.save(target)
     wrote(target)
     console = output()
@@ -215,8 +215,10 @@ def evaluate(
 def _show(
     console: "Console", sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender", notes: Sequence[str]
 ) -> None:
-    from eigenveil.cli._report import labelled, rounds_table, warning_panel
+    from eigenveil.cli._report import labelled, nothing_found, nothing_stands_out, rounds_table, warning_panel
 
+    if nothing_stands_out(fitted.space_):
+        console.print(nothing_found())
     if fitted.random_state is not None and fitted.epsilon is not None:
         console.print(warning_panel(option.SEEDED))
     if len(sites) > 1:
@@ -250,7 +252,8 @@ def _facts(sites: Mapping[str, "Interactions"], fitted: "PrivateRecommender") ->
     space = fitted.space_
     rank, count = space.components.shape
     yield "method", fitted.plan_.reason
-    yield "directions", str(rank)
+    floor = "" if space.noise_floor == 0 else f", {space.n_above_noise} of them above the noise floor"
+    yield "directions", f"{rank}{floor}"
     yield "items", f"{space.dim}" if count == space.dim else f"the {count} most popular of {space.dim}"
     if fitted.unit == "item" or fitted.neighbours != "add-remove":
         yield "users", str(sum(plays.matrix.shape[0] for plays in sites.values()))

@@ -15,7 +15,7 @@ import typer
 
 from eigenveil.cli._terminal import leaves, output
 from eigenveil.cli.recommend import options as choice
-from eigenveil.errors import ParameterWarning, require
+from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
@@ -94,6 +94,8 @@ def fitted_on(
     view.say("fitting the exact filter" if settings["epsilon"] is None else "fitting the private filter")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
+        # The guarantee says it too.
+        warnings.simplefilter("ignore", WeakGuaranteeWarning)
         fitted = PrivateRecommender(**{**settings, "item_degrees": degrees}).fit(sites, watch=view.see)
     words = in_options(choice.FitParams)
     found = (warning.message for warning in caught)

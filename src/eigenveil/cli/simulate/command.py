@@ -5,7 +5,6 @@ The fit runs around a hub (`FederatedPCA`) or, with --graph, between peers (`Gos
 
 import os
 import time
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -17,13 +16,14 @@ import typer
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
-from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output, wrote
+from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
 from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -59,6 +59,7 @@ class _Job:
     target: Path | None
     compare: bool
     guarantee: bool
+    even_if_noise: bool
 
     @property
     def private(self) -> bool:
@@ -86,6 +87,7 @@ def simulate(
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
 ) -> None:
     """Try a federated fit on one table, dealt out to simulated sites.
 
@@ -131,7 +133,7 @@ def simulate(
     line for each round: who answered, bytes on all links, how far the
     directions moved (the largest sine), and the charge.
     """
-    read = Reading(reading, settings.pop("person"))
+    read = Reading(reading, settings["person"])
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
     if model is not None:
@@ -149,13 +151,14 @@ def simulate(
             model,
             asked.epsilon is None if compare is None else compare,
             guarantee,
+            even_if_noise,
         )
     )
 
 
 def _run(job: _Job) -> None:
-    parted, pca = _fitted(job)
-    model = _model(job, parted, pca)
+    parted, pca, warned = _fitted(job)
+    model = replace(_model(job, pca), warnings=tuple(warned))
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
@@ -167,7 +170,7 @@ def _run(job: _Job) -> None:
     _show_guarantee(output(), job, model)
 
 
-def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
+def _fitted(job: _Job) -> tuple[Parted, "Estimator", list[str]]:
     import numpy as np
 
     seed = job.asked.random_state
@@ -182,10 +185,15 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator"]:
             pca = _estimator(job, parted, dead)
         if not job.hub:
             peers.say_how_long(pca)
-        with _watching(len(parted.sites), hub=job.hub) as view, warnings.catch_warnings():
-            # The summary says what the estimator would warn of.
-            warnings.simplefilter("ignore", UserWarning)
-            return parted, _carried(pca, parted, view)
+
+        def carried() -> "Estimator":
+            with _watching(len(parted.sites), hub=job.hub) as view:
+                return _carried(pca, parted, view)
+
+        # The summary says in its own words what else the estimator warns of.
+        words = in_options(type(job.asked), X="the table")
+        fitted, warned = despite_noise(carried, words, even_if_noise=job.even_if_noise)
+        return parted, fitted, warned
     except BudgetExceeded:
         leaves(_charged(pca) or "nothing was charged")
         raise
@@ -252,14 +260,14 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
     raise typer.Exit(_QUORUM_LOST) from None
 
 
-def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
-    """The model with column names, which the estimator does not see, and with the caveat that it was simulated."""
+def _model(job: _Job, pca: "Estimator") -> "Model":
+    """The model with what is public of the split and the file, and with the caveat that it was simulated."""
     extra: dict[str, Any] = {"split": job.rule.words} | job.reading.facts
     guarantee = pca.model_.guarantee
     if guarantee.epsilon is not None:
         guarantee = replace(guarantee, caveats=(*guarantee.caveats, _SIMULATED))
     settings = {**pca.model_.settings, **extra}
-    return replace(pca.model_, columns=parted.columns, settings=settings, guarantee=guarantee)
+    return replace(pca.model_, settings=settings, guarantee=guarantee)
 
 
 @contextmanager
@@ -306,18 +314,31 @@ class _View:
 
 
 def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compared: str | None) -> None:
-    from eigenveil.cli._report import above_floor, labelled, noise_floor, rounds_table, warning_panel
+    from eigenveil.cli._report import (
+        above_floor,
+        fill_line,
+        labelled,
+        nothing_found,
+        nothing_stands_out,
+        rounds_table,
+        warned,
+        warning_panel,
+    )
 
     if job.private and job.asked.random_state is not None:
         console.print(warning_panel(option.SEEDED))
+    if nothing_stands_out(model):
+        console.print(nothing_found())
     console.print(rounds_table(pca.transcript_))
     console.print()
     facts = list(_facts(job, pca))
     console.print(labelled(facts if compared is None else [*facts, ("captured", compared)]))
     if job.private and compared is not None:
         console.print(_COMPARED, style="yellow")
-    if noise_floor(model) > 0:
+    if model.noise_floor > 0:
         console.print(above_floor(model))
+    for line in (*fill_line(model), *warned(model)):
+        console.print(line)
     if pca.tied_:
         console.print("The last component is not unique: the next direction has the same variance.", style="yellow")
     if job.private and job.reading.counted(job.data):

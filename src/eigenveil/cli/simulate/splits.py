@@ -1,5 +1,6 @@
 """Deal one table out to the sites of `eigenveil simulate`: which site gets which rows."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
@@ -60,11 +61,10 @@ class SplitRule:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Parted:
-    """The rows of each site, all of them together, and the names of the columns where the file has any."""
+    """The rows of each site, and all of them together."""
 
-    sites: dict[str, "Rows"]
+    sites: Mapping[str, "Rows"]
     pooled: "Rows"
-    columns: tuple[str, ...] | None
 
 
 def part(
@@ -77,6 +77,7 @@ def part(
     rng: "Generator",
 ) -> Parted:
     """The table in `path`, split by `rule`. Everything is read into memory."""
+    from eigenveil.data.rows import NamedRows
     from eigenveil.data.tables import person_ids
 
     named = is_stdin(path) or reading.named(path)
@@ -93,7 +94,9 @@ def part(
     with busy("dealing rows out to the sites"):
         people = None if reading.person is None else person_ids(table.carried, reading.person)
         column = None if rule.column is None else table.carried[rule.column]
-        return _parted(column, rule, values, people, table.columns, person_sites=person_sites, scale=scale, rng=rng)
+        parted = _parted(column, rule, values, people, person_sites=person_sites, scale=scale, rng=rng)
+    sites = {name: NamedRows(rows, table.columns, reading.person) for name, rows in parted.sites.items()}
+    return replace(parted, sites=sites)
 
 
 def _parted(
@@ -101,7 +104,6 @@ def _parted(
     rule: SplitRule,
     values: Any,
     people: Any,
-    columns: tuple[str, ...] | None,
     *,
     person_sites: int,
     scale: Any,
@@ -125,7 +127,7 @@ def _parted(
         name: _weighted(values[mine], None if people is None else people[mine])
         for name, mine in zip(names, np.split(order, ends), strict=True)
     }
-    return Parted(sites, _weighted(values, people), columns)
+    return Parted(sites, _weighted(values, people))
 
 
 def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generator") -> Any:

@@ -32,6 +32,7 @@ def stream(
     sync_every: streaming.SyncEvery = None,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
     state: streaming.State = None,
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
@@ -78,9 +79,13 @@ def stream(
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
-    run(Job(source, read, settings, sync_every, model, state, spare=not no_state))
+    run(Job(source, read, settings, sync_every, model, state, spare=not no_state, even_if_noise=even_if_noise))
     if known is not None and settings is not None and settings["epsilon"] is not None:
-        show_bounds(output(), known, settings)
+        from eigenveil.privacy import Neighbours
+        from eigenveil.privacy.facts import Person
+
+        protects = Person("stream", most=settings["person_blocks"])
+        show_bounds(output(), known, settings, protects.protected(Neighbours(settings["neighbours"])))
 
 
 def _require_nothing_new(context: typer.Context) -> None:

@@ -8,15 +8,18 @@ import time
 import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.cli._files import Reading
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
-from eigenveil.cli._terminal import busy, leaves, message_of, output, wrote
+from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
 from eigenveil.cli.stream.live import live_view
-from eigenveil.errors import listed, require, require_param
+from eigenveil.errors import ParameterWarning, listed, require, require_param
+from eigenveil.params import StreamingParams
+from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
     from eigenveil.data.streams import Source
@@ -24,6 +27,8 @@ if TYPE_CHECKING:
     from eigenveil.model import Model
 
 __all__ = ["Job", "require_source", "run"]
+
+_WORDS: Final = in_options(StreamingParams, X="the stream")
 
 
 @final
@@ -43,6 +48,7 @@ class Job:
     target: Path
     state: Path | None
     spare: bool
+    even_if_noise: bool = False
 
 
 def require_source(path: Path, reading: Reading) -> None:
@@ -87,10 +93,18 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
     with live_view(_rows(pca)) as view, warnings.catch_warnings():
         # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
+        # What releases on the way warn of is said of the last one.
+        warnings.simplefilter("ignore", ParameterWarning)
         source = _opened(job, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
         _require_same_columns(pca, source)
         for batch in source.batches:
-            _take(pca, batch, source.columns, sync_every=job.sync_every)
+            take = partial(_take, pca, batch, source.columns, sync_every=job.sync_every)
+            if _rows(pca) == 0:
+                # The first rows say how many columns there are, and nothing is spent before. Rows may come through stdin, so
+                # nobody can be asked.
+                despite_noise(take, _WORDS, even_if_noise=job.even_if_noise, ask=False)
+            else:
+                take()
             if view is not None:
                 view.see(pca)
             stop.check()
@@ -155,12 +169,16 @@ def _ended(pca: "StreamingPCA", job: Job) -> "Model":
     require_param(
         rows >= rank, "{X} has fewer rows than {n_components=}. Give a smaller {n_components}", n_components=rank
     )
-    pca.sync()
-    return _written(pca, job)
+    _, warned = despite_noise(pca.sync, _WORDS, even_if_noise=True)
+    return _written(pca, job, tuple(warned))
 
 
-def _written(pca: "StreamingPCA", job: Job) -> "Model":
-    model = replace(pca.model_, settings={**pca.model_.settings, **job.reading.facts})
+def _written(pca: "StreamingPCA", job: Job, warned: tuple[str, ...] | None = None) -> "Model":
+    learned = pca.model_
+    # What was said before the first release names no parameter. The rest is in the words of the command.
+    first = learned.warnings if warned is None else learned.warnings[: len(learned.warnings) - len(warned)]
+    settings = {**learned.settings, **job.reading.facts}
+    model = replace(learned, settings=settings, warnings=first + (warned or ()))
     model.save(job.target)
     wrote(job.target)
     return model

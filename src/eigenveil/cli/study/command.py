@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._derived import with_options
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.options import MEMORY, Memory, bytes_allowed
 from eigenveil.cli.study import options as choice
 from eigenveil.errors import require, require_param
 from eigenveil.params.declarations.study import NewStudy, in_new
@@ -49,6 +50,7 @@ def new(
     node_address: choice.NodeAddress = None,
     size: choice.Size = None,
     peer_address: choice.PeerAddress = None,
+    memory: Memory = MEMORY,
     force: choice.Force = False,
 ) -> None:
     """Write the file of a study, from certificates and public numbers.
@@ -74,6 +76,7 @@ def new(
     All parties need the same file: changing one key makes another study.
     """
     _require_new(file, force=force)
+    allowed = bytes_allowed(memory)
     # For these two None is an answer: no privacy, and rows left where they are. Elsewhere it means "not given".
     given = {name: value for name, value in settings.items() if value is not None or name in ("epsilon", "center")}
     given |= {
@@ -93,7 +96,7 @@ def new(
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
         parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
-    _write(file, given, parties)
+    _write(file, given, parties, memory=allowed)
 
 
 def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -189,12 +192,14 @@ def _around_hub(
     }
     if fanout is None:
         require(not node_address, "--node-address is for a tree: give --fanout")
+        choice.require_current(keys, authority, [hubs[0], *sites])
         return found
     # The tree decides which nodes there are, and certificates of other nodes may lie in the folder.
     names = tree([one.name for one in sites], fanout=fanout, hub=hubs[0].name).nodes
     for name in names:
         there = name in certificates and certificates[name].role == "node"
         require(there, f"--authority {keys}: the certificate of {name!r} is missing, and this tree needs that node")
+    choice.require_current(keys, authority, [hubs[0], *(certificates[name] for name in names), *sites])
     nodes = _listening([certificates[name] for name in names], "--node-address", node_address)
     return found | ({"node": nodes} if nodes else {})
 
@@ -208,6 +213,7 @@ def _between_peers(
 
     authority, certificates = choice.certificates_in(keys)
     peers = _chosen(certificates, "peer", site, keys)
+    choice.require_current(keys, authority, peers)
     names = tuple(one.name for one in peers)
     with named_parameters():
         given |= {
@@ -216,14 +222,14 @@ def _between_peers(
     return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 
-def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any]) -> None:
+def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int) -> None:
     from eigenveil.data.archive import whole_file
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.parties import require_possible
 
     # A study that no site could run is found here, before the coordinator sends it out.
     found = StudyFile.made(given, parties)
-    require_possible(found)
+    require_possible(found, memory=memory)
     # Read it back before it is written: a study file that others cannot read is worse than none.
     text = found.text()
     require(StudyFile.parse(text) == found, "the study file would not read back as it was written")

@@ -4,6 +4,7 @@ Each party makes its own keys, and a private key never leaves the machine it was
 certificate travel, and both are public. What makes them trustworthy is the pin, which two people compare by telephone.
 """
 
+import shutil
 import unicodedata
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ import typer
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._terminal import errors_as_lines, wrote
 from eigenveil.cli.study.keys_shown import dates_of, facts_in, facts_of, say, say_next, show_facts
+from eigenveil.cli.study.passphrase import NewPassphrase, PassphraseFile, new_passphrase, passphrase_from
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -66,6 +68,10 @@ def group() -> None:
     To see what is in these files:
 
       eigenveil keys show north.key north.crt
+
+    Certificates end. The coordinator renews them, and pins stay:
+
+      eigenveil keys renew --authority study
     """
 
 
@@ -76,6 +82,8 @@ def init(
     host: OptionalHosts = None,
     days: Annotated[int, typer.Option(help="How long the authority and the hub's certificate last.")] = 825,
     hub: Annotated[str, typer.Option(metavar="NAME", help="The name of the hub in the study.")] = "hub",
+    passphrase: NewPassphrase = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Make the authority of a study and the hub's own keys.
 
@@ -90,14 +98,15 @@ def init(
     """
     from eigenveil.network.identity.authority import AUTHORITY, HUB, Authority, new_request, write_new
 
+    secret = new_passphrase(passphrase, passphrase_file)
     authority = Authority.fresh(days=days)
-    request, private = new_request(_tidy(hub), "hub", host or ())
+    request, private = new_request(_tidy(hub), "hub", host or (), passphrase=secret)
     certificate = authority.sign(request, days=days)
     # For its owner only, because private keys go into it.
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     key = folder / f"{HUB}.key"
     write_new(
-        private={folder / f"{AUTHORITY}.key": authority.private_pem(), key: private},
+        private={folder / f"{AUTHORITY}.key": authority.private_pem(secret), key: private},
         public={folder / f"{AUTHORITY}.crt": authority.pem, key.with_suffix(".crt"): certificate.pem},
     )
     wrote(key)
@@ -118,6 +127,8 @@ def site(
     folder: Folder = Path(),
     authority: AtOnce = None,
     days: DaysAtOnce = None,
+    passphrase: NewPassphrase = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Make the keys of a site, and a request for the coordinator to sign.
 
@@ -132,7 +143,7 @@ def site(
 
       eigenveil keys site north --folder north --authority study
     """
-    _new_party(name, "site", (), folder, authority, days)
+    _new_party(name, "site", (), folder, authority, days, (passphrase, passphrase_file))
 
 
 @keys.command()
@@ -143,6 +154,8 @@ def peer(
     folder: Folder = Path(),
     authority: AtOnce = None,
     days: DaysAtOnce = None,
+    passphrase: NewPassphrase = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Make the keys of a peer, for a study without a hub.
 
@@ -152,7 +165,7 @@ def peer(
 
     It writes north.key, which is private, and north.request.
     """
-    _new_party(name, "peer", host, folder, authority, days)
+    _new_party(name, "peer", host, folder, authority, days, (passphrase, passphrase_file))
 
 
 @keys.command()
@@ -163,6 +176,8 @@ def node(
     folder: Folder = Path(),
     authority: AtOnce = None,
     days: DaysAtOnce = None,
+    passphrase: NewPassphrase = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Make the keys of a node, between sites and the hub.
 
@@ -173,7 +188,7 @@ def node(
 
     It writes node-1.key, which is private, and node-1.request.
     """
-    _new_party(name, "node", host, folder, authority, days)
+    _new_party(name, "node", host, folder, authority, days, (passphrase, passphrase_file))
 
 
 @keys.command()
@@ -186,6 +201,7 @@ def sign(
     pin: Annotated[str | None, typer.Option(metavar="HEX", help="The pin they told you; spaces do not matter.")] = None,
     days: Annotated[int, typer.Option(help="How long the certificate lasts, at most as long as the authority.")] = 365,
     yes: Annotated[bool, typer.Option("--yes", help="Sign without asking, and so without comparing the pin.")] = False,
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Sign the request of a site, peer or node, after comparing its pin.
 
@@ -198,15 +214,14 @@ def sign(
 
       eigenveil keys sign north.request --authority study --pin "1a2b ..."
 
-    To renew a certificate, move the old one out of the folder and sign
-    the same request again: the keys and the pin stay as they are.
+    Later, eigenveil keys renew gives the certificate new dates.
     """
     from eigenveil.network.identity.authority import Authority, CertificateRequest, free_place, write_new
 
     asked = CertificateRequest.load(request)
     # Signed by mistake, such a request would make its sender the one who reads what sites send.
     require(asked.role != "hub", f"{request} asks for the role of the hub. Only `eigenveil keys init` makes a hub")
-    signer = Authority.load(authority)
+    signer = Authority.load(authority, passphrase=passphrase_from(passphrase_file))
     target = free_place(authority, asked)
     if pin is not None:
         # As people write down what they hear: in groups, in either case.
@@ -233,10 +248,73 @@ def sign(
 
 @keys.command()
 @errors_as_lines
+def renew(
+    authority: Annotated[Path, typer.Option(metavar="FOLDER", help="Your folder of the study.", show_default=False)],
+    files: Annotated[
+        list[Path] | None,
+        typer.Argument(metavar="[FILE.crt]...", help="The certificates to renew.", show_default="all in the folder"),
+    ] = None,
+    days: Annotated[
+        int | None, typer.Option(help="How long they last from now.", show_default="825 for authority and hub, or 365")
+    ] = None,
+    passphrase_file: PassphraseFile = None,
+) -> None:
+    """Give certificates new dates. Keys and pins stay as they are.
+
+    For the coordinator, who signed them. All certificates of a folder,
+    the authority's and the hub's among them:
+
+      eigenveil keys renew --authority study
+
+    Only some of them:
+
+      eigenveil keys renew study/north.crt --authority study
+
+    Then make a new study file. It has the new certificates in it, so
+    sites, peers and nodes need nothing else: their keys and policies stay.
+    The old certificates are kept as FILE.crt.old.
+    """
+    from eigenveil.network.identity.authority import AUTHORITY, AUTHORITY_DAYS, DAYS, Authority
+    from eigenveil.network.identity.certificates import Certificate, in_file
+
+    signer = Authority.load(authority, passphrase=passphrase_from(passphrase_file))
+    own, chosen = authority / f"{AUTHORITY}.crt", files or sorted(authority.glob("*.crt"))
+    renewed: dict[Path, str] = {}
+    # First of all: no certificate lasts longer than that of the authority.
+    if any(path.resolve() == own.resolve() for path in chosen):
+        signer = signer.again(days=AUTHORITY_DAYS if days is None else days)
+        renewed[own] = signer.pem
+    shown = []
+    for path in chosen:
+        if path.resolve() != own.resolve():
+            before = in_file(path, Certificate.read)
+            usual = AUTHORITY_DAYS if before.role == "hub" else DAYS
+            after = signer.renew(before, days=usual if days is None else days)
+            renewed[path] = after.pem
+            shown.append((path, after))
+    # Only now, when all of them can be made.
+    for path, pem in renewed.items():
+        _replace(path, pem)
+    if own in renewed:
+        say(str(own))
+        show_facts(dates_of(signer.begins, signer.ends))
+    for path, certificate in shown:
+        say(str(path))
+        show_facts(facts_of(certificate) + dates_of(certificate.begins, certificate.ends))
+    say_next(
+        f"make a new study file: eigenveil study new FILE --authority {authority} ...",
+        "send it to all parties; their keys, pins and policies stay as they are",
+        "a study that has begun goes on with its own file, until the certificates in that one end",
+    )
+
+
+@keys.command()
+@errors_as_lines
 def show(
     files: Annotated[
         list[Path], typer.Argument(metavar="FILE...", help="A .crt, .request or .key file.", show_default=False)
     ],
+    passphrase_file: PassphraseFile = None,
 ) -> None:
     """Show what is in certificates, requests and key files.
 
@@ -248,7 +326,7 @@ def show(
     never the key itself.
     """
     for at, path in enumerate(files):
-        facts = facts_in(path)
+        facts = facts_in(path, passphrase_from(passphrase_file))
         say(f"\n{path}" if at else str(path))
         show_facts(facts)
 
@@ -260,6 +338,7 @@ def _new_party(
     folder: Path,
     authority: Path | None,
     days: int | None,
+    protected: tuple[bool, Path | None],
 ) -> None:
     from eigenveil.network.identity.authority import (
         AUTHORITY,
@@ -277,7 +356,7 @@ def _new_party(
         "--days is for --authority; the coordinator chooses the days when signing",
     )
     name = _tidy(name)
-    request, private = new_request(name, role, hosts)
+    request, private = new_request(name, role, hosts, passphrase=new_passphrase(*protected))
     stem = file_stem(name)
     # On a disk that ignores case, "Hub" would overwrite or shadow the coordinator's own files.
     taken = stem.lower() in {AUTHORITY, HUB}
@@ -285,7 +364,8 @@ def _new_party(
     public = {folder / f"{stem}.request": request.pem}
     certificate = None
     if authority is not None:
-        signer, copy = Authority.load(authority), free_place(authority, request)
+        signer = Authority.load(authority, passphrase=passphrase_from(protected[1]))
+        copy = free_place(authority, request)
         certificate = signer.sign(request, days=DAYS if days is None else days)
         public |= {folder / copy.name: certificate.pem}
         # The coordinator keeps a copy of each certificate, because the study file needs them all.
@@ -308,6 +388,17 @@ def _new_party(
         "read the pin above to the coordinator by telephone, and ask for the pin of the hub",
         f"put the {stem}.crt that comes back beside {key}",
     )
+
+
+def _replace(path: Path, pem: str) -> None:
+    """Put a renewed certificate in the place of the old one, which is kept beside it."""
+    from eigenveil.data.archive import whole_file
+
+    shutil.copy2(path, path.with_name(f"{path.name}.old"))
+    with whole_file(path) as temporary:
+        temporary.write_text(pem, encoding="ascii")
+        temporary.chmod(0o644)
+    wrote(path)
 
 
 def _ask(name: str) -> None:

@@ -1,5 +1,6 @@
 """What `eigenveil keys` shows of certificates, requests and key files: whose they are, never a private byte."""
 
+import functools
 import math
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -9,7 +10,7 @@ from eigenveil.cli._terminal import output
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.authority import CertificateRequest
-    from eigenveil.network.identity.certificates import Certificate
+    from eigenveil.network.identity.certificates import Certificate, Passphrase
 
 __all__ = ["Facts", "dates_of", "facts_in", "facts_of", "say", "say_next", "show_facts"]
 
@@ -49,7 +50,7 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
     if now < begins:
         words = "NOT VALID YET, by this computer's clock"
     elif now > ends:
-        words = "EXPIRED: eigenveil keys sign --help says how to renew it"
+        words = "EXPIRED: the coordinator renews it with eigenveil keys renew"
     else:
         # Rounded up, so that the last day reads as one day and not as none.
         left = math.ceil((ends - now) / timedelta(days=1))
@@ -57,14 +58,14 @@ def dates_of(begins: datetime, ends: datetime) -> Facts:
     return [("begins", f"{begins:%Y-%m-%d %H:%M} UTC"), ("ends", f"{ends:%Y-%m-%d %H:%M} UTC ({words})")]
 
 
-def facts_in(path: Path) -> Facts:
+def facts_in(path: Path, passphrase: "Passphrase | None" = None) -> Facts:
     """What may be shown of a file: a certificate, a request, or private keys with the certificate beside them."""
     from eigenveil.network.identity.authority import CertificateRequest
     from eigenveil.network.identity.certificates import contents
 
     raw = contents(path)
     if b"PRIVATE KEY-----" in raw:
-        return _private_facts(path)
+        return _private_facts(path, passphrase)
     if raw.lstrip().startswith(b"-----BEGIN CERTIFICATE REQUEST-----"):
         return [("kind", "a request, for the coordinator to sign; public"), *facts_of(CertificateRequest.load(path))]
     return _certificate_facts(path)
@@ -81,28 +82,33 @@ def _certificate_facts(path: Path) -> Facts:
     return [("kind", "a certificate; public"), *facts_of(found), *dates_of(found.begins, found.ends)]
 
 
-def _private_facts(path: Path) -> Facts:
+def _private_facts(path: Path, passphrase: "Passphrase | None") -> Facts:
+    from eigenveil.data.owned import unsafe
     from eigenveil.network.identity.certificates import (
         Certificate,
         Keys,
+        contents,
         in_file,
-        others_may_read,
+        is_locked,
         party_keys_in,
         private_keys_in,
     )
 
     # Shown, not refused: this command is how its owner finds out.
-    unsafe = others_may_read(path)
-    safe = f"NOT SAFE: others may read or change it. Run: chmod 600 {path}" if unsafe else "safe: for its owner only"
-    if len(private_keys_in(path, even_if_readable=True)) == 1:
-        return [
-            ("kind", "the PRIVATE key of a study's authority; it never leaves the coordinator"),
-            ("permissions", safe),
-        ]
-    identity, tls_key = party_keys_in(path, even_if_readable=True)
+    why = unsafe(path, private=True)
+    both = [
+        ("permissions", f"NOT SAFE: {why}" if why is not None else "safe: for its owner only"),
+        ("passphrase", "yes" if is_locked(contents(path)) else "none"),
+    ]
+    if passphrase is not None:
+        # The file is read twice, and a person should be asked once.
+        passphrase = functools.cache(passphrase)
+    if len(private_keys_in(path, passphrase=passphrase, even_if_readable=True)) == 1:
+        return [("kind", "the PRIVATE key of a study's authority; it never leaves the coordinator"), *both]
+    identity, tls_key = party_keys_in(path, passphrase=passphrase, even_if_readable=True)
     facts = [
         ("kind", "the PRIVATE keys of a party; they never leave its machine"),
-        ("permissions", safe),
+        *both,
         *_pin_facts(identity.public.hex()),
     ]
     beside = path.with_suffix(".crt")

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
 
 import typer
 
@@ -11,6 +11,7 @@ from eigenveil.cli import _options as option
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.options import RequireHead
 from eigenveil.cli.network.words import rounded
 from eigenveil.errors import require
 from eigenveil.params.renamed import RENAMED_VALUES
@@ -45,8 +46,10 @@ def group() -> None:
       eigenveil ledger show ledger.db
       eigenveil ledger verify ledger.db
 
-    verify prints a head. Note it elsewhere; a calendar will do. Later it
-    proves that no charge was forgotten, changed or removed.
+    Its head proves later that no charge was forgotten, changed or
+    removed. Note it elsewhere, as a routine:
+
+      eigenveil ledger head ledger.db --to /mnt/audit/north.head
     """
 
 
@@ -60,6 +63,7 @@ def show(
         typer.Option(metavar="NUMBER", help="The delta to count at; the policy's if not given.", show_default=False),
     ] = None,
     lines: Annotated[bool, typer.Option("--lines", help="Show every entry of the ledger as well.")] = False,
+    require_head: RequireHead = None,
 ) -> None:
     """Show what was spent and what is reserved, dataset by dataset.
 
@@ -76,9 +80,10 @@ def show(
     The ledger is not written to, and a site may run meanwhile.
     """
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
-    with DurableLedger.reading(path) as opened:
+    with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
         found, studies = opened.datasets(), opened.studies()
         written = list(opened.entries()) if lines else []
     if dataset is not None:
@@ -104,6 +109,7 @@ def export(
         Path, typer.Option("--output", "-o", metavar="FILE", help="Where the entries go, a .jsonl file.")
     ] = Path("ledger.jsonl"),
     force: option.Force = False,
+    require_head: RequireHead = None,
 ) -> None:
     """Write every entry to a file that others may see and check.
 
@@ -119,13 +125,14 @@ def export(
     from eigenveil.data.archive import whole_file
     from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import chained, written_export
+    from eigenveil.network.ledger.head import with_head
 
     require_output(target, endings=[_EXPORT], force=force, inputs=[path])
     count = 0
     with (
         whole_file(target) as temporary,
         temporary.open("w", encoding="ascii") as file,
-        DurableLedger.reading(path) as opened,
+        with_head(path, require_head, DurableLedger.reading, writes=False) as opened,
     ):
         # Checked while it is written: a damaged ledger must not give a clean-looking export.
         for text in written_export(chained(opened.entries())):
@@ -145,6 +152,7 @@ def verify(
         str | None,
         typer.Option(metavar="HASH", help="A head noted earlier, which must be in the ledger.", show_default=False),
     ] = None,
+    require_head: RequireHead = None,
 ) -> None:
     """Check every hash, every balance and every stored byte of a ledger.
 
@@ -156,15 +164,19 @@ def verify(
     It prints the head, the hash of the last entry: note it elsewhere. An old
     copy of a ledger that was put back is consistent in itself, but has
     forgotten the charges since. Only a head kept elsewhere, checked with
-    --head, reveals that.
+    --head or --require-head, reveals that.
 
     If something is wrong, it names the first wrong entry and ends with exit
     code 2.
     """
     from eigenveil.network.ledger.durable import DurableLedger
     from eigenveil.network.ledger.entries import read_export
+    from eigenveil.network.ledger.head import NotedHead
     from eigenveil.network.ledger.replay import Replay
 
+    require(head is None or require_head is None, "give --head or --require-head, and not both")
+    if require_head is not None:
+        head = NotedHead.read(require_head).head
     # It was copied from paper or a calendar, so case and spaces around it do not matter.
     noted = None if head is None else head.strip().lower()
     require(
@@ -176,7 +188,8 @@ def verify(
             # An export has no stored bytes, so hashes and balances are all that can be checked.
             last = Replay().run(read_export(file), head=noted)
     else:
-        with DurableLedger.reading(path) as opened:
+        # It may be damaged: that is what this command is for.
+        with DurableLedger.reading(path, damaged=True) as opened:
             last = opened.verify(noted)
     console = output()
     console.print(f"{_counted(last.number)}: every hash and every balance is right", style="bold green")
@@ -184,6 +197,102 @@ def verify(
         console.print("The noted head is in it: no entry up to there was changed or removed.")
     console.print(f"head {last.hash}", soft_wrap=True)
     console.print("Note the head elsewhere; --head checks later that nothing was forgotten.", style="dim")
+
+
+@ledger.command(name="head")
+@errors_as_lines
+def head_of(
+    path: LedgerPath,
+    to: Annotated[
+        Path | None,
+        typer.Option("--to", metavar="FILE", help="Where the head goes, on another system.", show_default="the screen"),
+    ] = None,
+    force: Annotated[
+        bool, typer.Option("--force", help="Overwrite the head in FILE even if the ledger does not have it.")
+    ] = False,
+) -> None:
+    """Note the head of a ledger, one line of JSON, where others keep it.
+
+    Example, as a routine, each night:
+
+      eigenveil ledger head ledger.db --to /mnt/audit/north.head
+
+    If FILE has a head already, the ledger must have it too. If not, an older
+    copy of the ledger was put back, or entries were rewritten. Then nothing
+    is written, and the exit code is 2.
+
+    A site or peer checks the file at each start, and brings it up to date:
+
+      eigenveil site heart.toml ... --require-head /mnt/audit/north.head
+    """
+    from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import NotedHead, note_head, require_noted
+
+    with DurableLedger.reading(path) as opened:
+        if to is not None and to.exists() and not force:
+            require_noted(opened, to)
+        noted = NotedHead.of(opened.last) if to is None else note_head(opened, to)
+    if to is not None:
+        wrote(to)
+    output().print(noted.text().strip(), soft_wrap=True)
+
+
+@ledger.command()
+@errors_as_lines
+def declare(
+    path: LedgerPath,
+    dataset: Annotated[
+        str, typer.Argument(metavar="DATASET", help="The dataset, as `show` prints it.", show_default=False)
+    ],
+    unit: Annotated[
+        Literal["row", "person"],
+        typer.Option(metavar="WHICH", help="What its studies protected: row or person.", show_default=False),
+    ],
+    neighbours: Annotated[
+        Literal["add-remove", "zero-out", "replace-one"],
+        typer.Option(
+            metavar="WHICH",
+            help="Neighbouring relation of its studies, as in their study files: which two tables their guarantee makes "
+            "indistinguishable.",
+            show_default=False,
+        ),
+    ],
+    person: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN", help="With --unit person, the column that says whose row it is.", show_default=False
+        ),
+    ] = None,
+    require_head: RequireHead = None,
+) -> None:
+    """Say once what the studies of version 0.1 protected: rows, or people.
+
+    Examples:
+
+      eigenveil ledger declare ledger.db patients --unit row \\
+        --neighbours add-remove
+      eigenveil ledger declare ledger.db patients --unit person \\
+        --person patient_id --neighbours add-remove
+
+    Version 0.1 did not write this down, and costs for rows and costs for
+    people cannot be added up. Look into the study files: a study with the
+    key person protected people, and any other protected rows. A study
+    without the key neighbours has add-remove.
+
+    It is an entry of the ledger and cannot be changed. If these studies
+    protected different things, their costs have no sum: declare nothing,
+    and use the data under a new dataset name with a smaller budget.
+    """
+    from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
+    from eigenveil.privacy import Neighbours, PrivacyUnit
+
+    require(unit == "person" or person is None, "--person is for --unit person")
+    require(unit == "row" or person is not None, "--person is missing: the column that says whose row it is")
+    found = PrivacyUnit(unit, Neighbours(neighbours), person)
+    with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
+        opened.declare_unit(dataset, found)
+    output().print(f"{dataset}: what was charged protects {found}", soft_wrap=True)
 
 
 @ledger.command()
@@ -199,6 +308,7 @@ def close(
         ),
     ],
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
+    require_head: RequireHead = None,
 ) -> None:
     """Close a study for good that will not be continued.
 
@@ -211,8 +321,9 @@ def close(
     wiped, so it can never be joined or charged again.
     """
     from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.head import with_head
 
-    with DurableLedger.open(path, create=False) as opened:
+    with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
         found = _found(study, opened.studies())
         account, standing = found.account, found.standing
         # The lock keeps a running site from charging the study between the question and the answer.
@@ -260,13 +371,17 @@ def _show_dataset(
     told = [study.account.delta for study in studies if study.account.delta is not None]
     at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
     console.print(Text.assemble("dataset ", (state.name, "bold")))
+    if state.unit is not None or state.unstated:
+        console.print(f"  protects  {'not stated: see eigenveil ledger declare' if state.unit is None else state.unit}")
     open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
     console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
     console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
     console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
     if state.beyond > 0:
         console.print(f"  of delta  {state.beyond:.3g} is taken by masks that may fail")
-    if state.life is None:
+    if not studies:
+        console.print("  in total  no limit is known before a study is joined under a policy")
+    elif state.life is None:
         console.print("  in total  the policy sets no limit")
     else:
         console.print(f"  in total  epsilon {state.life.epsilon:g} at delta {state.life.delta:g} is allowed")
@@ -309,9 +424,15 @@ def _what(entry: "Entry") -> str:
             return str(body["words"])
         case "declare":
             known = f", also known as {', '.join(body['known_as'])}" if body["known_as"] else ""
-            return ("rows seen for the first time" if body["rows"] == "first" else "other rows than before") + known
+            return (
+                "rows seen for the first time" if body["rows"] == "first" else "other rows or columns than before"
+            ) + known
         case "life":
             return "joined again under another total budget"
+        case "unit":
+            from eigenveil.privacy import PrivacyUnit
+
+            return f"what was charged protects {PrivacyUnit.read(body['unit'])}"
         case _:
             return ""
 

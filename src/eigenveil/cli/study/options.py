@@ -1,19 +1,21 @@
 """The options of `eigenveil study new` that are not parameters of a study, and how they become its parties."""
 
+import shlex
 from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Final, TypeAlias
 
 import typer
 
 from eigenveil.cli._files import column_names
-from eigenveil.errors import require
+from eigenveil.errors import listed, require
 from eigenveil.params.declarations.gossip import PEERS
 
 if TYPE_CHECKING:
     from eigenveil.network.identity.certificates import Certificate
 
-__all__ = ["certificates_in", "columns_of", "pairs_from"]
+__all__ = ["certificates_in", "columns_of", "pairs_from", "require_current"]
 
 _WHO: Final = "Who takes part"
 _PRIVACY: Final = "Privacy"
@@ -128,6 +130,27 @@ def pairs_from(option: str, texts: Sequence[str] | None) -> dict[str, str]:
         require(name not in found, f"{option} {name} was given twice")
         found[name] = value
     return found
+
+
+def require_current(folder: Path, authority: str, certificates: "Sequence[Certificate]") -> None:
+    """Refuse certificates that have ended or not begun, all at once, with the command that renews them."""
+    from eigenveil.network.identity.authority import AUTHORITY, HUB, file_stem
+    from eigenveil.network.identity.certificates import authority_in
+
+    now, signer = datetime.now(UTC), authority_in(authority)
+    dated = [("the authority", AUTHORITY, signer.not_valid_before_utc, signer.not_valid_after_utc)]
+    # `keys init` writes hub.crt, whatever the name of the hub is.
+    stems = (HUB if one.role == "hub" else file_stem(one.name) for one in certificates)
+    dated += [(one.name, stem, one.begins, one.ends) for one, stem in zip(certificates, stems, strict=True)]
+    early = [f"{name} on {begins:%Y-%m-%d}" for name, _, begins, _ in dated if now < begins]
+    require(not early, f"certificates that have not begun: {listed(early)}. Set the clock of this computer, or wait")
+    over = [(f"{name} on {ends:%Y-%m-%d}", folder / f"{stem}.crt") for name, stem, _, ends in dated if now > ends]
+    files = " ".join(shlex.quote(str(path)) for _, path in over)
+    require(
+        not over,
+        f"certificates that have ended: {listed(name for name, _ in over)}. Renew them, which keeps their pins, with: "
+        f"eigenveil keys renew {files} --authority {shlex.quote(str(folder))}",
+    )
 
 
 def certificates_in(folder: Path) -> tuple[str, dict[str, "Certificate"]]:

@@ -1,13 +1,17 @@
 """`eigenveil policy`: write the rules of a site, and check a study against them before anything runs."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli.network.options import MEMORY, Memory, bytes_allowed
 from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.network.study.file import StudyFile
 
 __all__ = ["policy"]
 
@@ -47,6 +51,10 @@ def new(
     It pins no hub, so it refuses every study until you have compared a
     pin with its owner and removed the # before it. The coordinator
     could invent sites, so do not take pins from the coordinator.
+
+    It also has the unit of the study as a comment: whether each row is a
+    different person, or which column names people. Only you know that of
+    your table. --yes is refused until you have said it.
     """
     from eigenveil.data.archive import whole_file
     from eigenveil.network.policy import template
@@ -74,36 +82,47 @@ def check(
     name: Annotated[
         str, typer.Option("--as", metavar="NAME", help="The name of this site in the study.", show_default=False)
     ],
+    memory: Memory = MEMORY,
 ) -> None:
     """Say whether the policy allows a study, and if not, every reason.
 
       eigenveil policy check policy.toml heart.toml --as north
 
     It reads no table and contacts nobody. The exit code is 2 if the
-    study would be refused. The number of people in the table is checked
-    when the site runs.
+    study would be refused. How many rows or people the table has is
+    checked when the site runs.
     """
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.parties import require_possible
     from eigenveil.network.study.rules import method_of
 
+    allowed = bytes_allowed(memory)
     rules, found = Policy.read(file), StudyFile.read(study)
     names = [place.name for place in found.holders]
     require(
         name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"
     )
     # A study that cannot run at all is not one to compare with rules.
-    require_possible(found)
+    require_possible(found, memory=allowed)
     reasons = rules.refusals(found, me=name, method=method_of(found))
     console = output()
     if not reasons:
         console.print(f"{name} would take part in {found.name}: the policy allows it", style="green", soft_wrap=True)
         console.print(
-            f"[limits] rows: the table must have at least {rules.limits.rows} people", style="dim", soft_wrap=True
+            f"[limits] rows: the table must have at least {rules.limits.rows} {_counted(found)}",
+            style="dim",
+            soft_wrap=True,
         )
+        if rules.limits.unit is None:
+            missing = "[limits] unit is not set: a person must agree at a terminal, and --yes is refused"
+            console.print(missing, style="yellow", soft_wrap=True)
         return
     console.print(f"{name} would refuse {found.name}:", style="red", soft_wrap=True)
     for reason in reasons:
         console.print(f"- {reason}", soft_wrap=True)
     raise typer.Exit(_REFUSED)
+
+
+def _counted(study: "StudyFile") -> str:
+    return "people" if study.unit.each == "person" else "rows"

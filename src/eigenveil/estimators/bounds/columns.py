@@ -237,7 +237,9 @@ def _found(
         people=people,
         people_error=first.people_error,
         why=why,
-        guarantee=release.guarantee(COLUMN_TAILS, TableRows(given=("the origin", "the scale", "the range of sizes"))),
+        guarantee=release.guarantee(
+            COLUMN_TAILS, TableRows(given=("the origin", "the scale", "the range of sizes")), people=people
+        ),
         ledger=release.ledger,
     )
 

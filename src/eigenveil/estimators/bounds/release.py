@@ -8,9 +8,9 @@ from typing import Any, final
 
 from sklearn.base import BaseEstimator
 
-from eigenveil.data.rows import Rows, WeightedRows, counts_people
-from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of
-from eigenveil.estimators.reading import chosen, column_names, read_rows
+from eigenveil.data.rows import Rows, WeightedRows
+from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
+from eigenveil.estimators.reading import chosen, column_names, person_in, read_rows
 from eigenveil.params import parameters
 from eigenveil.params.declarations.bounds import SmallReleaseParams
 from eigenveil.privacy import (
@@ -52,6 +52,7 @@ class SmallRelease:
     rows: Rows
     columns: tuple[str, ...] | None
     neighbours: Neighbours
+    protects: Person
     budget: Budget | None
     ledger: Ledger | None
     noise: Noise
@@ -75,7 +76,8 @@ class SmallRelease:
         seed = seed_of(asked.random_state)
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)
         columns = None if names is None else tuple(str(name) for name in names)
-        return cls(rows, columns, Neighbours(asked.neighbours), budget, ledger, noise)
+        protects = person_in(rows, asked.person)
+        return cls(rows, columns, Neighbours(asked.neighbours), protects, budget, ledger, noise)
 
     @property
     def dim(self) -> int:
@@ -108,26 +110,27 @@ class SmallRelease:
         if self.budget is None or self.ledger is None:
             yield self
             return
-        with self.ledger.reserve(self.budget.mu, label=label) as reserve:
+        unit = self.protects.protected(self.neighbours)
+        with self.ledger.reserve(self.budget.mu, label=label, unit=unit) as reserve:
             yield replace(self, reserve=reserve)
 
     def public_people(self) -> float | None:
         """The number of people where it is public, None where it is private."""
         if self.budget is not None and not self.neighbours.count_is_public:
             return None
-        if not counts_people(self.rows):
+        if not self.protects.grouped:
             return float(self.rows.shape[0])
         # Round to a whole number: the last digits of a sum of weights 1/m would reveal something about m.
         return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
 
-    def guarantee(self, released: Sequence[str], rows: TableRows) -> Guarantee:
-        """The guarantee of everything released here, with what is known of the rows."""
+    def guarantee(self, released: Sequence[str], rows: TableRows, *, people: float) -> Guarantee:
+        """The guarantee of everything released here, with what is known of the rows and of the number of people."""
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None
-        return GuaranteeFacts(
+        found = GuaranteeFacts(
             budget=self.budget,
-            protects=Person(grouped=counts_people(self.rows)),
+            protects=self.protects,
             neighbours=self.neighbours,
             rows=rows,
             seen_by=OneHolder("less"),
@@ -135,4 +138,7 @@ class SmallRelease:
             # Those of this release alone. A shared ledger also has the charges of other fits.
             charges=self.reserve.charges,
             reproducible=self.noise.reproducible,
+            people=people,
         ).guarantee()
+        warn_if_weak(found, people)
+        return found

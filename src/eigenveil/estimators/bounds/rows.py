@@ -300,6 +300,7 @@ class _Search:
             guarantee=self.release.guarantee(
                 (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
                 TableRows(given=("the origin", "the scale", "the center", "the range of norms")),
+                people=tails.people,
             ),
             ledger=self.release.ledger,
         )

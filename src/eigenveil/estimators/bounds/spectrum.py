@@ -347,6 +347,7 @@ def _read(
         guarantee=release.guarantee(
             EIGENVALUES if people is not None else (*EIGENVALUES, "the number of people"),
             known,
+            people=number,
         ),
         ledger=release.ledger,
     )

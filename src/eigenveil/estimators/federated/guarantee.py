@@ -25,7 +25,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
     radius, matrices = found.domain.radius, len(parties.matrices)
     return GuaranteeFacts(
         budget=min(budgets, key=lambda budget: budget.mu),
-        protects=Person(place="site", grouped=request.grouped, most=request.person_sites),
+        protects=Person("site", grouped=request.grouped, most=request.person_sites, column=request.person),
         neighbours=request.neighbours,
         rows=study.bounds.known(
             study.center,
@@ -37,6 +37,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
         released=COMPONENTS,
         charges=charged(parties),
         reproducible=request.seed is not None,
+        people=found.people,
     ).guarantee()
 
 

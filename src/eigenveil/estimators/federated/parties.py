@@ -13,11 +13,11 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.data.rows import Rows, Symmetric
-from eigenveil.errors import require
+from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.federated.masks import masked_terms
 from eigenveil.estimators.federated.spec import FederatedSpec
-from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
 from eigenveil.plan import iterates
 from eigenveil.privacy import (
@@ -38,7 +38,7 @@ from eigenveil.protocols import Hub, HubRound, Member, Node, Sampling, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.star.layout import star, tree
 from eigenveil.tasks import Question
-from eigenveil.tasks.fit.task import FitResult, Setting, WholeFit
+from eigenveil.tasks.fit.task import Fit, FitResult, Setting, WholeFit
 
 __all__ = ["NOTHING_ASKED", "Parties", "place_of_noise", "sites_settings"]
 
@@ -170,22 +170,73 @@ class Parties:
             asking=asking,
         )
 
+    def before(self) -> tuple[ParameterWarning, ...]:
+        """What is to be said before anything is spent, where the number of people is public."""
+        study, (survivors, colluders) = self.study, self.request.masks or (None, 1)
+        if not isinstance(study, Fit) or study.rank is None:
+            return ()
+        return forewarned(
+            self.planned,
+            dim=study.bounds.dim,
+            rank=study.rank,
+            people=study.people,
+            budget=self._budget,
+            neighbours=study.neighbours,
+            sites=len(self.names),
+            center="private" if isinstance(study.center, str) else None,
+            search=study.bounds.search,
+            survivors=survivors,
+            # Every site knows its own noise, so a plan counts on one at least.
+            colluders=max(colluders, 1),
+        )
+
+    def verdict(
+        self,
+        found: FitResult,
+        *,
+        sites: int,
+        weights: tuple[float, float],
+        names: tuple[str, ...] | None,
+        before: tuple[ParameterWarning, ...] = (),
+    ) -> FitVerdict:
+        """The verdict on a fit with so many `sites` in the sums and these `weights`."""
+        study = self.study
+        if found.scale == 0 or not isinstance(study, Fit):
+            return FitVerdict(warned=before, said=len(before))
+        floor = self.noise_floor(found, sites=sites, weights=weights)
+        return verdict_of(
+            released_of(study, found, space=found.subspace, floor=floor),
+            asked=self.request.settings,
+            budget=self._budget,
+            method=self.planned,
+            neighbours=self.request.neighbours,
+            names=names,
+            sites=len(self.names),
+            before=before,
+        )
+
+    @property
+    def planned(self) -> str:
+        """The name of this setting and method in a plan."""
+        request = self.request
+        setting = "masked" if request.masks is not None else "site" if request.at_sites is not None else "hub"
+        return f"{setting}/{request.plan.method}"
+
+    @property
+    def _budget(self) -> Budget | None:
+        """The budget that decides the noise; as published nothing is known of it."""
+        return None if self.request.published else self.request.at_sites or self.request.at_hub
+
     def noise_floor(self, found: FitResult, *, sites: int, weights: tuple[float, float]) -> float:
         """Gram eigenvalues below this cannot be told from noise, with so many `sites` in the sums and these `weights`."""
-        plan, count = self.request.plan, sites
-        if found.scale == 0:
+        plan, study = self.request.plan, self.study
+        if found.scale == 0 or not isinstance(study, Fit):
             return 0.0
         # The last round may have drawn few sites, weighted to stand for all.
-        scale = found.scale * self._total_noise(*weights) / self.study.multiplier
-        found = replace(found, scale=scale)
-        if plan.method in ("covariance", "merge", "uda", "wda"):
-            floor = noise_floor(found, "covariance", width=plan.width, last=1.0)
-            # Sites send eigenvalues above zero only, so the mean of the noise does not cancel.
-            return (
-                floor if plan.method == "covariance" else floor * (1 + math.sqrt(count) * plan.width / found.domain.dim)
-            )
+        scale = found.scale * self._total_noise(*weights) / study.multiplier
         # Every local step is a release with its own part of the round's share (decision 9).
-        return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1] / plan.steps[-1])
+        last = plan.shares[-1] / plan.steps[-1] if plan.steps else 1.0
+        return noise_floor(study, replace(found, scale=scale), plan.method, width=plan.width, last=last, sites=sites)
 
     def _patience(self, name: str) -> Terms:
         """Twice the deadline at each level up: a node must give up on its sites before the level above gives up on it."""
@@ -304,7 +355,7 @@ class Parties:
                 if epsilon == 0:
                     # So little that delta alone covers it. A smaller delta expresses the same mu.
                     epsilon, delta = each, delta_of(each, each)
-            self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {})
+            self.ledgers[name] = Ledger.continued(Budget(epsilon, delta), charges, {}, unit=request.unit)
         multiplier = math.sqrt(several) / request.at_sites.mu * (1 + _MARGIN)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name))
 
@@ -316,7 +367,8 @@ class Parties:
         if request.published:
             return self._published(name, request.at_hub, sites=False)
         multiplier, carried = self._hub_multiplier(request.at_hub)
-        self.ledgers[name] = Ledger(epsilon=request.at_hub.epsilon, delta=request.at_hub.delta)
+        budget = request.at_hub
+        self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=request.unit)
         return Gaussian(multiplier, self.ledgers[name], self._noise_for(name), carried)
 
     def _published(self, name: str, budget: Budget, *, sites: bool) -> Mechanism:
@@ -333,7 +385,8 @@ class Parties:
     def _share(self, name: str, terms: MaskedTerms, charges: tuple[Charge, ...]) -> Share:
         ledger = None
         if terms.lattice.gaussian is not None:
-            ledger = self.ledgers.setdefault(name, Ledger.continued(terms.lattice.gaussian, charges, {}))
+            new = Ledger.continued(terms.lattice.gaussian, charges, {}, unit=self.request.unit)
+            ledger = self.ledgers.setdefault(name, new)
         return Share(terms.lattice, ledger, self._noise_for(name), terms.multiplier, terms.several)
 
 

@@ -112,6 +112,9 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     calibration : "exact" or "paper", default 'exact'
         exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
     columns : list of str or None, default None: all
@@ -131,7 +134,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     ----------
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
-    subspace_, guarantee_, model_, noise_floor_
+    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
@@ -193,6 +196,10 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        federation.before = federation.parties.before()
+        for warning in federation.before:
+            # Nothing is spent yet, so a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=4)
         return federation
 
     def request_for(
@@ -262,12 +269,14 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         self.refused_ = federation.refused
         self.tied_ = found.tied
         self.converged_ = None if request.private else found.at_rest
+        verdict = federation.verdict(found, names=self._names())
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=federation.noise_floor(found),
+            gram=found.gram,
+            verdict=verdict,
             guarantee=federated_guarantee(federation.parties, found),
             scale=study.bounds.scale,
             settings=sites_settings(
@@ -291,4 +300,5 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        self._warn(verdict)
         return self

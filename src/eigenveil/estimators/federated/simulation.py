@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any, final
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import BudgetExceeded, QuorumLost, at_place, require, require_param, verbatim
+from eigenveil.errors import BudgetExceeded, ParameterWarning, QuorumLost, at_place, require, require_param, verbatim
 from eigenveil.estimators.federated.masks import DeclaredBounds
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.rounds import Round, Watch, round_of
 from eigenveil.estimators.sites import Columns
+from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.privacy import (
     Charge,
     Ledger,
@@ -56,6 +57,8 @@ class FederatedSimulation:
         # them.
         self._weights = (1.0, math.sqrt(len(self._names)))
         self._anew = False
+        # What was said before anything was spent.
+        self.before: tuple[ParameterWarning, ...] = ()
         self.refused: tuple[Refusal, ...] = ()
 
     @property
@@ -73,10 +76,12 @@ class FederatedSimulation:
         """The ledger of each party."""
         return self.parties.ledgers
 
-    def noise_floor(self, found: FitResult) -> float:
-        """Gram eigenvalues below this cannot be told from noise."""
+    def verdict(self, found: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
+        """The verdict on the fit. The columns may have `names`."""
         # The last round may have drawn few sites, weighted to stand for all.
-        return self.parties.noise_floor(found, sites=len(self.hub.sites), weights=self._weights)
+        return self.parties.verdict(
+            found, sites=len(self.hub.sites), weights=self._weights, names=names, before=self.before
+        )
 
     def _member(self, name: str, rows: Rows) -> Member | MaskedMember:
         return self.parties.member(name, rows, identity=self._identities.get(name))

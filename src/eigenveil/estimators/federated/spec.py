@@ -28,7 +28,7 @@ from eigenveil.estimators.sites import SiteInfo
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.params import FederatedParams
 from eigenveil.plan import Method, SitesPlan, components_of, iterates, plan_sites
-from eigenveil.privacy import Budget, Neighbours
+from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 from eigenveil.protocols import Terms
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.split import split_budget
@@ -64,7 +64,13 @@ class FederatedSpec:
     participation: Participation | None = None
     person_sites: int = 1
     grouped: bool = False
+    person: str | None = None
     declared: DeclaredBounds | None = None
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What every charge of this fit protects."""
+        return PrivacyUnit.of(self.neighbours, grouped=self.grouped, column=self.person)
 
     @property
     def private(self) -> bool:
@@ -152,6 +158,7 @@ def request_of(asked: FederatedParams, info: SiteInfo) -> FederatedSpec:
         terms=_terms(asked, count),
         person_sites=asked.person_sites,
         grouped=info.grouped,
+        person=asked.person if info.grouped else None,
         sizes=sizes,
         seed=seed_of(asked.random_state),
         settings=asked_settings(asked),

@@ -29,13 +29,14 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
     dearest = max(parties.ledgers.values(), key=lambda ledger: ledger.spent_mu)
     return GuaranteeFacts(
         budget=request.budget,
-        protects=Person(place="peer", grouped=request.grouped),
+        protects=Person("peer", grouped=request.grouped, column=request.person),
         neighbours=request.neighbours,
         rows=request.bounds.known(request.center, norm=found.domain.radius),
         seen_by=_seen_by(parties, counted, since),
         released=COMPONENTS,
         charges=dearest.charges,
         reproducible=request.seed is not None,
+        people=found.people,
     ).guarantee()
 
 

@@ -13,10 +13,10 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import require
+from eigenveil.errors import ParameterWarning, require
 from eigenveil.estimators.gossip.spec import GossipSpec, directions_of
-from eigenveil.estimators.private.curator import noise_floor
 from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.plan import SegmentsPlan, SitesPlan, iterates
 from eigenveil.privacy import Exact, Gaussian, Ledger, Noise, PairedPart
@@ -69,10 +69,57 @@ class PeerParties:
         pairing = self.terms.among(set(self.names) - set(counted)).pairing
         multiplier = self._total_noise(len(counted), None if pairing is None else pairing.excess)
         found = replace(found, scale=found.scale * multiplier / self._planned_noise)
+        study = next(iter(self.studies.values()))
         if isinstance(plan, SegmentsPlan):
             # The last product of each component is its answer. The smallest share among these has the most noise.
-            return noise_floor(found, "power", width=1, last=min(plan.shares[plan.rounds - 1 :: plan.rounds]))
-        return noise_floor(found, plan.method, width=plan.width, last=plan.shares[-1])
+            last = min(plan.shares[plan.rounds - 1 :: plan.rounds])
+            return noise_floor(study, found, "segments", width=self.request.rank, last=last)
+        return noise_floor(study, found, plan.method, width=plan.width, last=plan.shares[-1])
+
+    def verdict(
+        self,
+        found: FitResult,
+        *,
+        counted: tuple[str, ...],
+        names: tuple[str, ...] | None,
+        before: tuple[ParameterWarning, ...] = (),
+    ) -> FitVerdict:
+        """The verdict on a fit with the peers `counted`. The columns may have `names`."""
+        if found.scale == 0:
+            return FitVerdict(warned=before, said=len(before))
+        floor, study = self.noise_floor(found, counted=counted), next(iter(self.studies.values()))
+        return verdict_of(
+            released_of(study, found, space=found.subspace, floor=floor),
+            asked=self.request.settings,
+            budget=self.request.budget,
+            method=self.planned,
+            neighbours=self.request.neighbours,
+            names=names,
+            sites=len(self.names),
+            before=before,
+        )
+
+    def before(self) -> tuple[ParameterWarning, ...]:
+        """What is to be said before anything is spent, where the number of people is public."""
+        request = self.request
+        return forewarned(
+            self.planned,
+            dim=request.bounds.dim,
+            rank=request.rank,
+            people=request.people,
+            budget=request.budget,
+            neighbours=request.neighbours,
+            sites=len(self.names),
+            center="private" if isinstance(request.center, str) else None,
+            search=request.bounds.search,
+        )
+
+    @property
+    def planned(self) -> str:
+        """The name of this setting and method in a plan."""
+        request = self.request
+        setting = "peers" if request.noise == "pairwise" else "peers-independent"
+        return f"{setting}/{'segments' if isinstance(request.plan, SegmentsPlan) else request.plan.method}"
 
     @property
     def _planned_noise(self) -> float:
@@ -191,7 +238,8 @@ class PeerParties:
         request = self.request
         if request.budget is None:
             return Plain(Exact(because="nothing is guaranteed"))
-        ledger = self.ledgers[name] = Ledger(epsilon=request.budget.epsilon, delta=request.budget.delta)
+        budget = request.budget
+        ledger = self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=request.unit)
         own = self._noise(name, "own")
         if request.noise != "pairwise":
             # All of a curator's noise at every peer: it protects against all other peers together.

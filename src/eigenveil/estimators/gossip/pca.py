@@ -2,7 +2,7 @@
 
 import math
 import warnings
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,7 +10,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data.rows import in_silence
+from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
 from eigenveil.estimators.federated.rules import require_enough, require_few_rounds
@@ -126,6 +126,9 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         Seconds to wait for an answer before asking again. In a simulation, simulated time.
     retries : int, default 4
         How often to ask again before going on without an answer.
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     method : "power", "krylov", "covariance" or "segments", default 'power'
         power: products with a block of directions. krylov: the same with all products kept. covariance: one
         covariance. segments: one direction at a time (D-DP-PM).
@@ -152,8 +155,11 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         The largest sine between its directions and any other peer's.
     scores_, segments_ : dict of array, (n, k)
         The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: they
-        stay with their peer, and copies and pickles have none. `publish_scores` releases them with noise, at a cost.
-    guarantee_, model_, subspace_, noise_floor_, plan_, ledgers_, refused_, transcript_, unfinished_
+        stay with their peer, and copies and pickles have none. `publish_scores` releases scores that are not whitened, with noise
+        and at a cost.
+    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
+        As in `FederatedPCA`.
+    plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.
     peers_, traffic_, terms_ : tuple of str, dict of int, GossipTerms
         The peers in the result, how many bytes each peer sent, and the terms they agreed on.
@@ -213,6 +219,10 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
                 UserWarning,
                 stacklevel=3,
             )
+        gossip.before = gossip.parties.before()
+        for warning in gossip.before:
+            # Nothing is spent yet, so a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=4)
         return gossip
 
     def request_for(
@@ -280,12 +290,14 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         self.disagreement_ = gossip.disagreement
         self.tied_ = found.tied
         self.converged_ = None if request.private or request.published else found.at_rest
+        verdict = gossip.verdict(found, names=self._names())
         self._show(
             found.subspace,
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=gossip.noise_floor(found),
+            gram=found.gram,
+            verdict=verdict,
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=request.bounds.scale,
             settings=peers_settings(
@@ -299,16 +311,13 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         self._keep_scores(gossip, found)
         for message, kind in _warnings(self, gossip, found):
             warnings.warn(message, kind, stacklevel=3)
+        self._warn(verdict)
         return self
 
     def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
         """Each peer's scores of its own people, for that peer alone."""
-        self.scores_: dict[str, Array] = {}
-        for name in self.peers_:
-            blocks = gossip.peers[name].rows.blocks(1 << 14)
-            parts = [self.model_.transform(block.values) for block in blocks]
-            self.scores_[name] = np.vstack(parts) if parts else np.empty((0, self.n_components_))
         rows = {name: gossip.peers[name].rows for name in self.peers_}
+        self.scores_: dict[str, Array] = {name: self._along(rows[name], self.model_.transform) for name in self.peers_}
         self._ready = ReadyScores.of(gossip.request, rows, found)
         if gossip.request.method != "segments":
             return
@@ -320,7 +329,12 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             else:
                 # A direction without variance has segments of zero, not of NaN.
                 lengths = np.where(self.singular_values_ > 0, self.singular_values_, math.inf)
-                self.segments_[name] = self.scores_[name] / lengths
+                self.segments_[name] = self._along(rows[name], self.model_.project) / lengths
+
+    def _along(self, rows: Rows, scores: Callable[[Any], Array]) -> Array:
+        """The `scores`, (n, k), of rows, block by block."""
+        parts = [scores(block.values) for block in rows.blocks(1 << 14)]
+        return np.vstack(parts) if parts else np.empty((0, self.n_components_))
 
     def _request(self, info: SiteInfo) -> GossipSpec:
         (budget, noise), names, dim = self._budget(), info.names, info.dim
@@ -366,6 +380,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             retries=self.retries,
             restarts=self.restarts,
             grouped=info.grouped,
+            person=self.person if info.grouped else None,
             people=known if private or noise == "published" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),

@@ -93,7 +93,7 @@ class ReadyScores:
         self._times += 1
         scores: dict[str, Array] = {}
         for place, (name, private) in enumerate(self.own.items()):
-            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=fitted.protects)
             # A hair more noise than needed, so that rounding never refuses the release.
             release = Gaussian((1 + 1e-10) / budget.mu, ledger, self._noise(place))
             scores[name] = release.release(private, label="scores of the people of a peer")

@@ -7,11 +7,12 @@ from dataclasses import replace
 from typing import final
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import ProtocolError, at_place, require
+from eigenveil.errors import ParameterWarning, ProtocolError, at_place, require
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.estimators.rounds import Round, Watch
 from eigenveil.estimators.sites import Columns
+from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import sines
 from eigenveil.privacy import Charge, Ledger
 from eigenveil.protocols.gossip import GossipTerms, Peer, PeerRound
@@ -53,6 +54,8 @@ class GossipSimulation:
         self._bytes = 0
         self._seen_charges: dict[str, int] = {}
         self._counted = self._names
+        # What was said before anything was spent.
+        self.before: tuple[ParameterWarning, ...] = ()
 
     @property
     def terms(self) -> GossipTerms:
@@ -123,9 +126,9 @@ class GossipSimulation:
         first: FitResult = self.done[0].result
         return max(float(sines(first.subspace.basis, peer.result.subspace.basis)[0]) for peer in self.done)
 
-    def noise_floor(self, found: FitResult) -> float:
-        """Gram eigenvalues below this cannot be told from noise."""
-        return self.parties.noise_floor(found, counted=self.done[0].counted)
+    def verdict(self, found: FitResult, *, names: tuple[str, ...] | None) -> FitVerdict:
+        """The verdict on the fit. The columns may have `names`."""
+        return self.parties.verdict(found, counted=self.done[0].counted, names=names, before=self.before)
 
     def _note(self, peer: Peer, round_: PeerRound) -> None:
         """Record a round, as the first peer that finished it saw it."""

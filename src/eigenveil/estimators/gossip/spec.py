@@ -16,7 +16,7 @@ from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
 from eigenveil.params import GossipParams
 from eigenveil.plan import Method, SegmentsPlan, SitesPlan, components_of, plan_segments, plan_sites
-from eigenveil.privacy import Budget, Domain, Neighbours, Noise
+from eigenveil.privacy import Budget, Domain, Neighbours, Noise, PrivacyUnit
 from eigenveil.protocols.gossip import Consensus
 from eigenveil.protocols.messages import LONGEST_NAME
 from eigenveil.tasks import Segments, Task
@@ -52,10 +52,16 @@ class GossipSpec:
     retries: int
     restarts: int
     grouped: bool
+    person: str | None
     people: float | None
     sizes: Mapping[str, float] | None
     seed: int | None
     settings: dict[str, Any]
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What every charge of this fit protects."""
+        return PrivacyUnit.of(self.neighbours, grouped=self.grouped, column=self.person)
 
     @property
     def private(self) -> bool:

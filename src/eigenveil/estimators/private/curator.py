@@ -1,6 +1,7 @@
 """One curator's fit for `PrivatePCA`, step by step: plan, mean, components, small totals, guarantee."""
 
 import math
+import warnings
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
@@ -10,7 +11,9 @@ import numpy as np
 from numpy.random import Generator
 
 from eigenveil.data.rows import Rows
+from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.plan import Choice, Plan, PrivateMethod, predict
@@ -56,7 +59,7 @@ class PrivateSpec:
     calibration: Calibration
     oversample: int | None
     rounds: int | None
-    grouped: bool
+    protects: Person
     least_rows: int
     settings: dict[str, Any]
 
@@ -64,15 +67,16 @@ class PrivateSpec:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class PrivateFit:
-    """What a fit released: directions, spectrum, center, the number of people, the plan and the guarantee."""
+    """What a fit released: directions, spectrum, center, the number of people, the plan, the guarantee, and the Gram matrix."""
 
     subspace: Subspace
     trace: float
     count: float
     center: Array
-    noise_floor: float
+    verdict: FitVerdict
     plan: Plan
     guarantee: Guarantee
+    gram: Array | None
 
 
 @final
@@ -92,19 +96,35 @@ class Curator:
     _reserve: Reserve | None = field(init=False, default=None)
     _overshoot: float = field(init=False, default=1.0)
 
-    def fit(self, rows: Rows) -> PrivateFit:
+    def fit(self, rows: Rows, *, names: tuple[str, ...] | None = None) -> PrivateFit:
         """Run the whole fit on `rows`. A ledger that cannot pay for all of it refuses before anything is released.
 
-        What a fit does not spend, because it fails or ends early, is given back.
+        What a fit does not spend, because it fails or ends early, is given back. The columns may have `names`.
         """
-        request = self.request
         public = self._public_count(rows)
         plan = self._plan(public)
-        chosen, power = plan.chosen, plan.chosen.method == "power"
+        study, before = self._study(plan, public), self._before(plan, public)
+        for warning in before:
+            # Before anything is spent, so that a caller who makes an error of it spends nothing.
+            warnings.warn(warning, stacklevel=5)
+        if self.budget is None or self.ledger is None:
+            found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
+        else:
+            unit = self.request.protects.protected(self.request.neighbours)
+            with self.ledger.reserve(self.budget.mu, label="this fit", unit=unit) as self._reserve:
+                found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
+        # How much more noise a published calibration added than its share of the budget needs.
+        self._overshoot = math.sqrt(study.split.main(found.steps) / study.components_share(found.steps))
+        return self._found(study, found, plan, names, before)
+
+    def _study(self, plan: Plan, public: float | None) -> Fit:
+        """The whole fit as one task, for a public number of people or a private one."""
+        request, chosen = self.request, plan.chosen
+        power = chosen.method == "power"
         split = split_budget(
             mean=isinstance(request.center, str), search=request.bounds.search, count=public is None, trace=power
         )
-        study = Fit(
+        return Fit(
             bounds=request.bounds,
             neighbours=request.neighbours,
             center=request.center,
@@ -117,26 +137,53 @@ class Curator:
             at_most=self._at_most(chosen),
             needs_trace=power,
         )
-        if self.budget is None or self.ledger is None:
-            found = run_pooled(study, rows, Exact(because=NO_PRIVACY["fit"]))
-        else:
-            with self.ledger.reserve(self.budget.mu, label="this fit") as self._reserve:
-                found = run_pooled(study, rows, Gaussian(1.0 / self.budget.mu, self._reserve, self.noise))
-        # How much more noise a published calibration added than its share of the budget needs.
-        self._overshoot = math.sqrt(split.main(found.steps) / study.components_share(found.steps))
-        floor = noise_floor(found, chosen.method, width=chosen.width, last=self._shares(chosen)[-1])
-        subspace = found.subspace
+
+    def _found(
+        self,
+        study: Fit,
+        found: FitResult,
+        plan: Plan,
+        names: tuple[str, ...] | None,
+        before: tuple[ParameterWarning, ...],
+    ) -> PrivateFit:
+        """What a fit found, with the verdict on it."""
+        request, chosen, space = self.request, plan.chosen, found.subspace
+        floor = noise_floor(study, found, chosen.method, width=chosen.width, last=self._shares(chosen)[-1])
         if request.rank is None:
-            subspace = subspace.truncate(_rank_for(subspace, found.trace, request.fraction, floor))
-        return PrivateFit(
-            subspace, found.trace, found.people, found.center, floor, plan, self._guarantee(found.domain, power)
+            space = space.truncate(_rank_for(space, found.trace, request.fraction, floor))
+        verdict = verdict_of(
+            released_of(study, found, space=space, floor=floor) if floor > 0 else None,
+            asked=request.settings,
+            budget=self.budget,
+            method=f"curator/{chosen.method}",
+            neighbours=request.neighbours,
+            names=names,
+            before=before,
+        )
+        guarantee = self._guarantee(found, chosen.method == "power")
+        return PrivateFit(space, found.trace, found.people, found.center, verdict, plan, guarantee, found.gram)
+
+    def _before(self, plan: Plan, people: float | None) -> tuple[ParameterWarning, ...]:
+        """What is to be said before anything is spent."""
+        request = self.request
+        if request.rank is None or request.calibration == "paper":
+            return ()
+        return forewarned(
+            f"curator/{plan.chosen.method}",
+            dim=request.bounds.dim,
+            rank=request.rank,
+            people=people,
+            budget=self.budget,
+            neighbours=request.neighbours,
+            center="private" if isinstance(request.center, str) else None,
+            search=request.bounds.search,
         )
 
     def _public_count(self, rows: Rows) -> float | None:
         """The number of people if it is public, None if it is private."""
         if self.budget is not None and not self.request.neighbours.count_is_public:
             return None
-        if not self.request.grouped:
+        if not self.request.protects.grouped:
             return float(rows.shape[0])
         # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
         return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
@@ -189,39 +236,27 @@ class Curator:
         # A multiplier of M spends mu = 1 / M, and shares are parts of the budget's mu^2.
         return 1.0 if published is None or self.budget is None else (self.budget.mu * published) ** -2
 
-    def _guarantee(self, domain: Domain, power: bool) -> Guarantee:
+    def _guarantee(self, found: FitResult, power: bool) -> Guarantee:
         request = self.request
         if self.budget is None or self._reserve is None:
             return Guarantee.none(NO_PRIVACY["fit"])
         return GuaranteeFacts(
             budget=self.budget,
-            protects=Person(grouped=request.grouped),
+            protects=request.protects,
             neighbours=request.neighbours,
-            rows=request.bounds.known(request.center, norm=domain.radius, least=request.least_rows),
+            rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
             released=COMPONENTS,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),
+            people=found.people,
         ).guarantee()
 
     def _published_noise(self, power: bool) -> PublishedNoise | None:
         if self.request.calibration == "exact":
             return None
         return PublishedNoise("PPM Alg. 1 (zero-concentrated DP)" if power else "FPCA (17)", self._overshoot)
-
-
-def noise_floor(found: FitResult, method: str, *, width: int, last: float) -> float:
-    """Gram eigenvalues below this cannot be told from noise. It is the spectral norm of the noise on the matrix or products.
-
-    `width` is the number of columns of the last product, and `last` its share.
-    """
-    dim = found.domain.dim
-    if method == "covariance":
-        # The norm of a symmetric Gaussian matrix is about 2 s sqrt(d), and off the diagonal s = scale / sqrt(2).
-        return 2 * found.scale / math.sqrt(2) * math.sqrt(dim)
-    # The norm of a Gaussian (d, w) matrix is about s (sqrt(d) + sqrt(w)).
-    return found.scale / math.sqrt(last) * (math.sqrt(dim) + math.sqrt(width))
 
 
 def _rank_for(subspace: Subspace, trace: float, fraction: float, floor: float) -> int:

@@ -4,12 +4,12 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, WeightedRows, counts_people, in_silence
+from eigenveil.data.rows import Rows, WeightedRows, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
-from eigenveil.estimators.reading import chosen, read_rows
+from eigenveil.estimators.reading import chosen, person_in, read_rows
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
@@ -57,6 +57,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         protected together. Without it each row is taken for a person of its own. The column is then left out; or give
         one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
         table with column names. Its order is that of the components.
@@ -86,13 +89,21 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         As in scikit-learn's PCA, from released numbers only.
     subspace_, guarantee_, ledger_, plan_, model_
         The components as a `Subspace`, the guarantee, what was charged, the method and its reason, and what `save` writes.
-    noise_floor_ : float
-        Explained variances below this cannot be told from noise.
+    noise_floor_, n_above_noise_ : float, int
+        Explained variances below this cannot be told from noise: noise alone exceeds it in one fit of a hundred. And how many
+        components are above it. The others have an `explained_variance_ratio_` of zero.
+    noise_variance_ : float
+        The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
+    fill_ : float or None
+        The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy.
+    warnings_ : tuple of str
+        What seems wrong, from released numbers, and what mends it. Empty if all is well. Each is also a Python warning.
 
     Notes
     -----
-    `transform` of the fitted rows is raw data of those people, and the guarantee does not cover it. Choosing parameters by
-    their scores on private rows, as a grid search does, is a release that nothing here charges for.
+    `transform`, `score` and `score_samples` of the fitted rows are raw data of those people, and the guarantee does not cover
+    them. Choosing parameters by their scores on private rows, as a grid search does, is a release that nothing here charges for.
+    `get_covariance` and `get_precision` are computed from released numbers, and cost nothing.
 
     Examples
     --------
@@ -122,7 +133,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta)
         # Noise and the first basis come from different sources: the basis is public, the noise must not be.
         noise, rng = _randomness(asked.random_state)
-        found = Curator(request, budget, ledger, noise, rng).fit(rows)
+        found = Curator(request, budget, ledger, noise, rng).fit(rows, names=self._names())
         # Results are set together, after the fit: one that fails leaves those of the fit before it.
         self.ledger_ = ledger
         self.plan_ = found.plan
@@ -131,11 +142,13 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             trace=found.trace,
             people=found.count,
             center=found.center,
-            noise_floor=found.noise_floor,
+            gram=found.gram,
+            verdict=found.verdict,
             guarantee=found.guarantee,
             scale=request.bounds.scale,
             settings=curator_settings(request, found.plan, private=budget is not None),
         )
+        self._warn(found.verdict)
         return self
 
     def _request(self, asked: "PrivatePCA", rows: Rows, *, private: bool) -> PrivateSpec:
@@ -154,7 +167,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             calibration=asked.calibration,
             oversample=asked.oversample,
             rounds=asked.rounds,
-            grouped=counts_people(rows),
+            protects=person_in(rows, asked.person),
             # Refusing fewer rows reveals that there are fewer, so the guarantee states this minimum as public.
             least_rows=max(2, rank or 2),
             settings=asked_settings(asked),

@@ -1,7 +1,10 @@
 """`StreamingPCA`: principal components of rows that are seen once, on a small device, with or without privacy."""
 
 import copy
+import math
 import threading
+import warnings
+from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,19 +17,23 @@ from sklearn.exceptions import NotFittedError
 
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import Source, open_source
-from eigenveil.errors import EigenveilError, StateFileError, require, require_param
+from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
+from eigenveil.estimators.checks import warn_if_weak
+from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen
+from eigenveil.estimators.released import divisor_of, shares_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
-from eigenveil.estimators.streaming.spec import require_sense, terms_of
+from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.linalg import Array, Subspace
+from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, forewarned, verdict_of
+from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.plan import StreamPlan
+from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
 from eigenveil.privacy import Guarantee, Ledger
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -39,11 +46,11 @@ _FIRST = threading.Lock()
 # What `publish` became. It may differ from the parameter if memory is short.
 _PUBLISH = {"products": "sync", "slices": "block", "tree": "continual"}
 # What the first rows teach an estimator. A first batch that fails must leave none of it behind.
-_LEARNT = ("_stream", "_sparse", "n_features_in_", "feature_names_in_", "unfinished_")
+_LEARNT = ("_stream", "_sparse", "_before", "n_features_in_", "feature_names_in_", "unfinished_")
 
 
 @parameters(panel="Privacy")
-class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
+class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator):
     """Principal components of a stream in one pass and bounded memory. Changes in place: a private one spends.
 
     Parameters
@@ -59,6 +66,9 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
         table with column names. Its order is that of the components.
@@ -115,7 +125,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
-    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
         As in `PrivatePCA`.
     unfinished_ : UnfinishedStream
         After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
@@ -192,7 +202,7 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             n_components=stream.terms.rank,
         )
         if stream.private:
-            stream.sync()
+            self.sync()
             stream.give_back()
 
     @in_silence
@@ -210,9 +220,13 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
         Call it at times that do not depend on the rows. Each increment is charged to the people in it only.
         """
-        self._begun("there were no rows").sync()
+        stream = self._begun("there were no rows")
+        stream.sync()
+        warn_if_weak(stream.guarantee(), stream.rows)
         # All rows have been released, so a fit that failed has ended after all.
         self.__dict__.pop("unfinished_", None)
+        if stream.private:
+            self._warn()
         return self
 
     @in_silence
@@ -242,6 +256,19 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             gaps = not sp.issparse(rows) and has_gaps(rows)
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
+
+    def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
+        """Checked rows without gaps, at most `size` at a time."""
+        X, _ = chosen(X, self, fitting=False, known=self._known_names())
+        for rows in checked_batch(self, X, reset=False, least=1)[1]:
+            require_param(
+                sp.issparse(rows) or not has_gaps(rows),
+                "{X} has rows with gaps, whose likelihood is not known. Leave them out",
+            )
+            yield from (rows[start : start + size] for start in range(0, rows.shape[0], size))
+
+    def _covariance(self) -> RowCovariance:
+        return RowCovariance.of_model(self.model_, self.noise_variance_)
 
     @in_silence
     def inverse_transform(self, X: ArrayLike) -> Array:
@@ -324,22 +351,20 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         """The components, what is needed to apply them, and the guarantee."""
         view = self._view()
         stream = self._begun("")
-        space = self._shown(view)
+        space, verdict = self._judged(view)
         eigenvalues = np.square(space.values)
-        # Rows less one, as in scikit-learn. A single row, or strong forgetting, would leave nothing to divide by.
-        divisor = max(view.sketch.weight, 2.0) - 1.0
-        # Noise can push the released energy below the sum of the eigenvalues, and a ratio above one would help nobody.
-        total = max(view.sketch.energy, float(eigenvalues.sum()))
-        names = getattr(self, "feature_names_in_", None)
+        # A single row, or strong forgetting, would leave nothing to divide by.
+        divisor = divisor_of(view.sketch.weight)
         return Model(
             components=space.basis.T,
             mean=view.sketch.mean,
             values=space.values,
             explained_variance=eigenvalues / divisor,
-            explained_variance_ratio=eigenvalues / total if total > 0 else np.zeros_like(eigenvalues),
+            explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
             guarantee=stream.guarantee(),
-            columns=None if names is None else tuple(str(name) for name in names),
-            settings=_settings(stream, view, divisor),
+            columns=self._names(),
+            settings=_settings(stream, view, verdict, divisor),
+            warnings=tuple(str(warning) for warning in verdict.warned),
         )
 
     @property
@@ -379,8 +404,29 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
 
     @property
     def noise_floor_(self) -> float:
-        """Explained variances below this cannot be told from noise."""
+        """Explained variances below this cannot be told from noise: noise alone exceeds it in one look of a hundred."""
         return float(self.model_.settings["noise_floor"])
+
+    @property
+    def noise_variance_(self) -> float:
+        """The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy."""
+        sketch = self._view().sketch
+        return noise_variance(self.model_, trace=sketch.energy, people=sketch.weight)
+
+    @property
+    def n_above_noise_(self) -> int:
+        """How many components are above the noise floor."""
+        return self.model_.n_above_noise
+
+    @property
+    def fill_(self) -> float | None:
+        """The released mean squared norm of the clipped rows over the squared row bound, None without privacy."""
+        return self._judged(self._view())[1].fill
+
+    @property
+    def warnings_(self) -> tuple[str, ...]:
+        """What seems wrong with what was released, and what mends it. Empty if all is well."""
+        return self.model_.warnings
 
     @property
     def n_samples_seen_(self) -> int:
@@ -473,6 +519,60 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
             )
         return view
 
+    def _names(self) -> tuple[str, ...] | None:
+        names = getattr(self, "feature_names_in_", None)
+        return None if names is None else tuple(str(name) for name in names)
+
+    def _judged(self, view: View) -> tuple[Subspace, FitVerdict]:
+        """The components and the verdict on them, from what was released."""
+        stream, space = self._begun(""), self._shown(view)
+        terms = stream.terms
+        seen, sketch, dim = None, view.sketch, terms.bounds.dim
+        if view.noise_floor > 0:
+            # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
+            entry = view.noise_floor / symmetric_edge(dim)
+            steps = sum(charge.label.startswith("mean") for charge in stream.charges)
+            seen = Released(
+                space,
+                trace=sketch.energy,
+                people=sketch.weight,
+                radius=terms.bounds.row_bound,
+                trace_noise=entry * math.sqrt(dim),
+                # The number of rows is public in a stream.
+                people_noise=0.0,
+                noise_floor=view.noise_floor,
+                at_edge=at_edge(terms.bounds, sketch.mean, steps=steps, most=len(STREAM_MEAN_SHARES)),
+            )
+        return space, verdict_of(
+            seen,
+            asked=terms.settings,
+            budget=terms.budget,
+            method=f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
+            neighbours=terms.neighbours,
+            names=self._names(),
+            before=getattr(self, "_before", ()),
+        )
+
+    def _warn(self) -> None:
+        """Say what is wrong with what was released."""
+        verdict = self._judged(self._view())[1]
+        for warning in verdict.warned[verdict.said :]:
+            warnings.warn(warning, stacklevel=4)
+
+    def _forewarn(self, terms: StreamSpec) -> None:
+        """Say before anything is spent that a budget is hopeless, where a horizon says how many rows there are at most."""
+        self._before: tuple[ParameterWarning, ...] = forewarned(
+            "stream/continual",
+            dim=terms.bounds.dim,
+            rank=terms.rank,
+            people=terms.horizon,
+            budget=terms.budget,
+            neighbours=terms.neighbours,
+            center="private" if terms.center else None,
+        )
+        for warning in self._before:
+            warnings.warn(warning, stacklevel=6)
+
     def _shown(self, view: View) -> Subspace:
         space = view.sketch.subspace
         # Fewer rows than components have fewer directions, unless merged streams add more.
@@ -516,11 +616,12 @@ class StreamingPCA(StreamingParams, TransformerMixin, BaseEstimator):
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
+        self._forewarn(terms)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 
 
-def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
+def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -> dict[str, Any]:
     terms, plan = stream.terms, stream.terms.plan
     return settings_of(
         terms.settings,
@@ -532,7 +633,8 @@ def _settings(stream: Stream, view: View, divisor: float) -> dict[str, Any]:
         oversample=terms.oversample,
         rows=view.rows,
         releases=stream.releases,
-        noise_floor=view.noise_floor / divisor,
+        noise_floor=verdict.noise_floor / divisor,
+        fill=verdict.fill,
     )
 
 

@@ -9,7 +9,7 @@ from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
-from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours
+from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours, PrivacyUnit
 from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
@@ -43,6 +43,16 @@ class StreamSpec:
     horizon: int | None
     seed: int | None
     settings: dict[str, Any]
+
+    @property
+    def protects(self) -> Person:
+        """Who is protected."""
+        return Person("stream", most=self.person_blocks)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What every charge of the stream protects."""
+        return self.protects.protected(self.neighbours)
 
 
 def require_sense(asked: StreamingParams) -> None:
@@ -102,8 +112,8 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     )
 
 
-def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None) -> Guarantee:
-    """The guarantee of everything that a stream has released, and of what it took over from others."""
+def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Merged | None, *, rows: int) -> Guarantee:
+    """The guarantee of everything that a stream of `rows` rows so far has released, and of what it took over from others."""
     if terms.budget is None:
         return Guarantee.none(NO_PRIVACY["stream"])
     epsilon, delta = terms.budget.epsilon, terms.budget.delta
@@ -113,7 +123,7 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
     plan = terms.plan
     return GuaranteeFacts(
         budget=Budget(epsilon, delta),
-        protects=Person(place="stream", most=terms.person_blocks),
+        protects=terms.protects,
         neighbours=terms.neighbours,
         rows=StreamRows(
             norm=terms.bounds.row_bound,
@@ -129,4 +139,5 @@ def stream_guarantee(terms: StreamSpec, charges: tuple[Charge, ...], merged: Mer
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),
+        people=float(rows),
     ).guarantee()

@@ -22,7 +22,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget, Charge, Ledger
+from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["resumed", "taken_from", "write_stream_file"]
@@ -157,7 +157,7 @@ def _require_exact(path: Path, header: Mapping[str, Any]) -> None:
 
 def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, Any], ledger: Ledger | None) -> Stream:
     """The saved stream, on its own ledger or, if it shared one, on `ledger`. Any inconsistency raises."""
-    stream = Stream(terms, _ledger(header, ledger), shared=bool(header["shared"]))
+    stream = Stream(terms, _ledger(header, ledger, terms.unit), shared=bool(header["shared"]))
     counts = {name: int(header["counts"][name]) for name in _COUNTS}
     require(all(count >= 0 for count in counts.values()), "its counts are negative")
     for name, count in counts.items():
@@ -179,7 +179,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
     return stream
 
 
-def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
+def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) -> Ledger | None:
     kept = header["ledger"]
     if kept is None:
         return None
@@ -196,7 +196,8 @@ def _ledger(header: Mapping[str, Any], given: Ledger | None) -> Ledger | None:
     series = {
         name: (int(n), int(p), float(o), tuple(map(float, most))) for name, (n, p, o, most) in kept["series"].items()
     }
-    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series)
+    # Its kind follows from the stream's own terms, which the file has too.
+    return Ledger.continued(Budget(kept["epsilon"], kept["delta"]), _charges(kept["charges"]), series, unit=unit)
 
 
 def _ledger_facts(ledger: Ledger | None) -> dict[str, Any] | None:

@@ -310,7 +310,7 @@ class Stream:
 
     def guarantee(self) -> Guarantee:
         """The guarantee of everything released so far."""
-        return stream_guarantee(self.terms, self.charges, self.merged)
+        return stream_guarantee(self.terms, self.charges, self.merged, rows=self.rows)
 
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
@@ -379,7 +379,7 @@ class Stream:
             # Reserved, because other fits may spend from the same ledger while the stream goes on.
             # What this stream has paid counts towards its budget, so a resumed one reserves the rest and not the whole
             # again.
-            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges)
+            self._reserve = self.ledger.reserve(self._mu, label="this stream", paid=self.charges, unit=self.terms.unit)
         return self._reserve
 
     def give_back(self) -> None:

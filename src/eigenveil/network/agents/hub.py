@@ -10,12 +10,13 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub import DurableHub
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event, OnEvent
-from eigenveil.network.agents.runner import Runner
+from eigenveil.network.agents.runner import Runner, accepted
 from eigenveil.network.agents.site import READY, STOPPED, THANKS
 from eigenveil.network.agents.site_data import credentials_of, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, parties_of
+from eigenveil.network.study.size import MEMORY, limits_of
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["HubAgent"]
@@ -25,24 +26,32 @@ __all__ = ["HubAgent"]
 class HubAgent:
     """The hub: it asks, adds up and keeps the `transcript`. Changes in place.
 
-    Started again on the transcript of an interrupted study, it goes on from there and asks nobody for what it has.
+    Started again on the transcript of an interrupted study, it goes on from there and asks nobody for what it has. A study that
+    needs more than `memory` bytes is refused.
     """
 
     def __init__(
-        self, study: StudyFile, *, keys: Keys, transcript: HubLog, on_event: OnEvent = lambda event: None
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        transcript: HubLog,
+        memory: int = MEMORY,
+        on_event: OnEvent = lambda event: None,
     ) -> None:
         require(
             study.carrier != "gossip", f"{study.name!r} is a study between peers and has no hub: run `eigenveil peer`"
         )
         self.study, self.place = study, place_of(study, keys, role="hub")
-        self.parties = parties_of(study)
+        self.parties = parties_of(study, memory=memory)
+        self._limits = limits_of(study, self.parties.request, "hub", self.parties.masked)
         self._keys, self._transcript, self._on_event = keys, transcript, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
         # The connections, while `run` runs.
         self.transport: Transport | None = None
         # This replays the transcript, so one that does not fit is refused before anyone connects.
-        self.durable = DurableHub(self.parties, transcript, limit=study.params.largest, on_event=on_event)
+        self.durable = DurableHub(self.parties, transcript, limits=self._limits, on_event=on_event)
 
     @classmethod
     def transcript_for(cls, path: Any, study: StudyFile) -> HubLog:
@@ -65,9 +74,17 @@ class HubAgent:
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=self.study.params.largest,
+            accepts=accepted(self._limits),
         )
-        runner = Runner(self.durable, transport, on_event=self._on_event, notes=self._noted, there=self._there)
+        runner = Runner(
+            self.durable,
+            transport,
+            on_event=self._on_event,
+            notes=self._noted,
+            there=self._there,
+            # Only said, and no reason to stop: one site with another file must not end the study of the others.
+            other=lambda _, greeting: self.study.differs(greeting),
+        )
         try:
             # Only the parties directly below may connect; the transport refuses everyone else.
             seen = [self.study.place(name).certificate for name in self.below]

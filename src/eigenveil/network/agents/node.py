@@ -8,14 +8,15 @@ from typing import final
 
 from eigenveil.errors import PeerError, require
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.runner import NOTE, Runner
+from eigenveil.network.agents.runner import NOTE, Runner, accepted
 from eigenveil.network.agents.site import READY, THANKS
-from eigenveil.network.agents.site_data import credentials_of, place_of
+from eigenveil.network.agents.site_data import credentials_of, other_study, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
+from eigenveil.network.study.size import MEMORY, limits_of
 from eigenveil.protocols import Message, Node
-from eigenveil.protocols.wire import encode
+from eigenveil.protocols.wire import MessageLimits, encode
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["NodeAgent"]
@@ -25,9 +26,9 @@ __all__ = ["NodeAgent"]
 class _DurableNode(DurableParty):
     """A node, of which nothing needs to be on disk. Changes in place."""
 
-    def __init__(self, party: Node, *, limit: int, on_event: OnEvent) -> None:
+    def __init__(self, party: Node, *, limits: MessageLimits, on_event: OnEvent) -> None:
         self.party: Node = party
-        self._limit, self._on_event = limit, on_event
+        self._limits, self._on_event = limits, on_event
 
     @property
     def over(self) -> bool:
@@ -41,7 +42,7 @@ class _DurableNode(DurableParty):
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """What follows from a question from above or a part from below."""
         try:
-            return _outgoing(self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit)))
+            return _outgoing(self.party.receive(opened(data, sender=sender, me=self.party.name, limits=self._limits)))
         except PeerError as error:
             # There is no ledger to note it in, so a refusal is on the screen only.
             self._on_event(Event("refused", error.peer, error.why))
@@ -62,12 +63,14 @@ def _outgoing(messages: list[Message]) -> list[Outgoing]:
 
 @final
 class NodeAgent:
-    """An inner node of the tree of a `study`. Changes in place."""
+    """An inner node of the tree of a `study`, which may need at most `memory` bytes. Changes in place."""
 
-    def __init__(self, study: StudyFile, *, keys: Keys, on_event: OnEvent = lambda event: None) -> None:
+    def __init__(
+        self, study: StudyFile, *, keys: Keys, memory: int = MEMORY, on_event: OnEvent = lambda event: None
+    ) -> None:
         require(study.carrier == "tree", f"the study {study.name!r} is not a tree and has no nodes")
         self.study, self.place = study, place_of(study, keys, role="node")
-        self.parties = parties_of(study)
+        self.parties = parties_of(study, memory=memory)
         self._keys, self._on_event = keys, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
@@ -82,15 +85,15 @@ class NodeAgent:
     async def run(self, *, listen: str, address: str | None = None) -> None:
         """Pass messages on until the result has been. `address` is where to reach the party above, if not as in the study."""
         above = self.study.place(self.parties.above[self.place.name])
-        limit = self.study.params.largest
+        limits = limits_of(self.study, self.parties.request, "node")
         transport = self.transport = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=limit,
+            accepts=accepted(limits),
         )
         # Made anew at each start. Those below repeat their answers byte for byte, so nothing is charged again.
-        durable = _DurableNode(self.parties.node(self.place.name), limit=limit, on_event=self._on_event)
+        durable = _DurableNode(self.parties.node(self.place.name), limits=limits, on_event=self._on_event)
 
         async def report() -> None:
             # The hub begins when its nodes say that all below them are connected. Repeating it in mid-study does no harm.
@@ -110,7 +113,13 @@ class NodeAgent:
                 self._ready.add(sender)
                 await report()
 
-        runner = Runner(durable, transport, on_event=self._on_event, notes=noted, greet=greet)
+        def other(name: str, greeting: bytes) -> str:
+            # Those below may be set right meanwhile. Without the one above there is nothing to do.
+            if name == above.name:
+                raise other_study(self.study, name, greeting)
+            return self.study.differs(greeting)
+
+        runner = Runner(durable, transport, on_event=self._on_event, notes=noted, greet=greet, other=other)
         try:
             seen = [self.study.place(name).certificate for name in self.below]
             await transport.listen(listen, recognise=recogniser(seen))

@@ -6,7 +6,7 @@ charged again.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
@@ -16,16 +16,24 @@ from eigenveil.estimators.released import model_of
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.refusals import Refusals
-from eigenveil.network.agents.runner import NOTE, Runner
-from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.runner import NOTE, Runner, accepted
+from eigenveil.network.agents.site_data import (
+    SiteData,
+    account_of,
+    credentials_of,
+    place_of,
+    require_not_withdrawn,
+    require_policy,
+)
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import peer_parties_of, study_settings
-from eigenveil.protocols import Message, Pass
+from eigenveil.network.study.size import MEMORY, limits_of
+from eigenveil.protocols import Message, Pass, PeerKey
 from eigenveil.protocols.gossip import Peer, PeerRound
-from eigenveil.protocols.wire import encode
+from eigenveil.protocols.wire import MessageLimits, encode
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["PeerAgent"]
@@ -40,10 +48,17 @@ class _DurablePeer(DurableParty):
     """A peer whose new charges, and what they pay for, are in the ledger before anything leaves. Changes in place."""
 
     def __init__(
-        self, party: Peer, parties: PeerParties, ledger: DurableLedger, *, study: str, limit: int, on_event: OnEvent
+        self,
+        party: Peer,
+        parties: PeerParties,
+        ledger: DurableLedger,
+        *,
+        study: str,
+        limits: MessageLimits,
+        on_event: OnEvent,
     ) -> None:
         self.party: Peer = party
-        self._durable_ledger, self._study, self._limit, self._on_event = ledger, study, limit, on_event
+        self._durable_ledger, self._study, self._limits, self._on_event = ledger, study, limits, on_event
         self._ledger = parties.ledgers.get(party.name)
         self._number = self._charged = 0
         self._refusals = Refusals(ledger, study, on_event)
@@ -60,7 +75,7 @@ class _DurablePeer(DurableParty):
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """What follows from a neighbour's message."""
         try:
-            said = self.party.receive(opened(data, sender=sender, me=self.party.name, limit=self._limit))
+            said = self.party.receive(opened(data, sender=sender, me=self.party.name, limits=self._limits))
         except PeerError as error:
             self._refusals.note(error)
             return []
@@ -91,7 +106,8 @@ class _DurablePeer(DurableParty):
 class PeerAgent:
     """One peer: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. `withdrawn` has the pins that are
+    void by now: it is asked at every connection. A study that needs more than `memory` bytes is refused.
     """
 
     def __init__(
@@ -103,19 +119,23 @@ class PeerAgent:
         ledger: DurableLedger,
         dataset: str,
         policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]] = tuple,
+        memory: int = MEMORY,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier == "gossip", f"{study.name!r} has a hub: run `eigenveil site`")
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="peer")
-        self.parties = peer_parties_of(study)
+        self.parties = peer_parties_of(study, memory=memory)
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
+        self._withdrawn = withdrawn
         request = self.parties.request
         require_policy(policy, study, holding, me=self.place.name, method=request.method)
         budget = request.budget
         mu = 0.0 if budget is None else budget.mu
         self.account: StudyBudget = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
         self.near = request.graph.neighbours(self.place.name)
+        self._limits = limits_of(study, request, "peer")
         self._ready: set[str] = {self.place.name}
         self._done: set[str] = set()
         # The connections, while `run` runs.
@@ -153,7 +173,7 @@ class PeerAgent:
                 self.parties,
                 self._durable_ledger,
                 study=self.study.digest,
-                limit=self.study.params.largest,
+                limits=self._limits,
                 on_event=self._on_event,
             )
             return await self._carry(durable, deliver, listen, ready)
@@ -175,7 +195,7 @@ class PeerAgent:
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=network.largest,
+            accepts=accepted(self._limits, note=len(_ready_note(self.parties.names))),
         )
 
         async def noted(sender: str, words: bytes) -> None:
@@ -185,6 +205,8 @@ class PeerAgent:
                 await self._say(transport, self._known())
 
         async def greet(name: str) -> None:
+            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+            require_not_withdrawn(self.study.place(name), self._withdrawn())
             await transport.send(name, NOTE, self._known())
 
         # A fixed time for answers, if the site's policy asks for one: the time of an answer could tell about rows.
@@ -196,14 +218,17 @@ class PeerAgent:
             notes=noted,
             greet=greet,
             there=lambda _: self._ready,
+            # Only said: which of two neighbours has the wrong file is for people to find out.
+            other=lambda _, greeting: self.study.differs(greeting),
             reply=reply,
+            early=self._early,
         )
         try:
             order = [place.name for place in self.study.peers]
             mine = order.index(self.place.name)
             # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.
             seen = [self.study.place(name).certificate for name in self.near]
-            ready(await transport.listen(listen, recognise=recogniser(seen)))
+            ready(await transport.listen(listen, recognise=self._recognising(recogniser(seen))))
             for name in self.near:
                 # Exactly one of two neighbours must call: the later one in the study file does.
                 if order.index(name) < mine:
@@ -238,9 +263,24 @@ class PeerAgent:
             await transport.close()
             runner.close()
 
+    def _recognising(self, known: Callable[[bytes], str | None]) -> Callable[[bytes], str | None]:
+        """Whose certificate a caller shows; None, as for a stranger, if the pin was withdrawn."""
+
+        def recognise(pem: bytes) -> str | None:
+            name = known(pem)
+            return None if name is None or self.study.place(name).pin in self._withdrawn() else name
+
+        return recognise
+
+    @property
+    def _early(self) -> int:
+        """Bytes that a neighbour may send before this peer has begun: every peer's key, and the numbers of two steps."""
+        kinds = self._limits.kinds
+        return len(self.parties.names) * kinds[PeerKey, ""].size + 2 * kinds[Pass, ""].size
+
     def _known(self) -> bytes:
         """Who is connected, as far as this peer has heard."""
-        return _READY + json.dumps(sorted(self._ready)).encode()
+        return _ready_note(self._ready)
 
     def _learnt(self, words: bytes) -> bool:
         """Whether a neighbour knows of a peer that this one had not heard of. Anything but a list of peers is ignored."""
@@ -281,7 +321,7 @@ class PeerAgent:
             trace=found.trace,
             people=found.people,
             center=found.center,
-            noise_floor=self.parties.noise_floor(found, counted=counted),
+            verdict=self.parties.verdict(found, counted=counted, names=self.study.columns),
             guarantee=gossip_guarantee(self.parties, found, counted=counted, since=since),
             scale=request.bounds.scale,
             columns=self.study.columns,
@@ -289,3 +329,8 @@ class PeerAgent:
                 self.study, peers_settings(self.parties, peers=len(counted), rounds=len(party.rounds), sent=None)
             ),
         )
+
+
+def _ready_note(names: Collection[str]) -> bytes:
+    """The note that says that these peers are connected."""
+    return _READY + json.dumps(sorted(names)).encode()

@@ -6,6 +6,7 @@ still wait for. The party works on a thread of its own, so connections stay aliv
 
 import asyncio
 import math
+from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
 from typing import Final, TypeVar, final
@@ -14,19 +15,30 @@ from eigenveil.data.rows import in_silence
 from eigenveil.errors import ProtocolError
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing
 from eigenveil.protocols import Wait
+from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
-__all__ = ["MESSAGE", "NOTE", "Runner"]
+__all__ = ["MESSAGE", "NOTE", "Runner", "accepted"]
 
 # What a frame carries: a message between parties, or a note between the agents that run them.
 MESSAGE: Final = 0
 NOTE: Final = 1
-# In bytes. The longest note lists the names of all peers.
-_LONGEST_NOTE: Final = 1 << 20
-# How many messages are kept that come before this party has begun. A flood of them must not fill the memory.
-_EARLY: Final = 1000
+# In bytes. Notes are single words, except between peers, where a note lists who is connected.
+_LONGEST_NOTE: Final = 16
+# In bytes. Nobody is exhausted by messages of this length.
+_LITTLE: Final = 1 << 16
+# What a message costs besides its bytes, so that a flood of empty ones is bounded too.
+_COST: Final = 512
 
 Done = TypeVar("Done")
+
+
+def accepted(limits: MessageLimits, *, note: int = _LONGEST_NOTE) -> dict[int, int]:
+    """The longest frame of each kind that a party takes: messages that fit its study, and notes of up to `note` bytes.
+
+    A longer one ends the connection. One that is only a little too long is refused when it is decoded, and noted.
+    """
+    return {MESSAGE: max(limits.largest, _LITTLE), NOTE: note}
 
 
 @final
@@ -36,6 +48,9 @@ class Runner:
     - `notes` is called with notes from others, and `greet` with the name of each party that connects.
     - `reply` is a fixed time in seconds that answers take, or 0.
     - `there` says which of the connected parties count as present while others are awaited.
+    - `other` is called with a party that works on another study, and its greeting. It says so in words, or raises.
+    - `early` is how many bytes of messages each sender may have waiting before this party has begun. What is more is dropped, and
+      asked for again when it is needed. Where nobody speaks first there is none.
     """
 
     def __init__(
@@ -47,7 +62,9 @@ class Runner:
         notes: Callable[[str, bytes], Awaitable[None]] | None = None,
         greet: Callable[[str], Awaitable[None]] | None = None,
         there: Callable[[Set[str]], Collection[str]] = lambda present: present,
+        other: Callable[[str, bytes], str] | None = None,
         reply: float = 0.0,
+        early: int = 0,
     ) -> None:
         self._durable, self._transport, self._on_event, self._notes, self._reply = (
             durable,
@@ -58,8 +75,9 @@ class Runner:
         )
         # Those whose connection this runner has handled; the transport may know of more.
         self._present: set[str] = set()
-        self._greeting, self._there = greet, there
+        self._greeting, self._there, self._other = greet, there, other
         self._early: list[Got] = []
+        self._early_room, self._early_bytes = early, Counter[str]()
         # One thread only: a party is not made for two calls at once.
         self._worker = ThreadPoolExecutor(1, thread_name_prefix="party")
         self._wait: Wait | None = None
@@ -83,9 +101,15 @@ class Runner:
             await self._heard(event)
             if isinstance(event, Joined):
                 await self._greet(event.name)
-            elif isinstance(event, Got) and event.kind == MESSAGE and len(self._early) < _EARLY:
-                # Its sender has begun already. Dropped, it would be missed until somebody asks again.
-                self._early.append(event)
+            elif isinstance(event, Got) and event.kind == MESSAGE:
+                self._keep_early(event)
+
+    def _keep_early(self, event: Got) -> None:
+        """Keep a message whose sender has begun already, if there is room. Dropped, it is missed until somebody asks again."""
+        needed = self._early_bytes[event.name] + len(event.data) + _COST
+        if needed <= self._early_room:
+            self._early_bytes[event.name] = needed
+            self._early.append(event)
 
     async def _heard(self, event: TransportEvent) -> None:
         """Handle connections, and notes between agents."""
@@ -93,12 +117,14 @@ class Runner:
             case Joined(name=name):
                 self._present.add(name)
                 self._on_event(Event("joined", name))
-            case Left(name=name, why=why):
+            case Left(name=name, why=why, greeting=greeting):
                 self._present.discard(name)
+                if greeting is not None and self._other is not None:
+                    why = self._other(name, greeting)
                 self._on_event(Event("left", name, why))
-            # Another organisation chose these bytes, and they are about to be parsed.
+            # Another organisation chose these bytes. The transport has refused notes that are too long.
             case Got(name=name, kind=kind, data=data):
-                if kind == NOTE and len(data) <= _LONGEST_NOTE and self._notes is not None:
+                if kind == NOTE and self._notes is not None:
                     await self._notes(name, data)
 
     async def begin(self) -> None:
@@ -111,6 +137,7 @@ class Runner:
         loop = asyncio.get_running_loop()
         # In the order in which they came, before anything newer from the same senders.
         early, self._early = self._early, []
+        self._early_bytes.clear()
         for message in early:
             await self._opened(message)
         while not over():

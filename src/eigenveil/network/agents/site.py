@@ -5,7 +5,7 @@
 
 import asyncio
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import replace
 from typing import Final, final
 
@@ -13,14 +13,24 @@ from eigenveil.errors import ProtocolError, require
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.site import DurableSite
-from eigenveil.network.agents.runner import Runner
-from eigenveil.network.agents.site_data import SiteData, account_of, credentials_of, place_of, require_policy
+from eigenveil.network.agents.runner import Runner, accepted
+from eigenveil.network.agents.site_data import (
+    SiteData,
+    account_of,
+    credentials_of,
+    other_study,
+    place_of,
+    require_not_withdrawn,
+    require_policy,
+)
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyBudget
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import federated_model, found_in, parties_of
+from eigenveil.network.study.size import MEMORY, limits_of
 from eigenveil.privacy import Budget, Charge
+from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["READY", "STOPPED", "THANKS", "SiteAgent"]
@@ -38,7 +48,8 @@ _GOODBYE: Final = 5.0
 class SiteAgent:
     """One site: its place in the `study`, its table, its ledger, and the name of its `dataset` there.
 
-    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`. `withdrawn` has the pins that are
+    void by now: it is asked at every connection. A study that needs more than `memory` bytes is refused.
     """
 
     def __init__(
@@ -50,13 +61,16 @@ class SiteAgent:
         ledger: DurableLedger,
         dataset: str,
         policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]] = tuple,
+        memory: int = MEMORY,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         require(study.carrier != "gossip", f"{study.name!r} is a study between peers: run `eigenveil peer`")
         self.study, self.policy = study, policy
         self.place = place_of(study, keys, role="site")
-        self.parties = parties_of(study)
+        self.parties = parties_of(study, memory=memory)
         self._keys, self._holding, self._durable_ledger, self._on_event = keys, holding, ledger, on_event
+        self._withdrawn = withdrawn
         # Before any connection and any charge: a study that is refused learns nothing.
         require_policy(policy, study, holding, me=self.place.name, method=self.parties.request.plan.method)
         self.account = self._account(dataset)
@@ -141,11 +155,15 @@ class SiteAgent:
             entered,
             study=self.study.digest,
             above=self.above,
-            limit=self.study.params.largest,
+            limits=self._limits("site"),
+            most=self._limits("hub" if self.study.fanout is None else "node").largest,
             whole=whole,
             stretch=stretch,
             on_event=self._on_event,
         )
+
+    def _limits(self, role: str) -> MessageLimits:
+        return limits_of(self.study, self.parties.request, role, self.parties.masked)
 
     async def _carry(self, durable: DurableSite, address: str | None) -> None:
         above = self.study.place(self.above)
@@ -153,10 +171,20 @@ class SiteAgent:
             self.place.name,
             credentials=credentials_of(self.study, self._keys),
             greeting=self.study.greeting,
-            limit=self.study.params.largest,
+            accepts=accepted(self._limits("site")),
         )
         reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(durable, transport, on_event=self._on_event, notes=self._noted, reply=reply)
+
+        async def greet(name: str) -> None:
+            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+            require_not_withdrawn(above, self._withdrawn())
+
+        def other(name: str, greeting: bytes) -> str:
+            raise other_study(self.study, name, greeting)
+
+        runner = Runner(
+            durable, transport, on_event=self._on_event, notes=self._noted, greet=greet, other=other, reply=reply
+        )
         try:
             where = address or above.address
             assert where is not None

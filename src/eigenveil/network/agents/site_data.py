@@ -3,17 +3,16 @@
 The agents call it first. Nothing here sends anything, and a study that must be refused is refused here.
 """
 
-import hashlib
 import math
+from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
-import numpy as np
-
-from eigenveil.data.rows import CheckedRows, Rows, block_size
+from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.rows import CheckedRows, Rows
 from eigenveil.data.tables import read_table
-from eigenveil.errors import ColumnsError, ParameterError, require
+from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
@@ -24,7 +23,15 @@ from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
 from eigenveil.tasks.fit.bounds import RowBounds
 
-__all__ = ["SiteData", "account_of", "credentials_of", "place_of", "require_policy"]
+__all__ = [
+    "SiteData",
+    "account_of",
+    "credentials_of",
+    "other_study",
+    "place_of",
+    "require_not_withdrawn",
+    "require_policy",
+]
 
 
 def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
@@ -51,7 +58,11 @@ def place_of(study: StudyFile, keys: Keys, *, role: str) -> Place:
 
 def credentials_of(study: StudyFile, keys: Keys) -> Credentials:
     """What the party shows to others, and whose signature it accepts."""
-    return Credentials(keys.tls_key, keys.certificate.pem.encode(), study.authority.encode())
+    # The certificate in the study file, not the one beside the key: others accept that one only, and after a renewal the
+    # two differ in their dates.
+    listed = (place.certificate for place in study.places)
+    mine = next((one for one in listed if one.public == keys.certificate.public), keys.certificate)
+    return Credentials(keys.tls_key, mine.pem.encode(), study.authority.encode())
 
 
 @final
@@ -79,7 +90,9 @@ class SiteData:
             table = read_table(path, person=study.params.person, columns=study.columns, literal=True, **how)
         except ColumnsError as error:
             # A site can leave no column out: the study needs them all.
-            raise ValueError(f"{error.happened}. The study needs numbers there: encode or fill them in first") from None
+            raise ValueError(
+                f"{error.happened}. The study needs numbers there: encode them, or fill them in by a public rule"
+            ) from None
         count = table.rows.shape[1]
         require(
             count == len(study.columns),
@@ -100,17 +113,9 @@ class SiteData:
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
         return cls(CheckedRows(rows), round(people_at(rows)), named)
 
-    def fingerprint(self) -> bytes:
-        """A digest of all rows, for the site alone: it shows when a name stands for other rows than before."""
-        # The shape goes in first: the same numbers in rows of another length are another table.
-        state = hashlib.sha256(repr(self.rows.shape).encode())
-        # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
-        for block in self.rows.blocks(block_size(self.rows)):
-            values = block.values.toarray() if block.sparse else block.values
-            state.update(np.ascontiguousarray(values, dtype="<f8").data)
-            if block.weights is not None:
-                state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
-        return state.digest()
+    def fingerprints(self) -> tuple[bytes, ...]:
+        """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""
+        return fingerprints(self.rows)
 
 
 def _require_sparse(study: StudyFile) -> None:
@@ -125,14 +130,15 @@ def _require_sparse(study: StudyFile) -> None:
 def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *, me: str, method: str) -> None:
     """Refuse a study that does not fit the table, or that the policy does not allow, with all reasons at once."""
     if study.sizes is not None:
+        what = "people" if study.unit.each == "person" else "rows"
         # Others rely on the declared number, which is public. The true one is not, so the error does not say it.
         require(
             study.sizes[me] == holding.people,
-            f"[sizes] in the study file says that {me} has {study.sizes[me]} people, and this table has another number",
+            f"[sizes] in the study file says that {me} has {study.sizes[me]} {what}, and this table has another number",
         )
     if policy is None:
         return
-    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people)]
+    reasons = [*policy.refusals(study, me=me, method=method), *policy.refusals_of_rows(holding.people, study.unit)]
     # A table without names cannot be checked against a list of allowed columns, so it fails closed.
     if policy.limits.columns is not None and not holding.named:
         reasons.append("[limits] columns: the table does not name its columns, so they cannot be checked")
@@ -140,9 +146,25 @@ def require_policy(policy: Policy | None, study: StudyFile, holding: SiteData, *
         raise PolicyRefusal(reasons)
 
 
+def other_study(study: StudyFile, above: str, greeting: bytes) -> OtherStudy:
+    """The error of a party whose hub, or node above, `above`, has another study file."""
+    return OtherStudy(
+        f"{above}: {study.differs(greeting)}. Compare both with `eigenveil study show`, and ask the coordinator which is right. "
+        "If yours is wrong, `eigenveil ledger close` frees what was reserved for it"
+    )
+
+
+def require_not_withdrawn(place: Place, withdrawn: Collection[str]) -> None:
+    """Refuse a connection to a party whose pin was withdrawn after the study was checked."""
+    if place.pin in withdrawn:
+        raise PolicyRefusal([f"[pins] withdrawn: the pin {place.pin} of {place.name!r} was withdrawn"])
+
+
 def account_of(study: StudyFile, dataset: str, *, party: str, budget: Budget | None, mu: float) -> StudyBudget:
     """What the study may spend of a dataset: `mu`, for a guarantee of `budget`; infinite if it protects nobody."""
-    if budget is None or study.seed is not None:
+    epsilon, delta = (None, None) if budget is None else (budget.epsilon, budget.delta)
+    if study.seed is not None:
         # Noise from a seed in the study file protects nobody: anyone can compute it again.
-        return StudyBudget(study.digest, study.name, dataset, study.trust, None, None, math.inf, party=party)
-    return StudyBudget(study.digest, study.name, dataset, study.trust, budget.epsilon, budget.delta, mu, party=party)
+        epsilon = delta = None
+    terms = (study.digest, study.name, dataset, study.trust, epsilon, delta)
+    return StudyBudget(*terms, math.inf if epsilon is None else mu, party=party, unit=study.unit)

@@ -24,9 +24,18 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.serialization import Encoding
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
+from eigenveil.data.owned import require_own_folder
 from eigenveil.errors import require
 from eigenveil.network.identity.binding import CertificateClaim, common_name, host_from, one_block, parsed, spki
-from eigenveil.network.identity.certificates import Certificate, Role, authority_in, in_file, pem_of, private_keys_in
+from eigenveil.network.identity.certificates import (
+    Certificate,
+    Passphrase,
+    Role,
+    authority_in,
+    in_file,
+    pem_of,
+    private_keys_in,
+)
 from eigenveil.protocols.keys import Identity
 
 __all__ = [
@@ -90,7 +99,9 @@ class CertificateRequest:
         return self.public.hex()
 
 
-def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[CertificateRequest, bytes]:
+def new_request(
+    name: str, role: Role, hosts: Sequence[str] = (), *, passphrase: bytes | None = None
+) -> tuple[CertificateRequest, bytes]:
     """A request with fresh keys, and the private file (PEM) that goes with it: the identity, then the TLS key.
 
     >>> request, private = new_request("north", "site")
@@ -107,7 +118,7 @@ def new_request(name: str, role: Role, hosts: Sequence[str] = ()) -> tuple[Certi
     pem = builder.sign(key, SHA256()).public_bytes(Encoding.PEM)
     signer = Ed25519PrivateKey.from_private_bytes(identity.private_bytes())
     # Read back like one from a stranger: what its maker cannot read, nobody could sign.
-    return CertificateRequest.read(pem), pem_of(signer) + pem_of(key)
+    return CertificateRequest.read(pem), pem_of(signer, passphrase) + pem_of(key, passphrase)
 
 
 @final
@@ -131,9 +142,16 @@ class Authority:
     @classmethod
     def fresh(cls, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> "Authority":
         """A new authority, self-signed, that may sign parties but no other authorities, for so many days."""
+        return cls._signed(generate_private_key(SECP256R1()), days, now)
+
+    def again(self, *, days: int = AUTHORITY_DAYS, now: datetime | None = None) -> "Authority":
+        """The same authority from now on for so many days. It has the same key, so what it signed before stays signed."""
+        return self._signed(self._key, days, now)
+
+    @classmethod
+    def _signed(cls, key: EllipticCurvePrivateKey, days: int, now: datetime | None) -> "Authority":
         _require_days(days)
-        key, now = generate_private_key(SECP256R1()), datetime.now(UTC) if now is None else now
-        public = key.public_key()
+        public, now = key.public_key(), datetime.now(UTC) if now is None else now
         # Authorities of two studies must not share a name, because TLS finds the signer by its name.
         subject = common_name(f"eigenveil authority {sha256(spki(public)).hexdigest()[:16]}")
         made = (
@@ -147,21 +165,21 @@ class Authority:
         return cls(made.public_bytes(Encoding.PEM), key)
 
     @classmethod
-    def load(cls, folder: Path) -> "Authority":
+    def load(cls, folder: Path, *, passphrase: Passphrase | None = None) -> "Authority":
         """The authority in authority.key and authority.crt of a coordinator's folder."""
         private, public = folder / f"{AUTHORITY}.key", folder / f"{AUTHORITY}.crt"
         both = private.is_file() and public.is_file()
         require(both, f"there is no authority in {folder}. Make one with: eigenveil keys init {folder}")
-        match private_keys_in(private):
+        match private_keys_in(private, passphrase=passphrase):
             case [EllipticCurvePrivateKey() as key]:
                 pass
             case _:
                 raise ValueError(f"{private} is not the private key file of an authority")
         return in_file(public, lambda pem: cls(pem, key))
 
-    def private_pem(self) -> bytes:
+    def private_pem(self, passphrase: bytes | None = None) -> bytes:
         """The private key, to be kept in a safe place. Its holder can sign requests, but cannot fake a pinned identity."""
-        return pem_of(self._key)
+        return pem_of(self._key, passphrase)
 
     def sign(self, request: CertificateRequest, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
         """The certificate for a request, from now for so many days, and never longer than the authority itself."""
@@ -171,13 +189,26 @@ class Authority:
             CertificateRequest.read(request.pem) == request,
             f"the request of {request.name!r} differs from its PEM text",
         )
+        asked = x509.load_pem_x509_csr(request.pem.encode())
+        return self._certified(asked, days, now)
+
+    def renew(self, certificate: Certificate, *, days: int = DAYS, now: datetime | None = None) -> Certificate:
+        """The same certificate with new dates: same keys, name, role, hosts and pin. The authority must have signed it before."""
+        _require_days(days)
+        # Somebody compared the pin of what this authority signed. Of anything else nobody has.
+        certificate.require_issued_by(self.pem)
+        return self._certified(x509.load_pem_x509_certificate(certificate.pem.encode()), days, now)
+
+    def _certified(
+        self, asked: x509.CertificateSigningRequest | x509.Certificate, days: int, now: datetime | None
+    ) -> Certificate:
+        """A certificate for the key and the claim in a request, or in an earlier certificate."""
         now = datetime.now(UTC) if now is None else now
         require(
             self.begins <= now <= self.ends,
             f"the authority is valid from {self.begins:%Y-%m-%d} to {self.ends:%Y-%m-%d}, and it is {now:%Y-%m-%d} by this "
-            "computer's clock. Make a new authority in a new folder (eigenveil keys init)",
+            "computer's clock. Renew it with: eigenveil keys renew --authority FOLDER",
         )
-        asked = x509.load_pem_x509_csr(request.pem.encode())
         public = asked.public_key()
         assert isinstance(public, EllipticCurvePublicKey)
         # Never outside the authority's own dates: TLS would refuse the chain.
@@ -235,7 +266,11 @@ def free_place(folder: Path, request: CertificateRequest) -> Path:
         match found.name == request.name, found.public == request.public:
             # The same request under another file name is an old certificate that was moved away, so it may be renewed.
             case True, True:
-                require(path != target, f"{path} is already the certificate of this request. To renew it, move it away")
+                require(
+                    path != target,
+                    f"{path} is already the certificate of this request. To renew it, run: eigenveil keys renew {path} "
+                    f"--authority {folder}",
+                )
             case True, False:
                 raise ValueError(f"{path} is of another identity with the same name. If it is void, move it away")
             case False, True:
@@ -255,6 +290,9 @@ def write_new(*, private: Mapping[Path, bytes] | None = None, public: Mapping[Pa
 
     A `ValueError` if one of them exists. A lost key could not be made again, so nothing is ever overwritten.
     """
+    for path in private or {}:
+        # Such a key would be refused when it is used, and others may have pinned it by then.
+        require_own_folder(path)
     wanted = [(path, content, 0o600) for path, content in (private or {}).items()]
     wanted += [(path, content.encode(), 0o644) for path, content in (public or {}).items()]
     done: list[Path] = []

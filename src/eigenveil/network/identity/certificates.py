@@ -4,8 +4,7 @@ Others pin the Ed25519 public key of a party, its `pin`. The certificate binds a
 identity. So those who pinned it need not trust any authority.
 """
 
-import os
-import stat
+import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
@@ -20,6 +19,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 from cryptography.hazmat.primitives.asymmetric.types import PrivateKeyTypes
 from cryptography.hazmat.primitives.serialization import (
+    BestAvailableEncryption,
     Encoding,
     NoEncryption,
     PrivateFormat,
@@ -27,6 +27,7 @@ from cryptography.hazmat.primitives.serialization import (
     load_pem_private_key,
 )
 
+from eigenveil.data.owned import read_owned
 from eigenveil.errors import require
 from eigenveil.network.identity.binding import (
     LARGEST_PEM,
@@ -42,12 +43,13 @@ from eigenveil.protocols.keys import KEY, Identity
 __all__ = [
     "Certificate",
     "Keys",
+    "Passphrase",
     "Role",
     "authority_in",
     "contents",
     "in_file",
     "is_authority",
-    "others_may_read",
+    "is_locked",
     "party_keys_in",
     "pem_of",
     "pin_words",
@@ -55,8 +57,13 @@ __all__ = [
     "recogniser",
 ]
 
-_END_OF_KEY: Final = b"-----END PRIVATE KEY-----"
+_BLOCK: Final = re.compile(
+    rb"\s*(-----BEGIN (?:ENCRYPTED )?PRIVATE KEY-----[A-Za-z0-9+/=\s]*-----END (?:ENCRYPTED )?PRIVATE KEY-----)\s*"
+)
+_LOCKED: Final = b"-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
+# The passphrase of a key file, from whoever may know it. Called only for a file that has one.
+Passphrase = Callable[[Path], bytes]
 Made = TypeVar("Made")
 
 
@@ -116,8 +123,8 @@ class Certificate:
         )
         require(
             now <= self.ends,
-            f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC, and {shown}. The coordinator must sign "
-            "its request again (eigenveil keys sign) and make a new study file. The keys and the pin stay the same",
+            f"the certificate of {self.name!r} ended on {self.ends:%Y-%m-%d %H:%M} UTC, and {shown}. The coordinator must renew "
+            "it (eigenveil keys renew) and make a new study file. The keys and the pin stay the same",
         )
 
     @property
@@ -163,10 +170,10 @@ class Keys:
                 raise ValueError(f"the TLS key is not the one in the certificate of {self.certificate.name!r}")
 
     @classmethod
-    def load(cls, path: Path) -> "Keys":
+    def load(cls, path: Path, *, passphrase: Passphrase | None = None) -> "Keys":
         """The keys in NAME.key, which only its owner may read, with the certificate NAME.crt beside it."""
         require(path.suffix == ".key", f"{path} must be a private key file, whose name ends in .key")
-        identity, tls_key = party_keys_in(path)
+        identity, tls_key = party_keys_in(path, passphrase=passphrase)
         # A party that has not been signed yet is told what to do, not only what is missing.
         beside, request = path.with_suffix(".crt"), path.with_suffix(".request")
         require(
@@ -177,9 +184,11 @@ class Keys:
         return in_file(beside, lambda pem: cls(Certificate.read(pem), identity, tls_key))
 
 
-def party_keys_in(path: Path, *, even_if_readable: bool = False) -> tuple[Identity, bytes]:
-    """The identity and the TLS key (PEM) in the private file of a party."""
-    match private_keys_in(path, even_if_readable=even_if_readable):
+def party_keys_in(
+    path: Path, *, passphrase: Passphrase | None = None, even_if_readable: bool = False
+) -> tuple[Identity, bytes]:
+    """The identity and the TLS key (PEM, without a passphrase, for memory only) in the private file of a party."""
+    match private_keys_in(path, passphrase=passphrase, even_if_readable=even_if_readable):
         # This order tells a party's file from an authority's, which has one ECDSA key and nothing else.
         case [Ed25519PrivateKey() as identity, EllipticCurvePrivateKey() as key]:
             return Identity(identity.private_bytes_raw()), pem_of(key)
@@ -187,16 +196,32 @@ def party_keys_in(path: Path, *, even_if_readable: bool = False) -> tuple[Identi
             raise ValueError(f"{path} is not the private key file of a party")
 
 
-def pem_of(key: PrivateKeyTypes) -> bytes:
-    """A private key in PEM (PKCS 8), not encrypted."""
-    # What protects it is the mode of its file: `contents` refuses one that others may read.
-    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+def pem_of(key: PrivateKeyTypes, passphrase: bytes | None = None) -> bytes:
+    """A private key in PEM (PKCS 8), encrypted if there is a passphrase."""
+    # Without one, what protects it is the mode of its file: `contents` refuses one that others may read.
+    how = NoEncryption() if passphrase is None else BestAvailableEncryption(passphrase)
+    return key.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, how)
 
 
-def private_keys_in(path: Path, *, even_if_readable: bool = False) -> list[PrivateKeyTypes]:
+def is_locked(pem: bytes) -> bool:
+    """Whether private keys in a PEM text have a passphrase."""
+    return _LOCKED in pem
+
+
+def private_keys_in(
+    path: Path, *, passphrase: Passphrase | None = None, even_if_readable: bool = False
+) -> list[PrivateKeyTypes]:
     """The private keys in a file; a `ValueError` if others may read or change it, unless `even_if_readable`."""
-    found = _private_keys(contents(path, private=not even_if_readable))
-    require(bool(found), f"{path} is not a private key file, or it is damaged")
+    raw = contents(path, private=not even_if_readable)
+    if not is_locked(raw):
+        found = _private_keys(raw)
+        require(bool(found), f"{path} is not a private key file, or it is damaged")
+        return found
+    if passphrase is None:
+        raise ValueError(f"{path} has a passphrase, and none was given")
+    found = _private_keys(raw, passphrase(path))
+    # Both look the same: only the right passphrase makes sense of the bytes.
+    require(bool(found), f"the passphrase is not the one of {path}, or the file is damaged")
     return found
 
 
@@ -256,19 +281,11 @@ def in_file(path: Path, read: Callable[[bytes], Made]) -> Made:
         raise ValueError(f"{path}: {error}") from error
 
 
-def others_may_read(path: Path) -> bool:
-    """Whether anyone but its owner may read or change a file. Always False on Windows, where the mode does not say."""
-    return _open_to_others(path.stat().st_mode)
-
-
 def contents(path: Path, *, private: bool = False) -> bytes:
-    """What is in a small file; a `private` one is refused if anyone but its owner may read or change it."""
+    """What is in a small file; a `private` one is refused if others may read, change or exchange it."""
+    if private:
+        return read_owned(path, most=LARGEST_PEM, private=True)
     with path.open("rb") as file:
-        # The mode of the open file, not of the path: the path could be exchanged between a look and an open.
-        mode = os.fstat(file.fileno()).st_mode
-        require(stat.S_ISREG(mode), f"{path} is not a file")
-        unsafe = private and _open_to_others(mode)
-        require(not unsafe, f"{path} is a private key, and others may read or change it. Run: chmod 600 {path}")
         # One byte more than allowed tells a file that is too large, without reading all of it.
         raw = file.read(LARGEST_PEM + 1)
     require(len(raw) <= LARGEST_PEM, f"{path} is larger than {LARGEST_PEM} bytes: it is not a key or certificate")
@@ -293,11 +310,17 @@ def _said_in(pem: str | bytes) -> tuple[str, Role, bytes, str, bytes, tuple[str,
     return claim.name, claim.role, claim.public, text, sha256(key).digest(), claim.hosts, begins, ends
 
 
-def _private_keys(pem: bytes) -> list[PrivateKeyTypes]:
-    """The private keys in a PEM text; none if it is damaged or has something else in it."""
-    *blocks, rest = pem.split(_END_OF_KEY)
+def _private_keys(pem: bytes, passphrase: bytes | None = None) -> list[PrivateKeyTypes]:
+    """The private keys in a PEM text; none if it is damaged, has something else in it, or has another passphrase."""
+    blocks, at = [], 0
+    while at < len(pem):
+        block = _BLOCK.match(pem, at)
+        if block is None:
+            return []
+        blocks.append(block[1])
+        at = block.end()
     try:
-        return [] if rest.strip() else [load_pem_private_key(block + _END_OF_KEY, None) for block in blocks]
+        return [load_pem_private_key(block, passphrase) for block in blocks]
     # The parser's error goes no further, because it might quote private bytes.
     except Exception:
         return []
@@ -313,7 +336,3 @@ def _signs_others(extensions: x509.Extensions) -> bool:
         return extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     except x509.ExtensionNotFound:
         return False
-
-
-def _open_to_others(mode: int) -> bool:
-    return os.name != "nt" and bool(mode & 0o077)

@@ -4,6 +4,8 @@ The rule for the total. Let M be the sum of mu^2 over all studies of a dataset: 
 spent by those that ended. Let D be the sum of what they take of delta beyond that. Then
     M <= mu_for(epsilon, delta - D)^2 and D < delta
 for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
+The sums mean something only if all of these studies protect the same, a row or a person, under one neighbouring relation. So
+every standing has its `PrivacyUnit`, and a dataset has one. Entries of version 0.1 have none: it is declared once.
 """
 
 import math
@@ -16,6 +18,7 @@ from typing import Any, Final, Literal, final
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.privacy.accounting import Budget, epsilon_of, mu_for
 from eigenveil.privacy.ledger import Charge
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Opened",
@@ -30,6 +33,7 @@ __all__ = [
     "require_life",
     "require_study",
     "require_words",
+    "units_of",
 ]
 
 State = Literal["open", "finished", "abandoned"]
@@ -79,6 +83,7 @@ class StudyBudget:
       privacy: an exact result, or a rehearsal with a known seed.
     - `beyond` is what it takes of delta on top of what mu accounts for.
     - `party` is who takes part: one party must not repeat what another has said.
+    - `unit` is what it protects, None in entries of version 0.1.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -93,6 +98,7 @@ class StudyBudget:
     mu: float
     beyond: float = 0.0
     party: str = ""
+    unit: PrivacyUnit | None = None
 
     def __post_init__(self) -> None:
         require_study(self.study)
@@ -127,12 +133,13 @@ class StudyBudget:
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; an infinite mu is null."""
         named = {name: getattr(self, name) for name in ("title", "trust", "epsilon", "delta", "beyond", "party")}
-        return {**named, "mu": _finite(self.mu)}
+        return {**named, "mu": _finite(self.mu), **_unit_values(self.unit)}
 
     @classmethod
     def of(cls, study: str, dataset: str, values: Mapping[str, Any]) -> "StudyBudget":
         """The account that an entry records."""
-        return cls(study=study, dataset=dataset, **{**values, "mu": _number(values["mu"])})
+        read = {**values, "mu": _number(values["mu"]), "unit": _unit_from(values)}
+        return cls(study=study, dataset=dataset, **read)
 
 
 @final
@@ -155,12 +162,13 @@ class StudyStep:
 class Opened:
     """A study as the ledger has it: joined just now (`fresh`) or before, its private randomness, and its steps in order.
 
-    `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here.
+    `secret` is 32 random bytes, made once for the study. Once a study has `finished` it is wiped, and empty here. Steps are read
+    from the ledger one at a time whenever they are gone through, so it must be open then.
     """
 
     fresh: bool
     secret: bytes = field(repr=False)
-    steps: tuple[StudyStep, ...]
+    steps: Sequence[StudyStep]
     finished: bool
 
 
@@ -180,6 +188,12 @@ class Standing:
     entries: int = 0
     square: float = 0.0
     said: bool = False
+    unit: PrivacyUnit | None = None
+
+    @property
+    def promises(self) -> bool:
+        """Whether it has a guarantee that counts: not without privacy, and not if it ended before anything was released."""
+        return math.isfinite(self.mu) and (self.counts > 0 or self.beyond > 0)
 
     @property
     def counts(self) -> float:
@@ -221,12 +235,13 @@ class Standing:
     def values(self) -> dict[str, Any]:
         """Plain values for an entry; infinite numbers are null."""
         named = {name: getattr(self, name) for name in ("beyond", "state", "entries", "square", "said")}
-        return {**named, "mu": _finite(self.mu), "life": life_values(self.life)}
+        return {**named, "mu": _finite(self.mu), "life": life_values(self.life), **_unit_values(self.unit)}
 
     @classmethod
     def of(cls, values: Mapping[str, Any]) -> "Standing":
         """The standing that an entry records."""
-        return cls(**{**values, "mu": _number(values["mu"]), "life": life_from(values["life"])})
+        read = {**values, "mu": _number(values["mu"]), "life": life_from(values["life"]), "unit": _unit_from(values)}
+        return cls(**read)
 
 
 @final
@@ -264,6 +279,11 @@ class Together:
     def read(cls, values: Mapping[str, Any]) -> "Together":
         """The sums that an entry records."""
         return cls(values["studies"], _number(values["counts"]), values["beyond"])
+
+
+def units_of(standings: Iterable[Standing], declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
+    """What the guarantees of these studies protect. None for those of version 0.1, unless it was `declared` since."""
+    return {one.unit or declared for one in standings if one.promises}
 
 
 def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, title: str) -> None:
@@ -307,6 +327,15 @@ def life_values(life: Budget | None) -> dict[str, Any] | None:
 def life_from(values: Mapping[str, Any] | None) -> Budget | None:
     """The total budget that an entry records."""
     return None if values is None else Budget(_number(values["epsilon"]), values["delta"])
+
+
+def _unit_values(unit: PrivacyUnit | None) -> dict[str, Any]:
+    # Entries of version 0.1 have no such key, and their balances are compared with these values.
+    return {} if unit is None else {"unit": unit.values()}
+
+
+def _unit_from(values: Mapping[str, Any]) -> PrivacyUnit | None:
+    return PrivacyUnit.read(values["unit"]) if "unit" in values else None
 
 
 def _left(life: Budget, beyond: float) -> float:

@@ -14,6 +14,9 @@ hash of the entries before it, and every budget is read from sealed entries. A s
     | finished  | join    | none                       | what was spent       | finished   |
     | any       | note    | note                       | as before            | as before  |
 
+The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`. Studies of version 0.1 do not
+say theirs. Their dataset is refused until `declare_unit` has written it, once.
+
 Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
 `join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
 stored bytes.
@@ -21,19 +24,22 @@ stored bytes.
 A site that dies at any moment opens the ledger again and finds each step whole or not at all. It repeats what it said
 byte for byte, so nothing is charged twice and nothing leaves without a charge.
 
-One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
-head, the hash of the last entry. `eigenveil ledger verify` prints it and `export` ends with it. Note it elsewhere, and
-`verify(head)` will find out.
+Whenever it is opened, the end of the chain, the balances and the secrets of open studies are checked; `verify` checks the
+rest. One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
+head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
 """
 
 import hmac
+import math
 import secrets
-from collections.abc import Iterator, Sequence
+import shlex
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Final, final
+from typing import Any, Final, final, overload
 
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.network.ledger import tables as table
@@ -50,9 +56,10 @@ from eigenveil.network.ledger.budget import (
 )
 from eigenveil.network.ledger.entries import Entry, LedgerError, digest_of
 from eigenveil.network.ledger.file import LedgerFile, locked
-from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
+from eigenveil.network.ledger.replay import DECLARATION, DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
+from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
 
 __all__ = [
     "DatasetState",
@@ -67,6 +74,10 @@ __all__ = [
 
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
+_ONE_KIND: Final = (
+    "Ask the coordinator for a study that protects the same. If other people are in this table, give it a --dataset of its "
+    "own. Nothing was written"
+)
 # Entries in one short transaction. Characters in a note, which may quote another party.
 _PER_LOOK: Final = 500
 _LONGEST_NOTE: Final = 1000
@@ -78,12 +89,15 @@ class DurableLedger:
 
     >>> import tempfile
     >>> folder = tempfile.TemporaryDirectory()
-    >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", epsilon=1.0, delta=1e-6, mu=0.23)
+    >>> from eigenveil.privacy import Neighbours
+    >>> cost, row = {"epsilon": 1.0, "delta": 1e-6, "mu": 0.23}, PrivacyUnit("row", Neighbours.ADD_REMOVE)
+    >>> account = StudyBudget("0" * 64, "heart study", "patients", "masked", **cost, unit=row)
     >>> with DurableLedger.open(Path(folder.name) / "ledger.db") as ledger:
     ...     opened = ledger.join(account, life=Budget(2.0, 1e-5))
     ...     ledger.commit(account.study, 0, came=b"ask", said=[b"noisy sum"], charges=[Charge("sum", 0.1)])
     ...     again = ledger.join(account, life=Budget(2.0, 1e-5))
-    >>> again.steps[0].said, again.steps[0].charges, again.secret == opened.secret
+    ...     (step,) = again.steps
+    >>> step.said, step.charges, again.secret == opened.secret
     ((b'noisy sum',), (Charge(label='sum', mu=0.1),), True)
     >>> folder.cleanup()
     """
@@ -95,13 +109,39 @@ class DurableLedger:
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
-        """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it."""
-        return cls(LedgerFile.open(path, create=create))
+        """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it.
+
+        The end of the chain, the balances and the secrets of open studies are checked first, and `LedgerError` says what is
+        wrong.
+        """
+        return cls(LedgerFile.open(path, create=create))._checked()
 
     @classmethod
-    def reading(cls, path: Path) -> "DurableLedger":
-        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`."""
-        return cls(LedgerFile.reading(path))
+    def reading(cls, path: Path, *, damaged: bool = False) -> "DurableLedger":
+        """The ledger at `path`, read-only: nothing is written, not even beside it. Closing may raise: `LedgerFile.reading`.
+
+        It is checked as `open` checks it, unless it may be `damaged`: then `verify` says where.
+        """
+        opened = cls(LedgerFile.reading(path))
+        return opened if damaged else opened._checked()
+
+    def _checked(self) -> "DurableLedger":
+        try:
+            with self._file.looking() as tables:
+                table.require_current(tables)
+        except BaseException:
+            self._file.close()
+            raise
+        return self
+
+    @property
+    def path(self) -> Path:
+        """Where the file is, links followed."""
+        return self._file.path
+
+    def after_writing(self, call: Callable[[], None]) -> None:
+        """Call this after every write. If it raises, so does the write, and nothing may leave, though the charge stays."""
+        self._file.written = call
 
     def close(self) -> None:
         """Close the file; what was committed is there."""
@@ -115,30 +155,51 @@ class DurableLedger:
     ) -> None:
         self.close()
 
-    def declare(self, dataset: str, fingerprint: bytes) -> list[str]:
+    def known_as(self, dataset: str, *fingerprints: bytes) -> tuple[str, ...]:
+        """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own."""
+        with self._file.looking() as tables:
+            return table.names_of(tables, dataset, _marks(tables, fingerprints))
+
+    def declare(self, dataset: str, fingerprint: bytes, *others: bytes) -> list[str]:
         """Declare which rows the name `dataset` stands for; warnings if they changed, or have another name too.
 
-        `fingerprint` is a digest of the rows. Only a keyed digest of it is stored, and no entry has it.
+        `fingerprint` is a digest of the rows, and `others` are of parts of them. Rows with any of them in common are taken for
+        the same. Only keyed digests of them are stored, and no entry has them.
         """
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
         with self._file.writing() as tables:
             # First of all: nothing may be written under a name that gives the same people a second budget.
             self._require_own_name(tables, dataset)
-            # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
-            mark = hmac.digest(table.key_of(tables), b"rows" + fingerprint, "sha256")
-            seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen DESC LIMIT 1"
-            last = tables.execute(seen, (dataset,)).fetchone()
-            elsewhere = "SELECT DISTINCT dataset FROM prints WHERE print = ? AND dataset != ? ORDER BY dataset"
-            names = [name for (name,) in tables.execute(elsewhere, (mark, dataset))]
-            changed = last is not None and last[0] != mark
-            # The same rows again write nothing: a restarted site must not grow the ledger.
-            if last is None or changed:
-                tables.execute("INSERT INTO prints (dataset, print) VALUES (?, ?)", (dataset, mark))
-                body = {"rows": "changed" if changed else "first", "known_as": names}
+            mark, *parts = marks = _marks(tables, (fingerprint, *others))
+            seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
+            stored = [bytes(found) for (found,) in tables.execute(seen, (dataset,))]
+            names = table.names_of(tables, dataset, marks)
+            changed = bool(stored) and stored[-1] != mark
+            known = set(stored)
+            new = [part for part in parts if part not in known]
+            # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
+            if new or changed or not stored:
+                rows = [(dataset, found) for found in (*new, mark)]
+                tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
+            if changed or not stored:
+                body = {"rows": "changed" if changed else "first", "known_as": list(names)}
                 table.append(tables, "declare", body, dataset=dataset)
-        other = [f"the rows of {dataset!r} are not those last seen under this name: {_GOES_ON}"] if changed else []
+        other = (
+            [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"]
+            if changed
+            else []
+        )
         return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
+
+    def declare_unit(self, dataset: str, unit: PrivacyUnit) -> None:
+        """Write, once, what the studies of `dataset` protect that version 0.1 joined: their own entries do not say it."""
+        with self._file.writing() as tables:
+            counted = table.counted_units(tables, dataset, table.standings_of(tables, dataset).values())
+            if None not in counted:
+                known = ", ".join(f"they protect {unit}" for unit in counted) or "no study of it has a cost yet"
+                raise LedgerError(f"nothing is left to declare for the studies of dataset {dataset!r}: {known}")
+            table.append(tables, DECLARATION, {"unit": unit.values()}, dataset=dataset)
 
     def mark(self, data: bytes) -> dict[str, Any]:
         """What an entry of this ledger says of these bytes."""
@@ -148,18 +209,27 @@ class DurableLedger:
                 self._key = table.key_of(tables)
         return digest_of(self._key, data)
 
+    def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
+        """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
+        with self._file.looking() as tables:
+            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
+
     def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
 
-        `BudgetExceeded` says what is spent, reserved, asked and allowed. With `life=None` the policy sets no bound. Only
+        `UnitMismatch` if the studies of the dataset protect something else. `BudgetExceeded` says what is spent, reserved,
+        asked and allowed. With `life=None` the policy sets no bound. Only
         then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
         the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
         """
         with self._file.writing() as tables:
             known = table.standing_of(tables, account.study)
             if known is None:
-                return self._join(account, Standing(account.mu, account.beyond, life), tables)
+                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
             before = table.study_of(tables, account.study).account
+            if before.unit is None:
+                # Joined with version 0.1, which did not write it. `_hold_to` compares it with what was declared since.
+                before = replace(before, unit=account.unit)
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
@@ -173,9 +243,11 @@ class DurableLedger:
             # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
                 self._hold_to(life, account, standing, tables)
-            (secret,) = tables.execute("SELECT secret FROM studies WHERE study = ?", (account.study,)).fetchone()
-            steps = tuple(table.steps_of(tables, account.study))
-            return Opened(False, secret or b"", steps, finished=standing.state == "finished")
+            over = standing.state == "finished"
+            secret = b"" if over else table.secret_of(tables, account.study)
+            # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
+            count = sum(1 for _ in table.steps_of(tables, account.study))
+            return Opened(False, secret, _Steps(self._file, account.study, count), finished=over)
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -211,6 +283,8 @@ class DurableLedger:
                     "nothing was written and nothing may leave"
                 )
             standing = known.charged(charges, said=bool(said))
+            if charges and standing.unit is None and math.isfinite(standing.mu):
+                raise self._undeclared(dataset)
             # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
             together = table.together_of(tables, dataset)
             if charges and not together.within(standing.life):
@@ -265,7 +339,8 @@ class DurableLedger:
             for (name,) in names:
                 last = table.last_of_dataset(tables, name, joins=True)
                 life = None if last is None else table.standing_in(last).life
-                found.append(DatasetState.of(name, list(table.standings_of(tables, name).values()), life))
+                standings = list(table.standings_of(tables, name).values())
+                found.append(DatasetState.of(name, standings, life, table.counted_units(tables, name, standings)))
         return tuple(found)
 
     def studies(self) -> tuple[StudyReplay, ...]:
@@ -275,10 +350,21 @@ class DurableLedger:
             return tuple(table.study_of(tables, study) for (study,) in names)
 
     @property
+    def last(self) -> Entry:
+        """The last entry: its number says how many there are, and its hash is the head."""
+        with self._file.looking() as tables:
+            return table.last_entry(tables)
+
+    @property
     def head(self) -> str:
         """The hash of the last entry. Noted elsewhere, it proves later that no entry up to it was changed or removed."""
+        return self.last.hash
+
+    def has(self, number: int, head: str) -> bool:
+        """Whether the entry of this number has the hash `head`, which was noted when it was the last one."""
         with self._file.looking() as tables:
-            return table.last_entry(tables).hash
+            found = table.entry_at(tables, number)
+            return found is not None and hmac.compare_digest(found.hash, head)
 
     def entries(self) -> Iterator[Entry]:
         """Every entry, in order, unchecked; `verify` checks them."""
@@ -305,17 +391,20 @@ class DurableLedger:
             replay = Replay()
             last = replay.run(table.all_entries(tables), head=head)
             table.require_stored(tables, replay)
+            table.require_current(tables)
             return last
 
     def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
         self._require_own_name(tables, account.dataset)
-        others = table.standings_of(tables, account.dataset)
+        require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
-        require_life(list(others.values()), standing, dataset=account.dataset, title=account.title)
-        whose, body = (account.study, account.dataset), {"account": account.values()}
-        entry = table.append_balance(tables, "join", whose, standing, others, body)
-        # Drawn once for the study: keys and masks are derived from it again after a crash.
+        others = self._require_fits(account, standing, tables)
+        # Drawn once for the study: keys and masks are derived from it again after a crash. Its digest is in the entry, so
+        # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
+        body = {"account": account.values(), "secret": digest_of(table.key_of(tables), secret)}
+        whose = (account.study, account.dataset)
+        entry = table.append_balance(tables, "join", whose, standing, others, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
@@ -331,12 +420,32 @@ class DurableLedger:
 
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing, others = replace(known, life=life), table.standings_of(tables, account.dataset)
-        # Its own reserve must not count twice.
-        rest = [found for study, found in others.items() if study != account.study]
-        require_life(rest, standing, dataset=account.dataset, title=account.title)
-        if life != known.life:
+        standing = replace(known, life=life, unit=account.unit if known.promises else known.unit)
+        others = self._require_fits(account, standing, tables)
+        if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
+
+    def _require_fits(self, account: StudyBudget, asked: Standing, tables: table.Tables) -> dict[str, Standing]:
+        """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns all of them."""
+        every = table.standings_of(tables, account.dataset)
+        if account.private:
+            for unit in table.counted_units(tables, account.dataset, every.values()):
+                if unit is None:
+                    raise self._undeclared(account.dataset)
+                require_same_unit(f"study {account.title!r}", account.unit, unit, instead=_ONE_KIND)
+        # Its own reserve, if it was joined before, must not count twice.
+        rest = [found for study, found in every.items() if study != account.study]
+        require_life(rest, asked, dataset=account.dataset, title=account.title)
+        return every
+
+    def _undeclared(self, dataset: str) -> LedgerError:
+        command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
+        return LedgerError(
+            f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
+            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit "
+            "person --person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. "
+            "Nothing was written"
+        )
 
     def _end(self, study: str, kind: str, state: State) -> None:
         with self._file.writing() as tables:
@@ -350,6 +459,12 @@ class DurableLedger:
         self._file.wipe_log()
 
 
+def _marks(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
+    # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
+    key = table.key_of(tables)
+    return [hmac.digest(key, b"rows" + fingerprint, "sha256") for fingerprint in fingerprints]
+
+
 def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:
     require_study(study)
     if known is None:
@@ -357,3 +472,31 @@ def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing
     if known[1].state != "open":
         raise LedgerError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
     return known
+
+
+@final
+class _Steps(Sequence[StudyStep]):
+    """The steps of a study, read from the file one at a time each time they are gone through."""
+
+    def __init__(self, file: LedgerFile, study: str, count: int) -> None:
+        self._file, self._study, self._count = file, study, count
+
+    def __len__(self) -> int:
+        return self._count
+
+    def __iter__(self) -> Iterator[StudyStep]:
+        with self._file.looking() as tables:
+            # No more than there were when the study was opened.
+            yield from islice(table.steps_of(tables, self._study), self._count)
+
+    @overload
+    def __getitem__(self, place: int) -> StudyStep: ...
+
+    @overload
+    def __getitem__(self, place: slice) -> tuple[StudyStep, ...]: ...
+
+    def __getitem__(self, place: int | slice) -> StudyStep | tuple[StudyStep, ...]:
+        if isinstance(place, slice):
+            return tuple(self[at] for at in range(*place.indices(self._count)))
+        at = range(self._count)[place]
+        return next(islice(self, at, None))

@@ -24,6 +24,7 @@ __all__ = [
     "chained",
     "digest_of",
     "entry_from",
+    "now",
     "read_export",
     "written_export",
 ]
@@ -91,7 +92,7 @@ class Entry:
     ) -> "Entry":
         """The entry that follows `previous`, sealed."""
         number, before = (1, FIRST) if previous is None else (previous.number + 1, previous.hash)
-        unsealed = cls(number, _now(), kind, study, dataset, body, "")
+        unsealed = cls(number, now(), kind, study, dataset, body, "")
         return replace(unsealed, hash=unsealed.sealed(before))
 
     def sealed(self, previous: str) -> str:
@@ -164,7 +165,8 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
         raise LedgerError(f"the export has no head: it was truncated after entry {count}, or it is not an export")
 
 
-def _now() -> str:
+def now() -> str:
+    """The time for people, in UTC."""
     try:
         return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):

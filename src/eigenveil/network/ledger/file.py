@@ -9,18 +9,22 @@ import contextlib
 import fcntl
 import os
 import secrets
+import shlex
 import sqlite3
-import stat
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Final, final
 
 from eigenveil.data.archive import whole_file
+from eigenveil.data.owned import require_own, require_own_folder
 from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
 
-__all__ = ["LedgerFile", "add_entry", "locked"]
+__all__ = ["LAST", "LedgerFile", "add_entry", "locked"]
+
+# Where the table of keys has the number and the hash of the last entry.
+LAST: Final = "last"
 
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
@@ -31,7 +35,6 @@ _PAGE: Final = 16384
 _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
-_OTHERS: Final = stat.S_IRWXG | stat.S_IRWXO
 
 # The entries are in `lines`, and decide every budget. What entries must not have is in `studies` and `stored`: private
 # randomness and the bytes of messages. Fingerprints in `prints` tell apart tables of one name. The names of the tables
@@ -75,6 +78,8 @@ class LedgerFile:
         self._connection: sqlite3.Connection | None = connection
         self._process, self._lock = os.getpid(), threading.RLock()
         self._untouched, self._writes = untouched, writes
+        # Called after each transaction that wrote, before anyone is told of its success.
+        self.written: Callable[[], None] = lambda: None
 
     @classmethod
     def open(cls, path: Path, *, create: bool) -> "LedgerFile":
@@ -97,9 +102,10 @@ class LedgerFile:
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
-        """Open the ledger at `path` so that neither it nor its folder is written to.
+        """Open the ledger at `path` so that it is not written to, and nothing beside it either, with one exception.
 
-        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). Without one
+        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). If its -shm file
+        was removed, SQLite makes that index of the -wal file again; no charge is in it. Without one
         nobody has it open, and it is read without locks (immutable). That is sound only while it stays so: closing
         raises `LedgerError` if the file was changed or opened by a site meanwhile.
         """
@@ -134,6 +140,7 @@ class LedgerFile:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
+            self.written()
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
@@ -217,14 +224,20 @@ def add_entry(connection: sqlite3.Connection, entry: Entry) -> None:
     """Write an entry, inside a transaction."""
     row = (entry.number, entry.time, entry.kind, entry.study, entry.dataset, canonical(entry.body), entry.hash)
     connection.execute("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    # Noted in a second place, so that entries removed from the end are missed. Files of version 0.1 have no such note.
+    noted = f"{entry.number} {entry.hash}".encode()
+    connection.execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (LAST, noted))
 
 
 def _whole(path: Path) -> Path:
     # Through a link SQLite would keep the log beside the link, and two names of one ledger would overlook each other.
-    path = Path(path).resolve()
-    if not path.parent.is_dir():
-        raise LedgerError(f"{path}: the folder {path.parent} does not exist")
-    return path
+    whole = Path(path).resolve()
+    if not whole.parent.is_dir():
+        raise LedgerError(f"{whole}: the folder {whole.parent} does not exist")
+    with _refusing():
+        # By the name that was given: others must not be able to exchange a link on the way either.
+        require_own_folder(Path(path))
+    return whole
 
 
 def _make(path: Path) -> None:
@@ -249,9 +262,8 @@ def _make(path: Path) -> None:
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
             # "book" in files of version 0.1, and stays so: it is part of the hash.
-            add_entry(
-                connection, Entry.after(None, kind="book", body={"version": _VERSION, "name": secrets.token_hex(16)})
-            )
+            body = {"version": _VERSION, "name": secrets.token_hex(16), "last": "noted"}
+            add_entry(connection, Entry.after(None, kind="book", body=body))
             connection.execute("COMMIT")
             # Only the file itself is renamed, so the log must be in it. Closing would try that too, but hide a failure.
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
@@ -290,12 +302,24 @@ def _require_private(path: Path) -> None:
     if not path.is_file():
         raise LedgerError(f"{path} does not exist or is not a file")
     for name in (path.name, *(path.name + ending for ending in _BESIDE)):
-        beside = path.with_name(name)
-        with contextlib.suppress(FileNotFoundError):
-            if beside.stat().st_mode & _OTHERS:
-                raise LedgerError(
-                    f"others can read or write {beside}, and it has secrets of studies in it. Run: chmod 600 {beside}"
-                )
+        # Secrets of studies are in all of them.
+        with contextlib.suppress(FileNotFoundError), _refusing():
+            require_own(path.with_name(name), private=True)
+    # Under its other name SQLite would look for another log, and not find the charges in this one.
+    if path.stat().st_nlink > 1:
+        raise LedgerError(
+            f"{path} has a second name, a hard link, and charges made under one name can be lost under the other. Find it with: "
+            f"find / -xdev -samefile {shlex.quote(str(path))}, and remove it"
+        )
+
+
+@contextmanager
+def _refusing() -> Iterator[None]:
+    """Turn a refusal of the file or its folder into a `LedgerError`."""
+    try:
+        yield
+    except ValueError as error:
+        raise LedgerError(str(error)) from error
 
 
 def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:

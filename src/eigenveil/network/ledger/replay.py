@@ -5,20 +5,23 @@ none of that: it adds up every charge anew and compares. It is what `DurableLedg
 """
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger.budget import Standing, State, StudyBudget, Together
+from eigenveil.network.ledger.budget import Standing, State, StudyBudget, Together, units_of
 from eigenveil.network.ledger.entries import Entry, LedgerError, chained
 from eigenveil.privacy.accounting import Budget, epsilon_of
 from eigenveil.privacy.ledger import Charge
+from eigenveil.privacy.unit import PrivacyUnit
 
-__all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
+__all__ = ["BUDGET_KINDS", "DECLARATION", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
 # The entries that change how a study stands. All others are for people.
 BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
+# The entry that says what the studies of version 0.1 of a dataset protect, which their own entries do not.
+DECLARATION: Final = "unit"
 _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 
 
@@ -57,6 +60,7 @@ class DatasetState:
     - `counted` is what counts in total: the reserve of open studies and what closed ones spent.
     - `beyond` comes on top, out of delta.
     - `life` is the total budget that the last study was joined under.
+    - `unit` is what all of this protects. None if nothing is counted yet, or if it is `unstated`, as in version 0.1.
     """
 
     name: str
@@ -67,17 +71,23 @@ class DatasetState:
     counted: float
     beyond: float
     life: Budget | None
+    unit: PrivacyUnit | None = None
+    unstated: bool = False
 
     @classmethod
-    def of(cls, name: str, standings: Sequence[Standing], life: Budget | None) -> "DatasetState":
-        """The sums over the studies of a dataset."""
+    def of(
+        cls, name: str, standings: Sequence[Standing], life: Budget | None, units: Collection[PrivacyUnit | None] = ()
+    ) -> "DatasetState":
+        """The sums over the studies of a dataset, which protect these `units`: one, or none yet."""
         still = [standing for standing in standings if standing.state == "open"]
         total = Together.of(standings)
         # The root of a sum of squares: under Gaussian DP the mu of several releases adds up like that.
         spent = math.sqrt(math.fsum(standing.spent**2 for standing in standings))
         reserved = math.sqrt(Together.of(still).counts)
         closed = len(standings) - len(still)
-        return cls(name, len(still), closed, spent, reserved, math.sqrt(total.counts), total.beyond, life)
+        sums = (spent, reserved, math.sqrt(total.counts), total.beyond)
+        unit = next((unit for unit in units if unit is not None), None)
+        return cls(name, len(still), closed, *sums, life, unit, unstated=None in units)
 
     @property
     def void(self) -> bool:
@@ -104,6 +114,7 @@ class Replay:
         self.datasets: dict[str, dict[str, Standing]] = {}
         self._together: dict[str, Together] = {}
         self.commits: dict[tuple[str, int], Entry] = {}
+        self._declared: dict[str, PrivacyUnit] = {}
 
     def run(self, entries: Iterable[Entry], *, head: str | None = None) -> Entry:
         """Check all entries, and that the noted `head` is the hash of one of them. Returns the last."""
@@ -123,9 +134,12 @@ class Replay:
         return last
 
     def _add(self, entry: Entry) -> None:
-        if entry.kind not in BUDGET_KINDS:
+        if entry.kind not in (*BUDGET_KINDS, DECLARATION):
             return
         try:
+            if entry.kind == DECLARATION:
+                self._declare(entry)
+                return
             standing = self._stands(entry)
         except BudgetExceeded as error:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
@@ -164,18 +178,36 @@ class Replay:
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
-            return Standing(account.mu, account.beyond, life)
+            standing = Standing(account.mu, account.beyond, life, unit=account.unit)
+            # One kind of guarantee for each dataset, or their sum would mean nothing.
+            every = (*self.datasets.get(entry.dataset, {}).values(), standing)
+            require(len(units_of(every, self._declared.get(entry.dataset))) <= 1, "of another kind")
+            return standing
         # After a study ended no entry may change it, and it cannot move to another dataset's budget.
         if known is None or known.state != "open" or entry.study not in self.datasets[entry.dataset]:
             raise ValueError("not an open study of this dataset")
         if entry.kind == "life":
-            return replace(known, life=Standing.of(body["standing"]).life)
+            stated = Standing.of(body["standing"])
+            # A study of version 0.1 that goes on after its dataset was declared says from here on what it protects.
+            if known.unit is None and stated.unit is not None:
+                require(stated.unit == self._declared.get(entry.dataset), "of another kind")
+                known = replace(known, unit=stated.unit)
+            return replace(known, life=stated.life)
         if entry.kind in _ENDS:
             return known.closed(_ENDS[entry.kind])
         # Steps are numbered without gaps, so a removed commit cannot hide.
         require(body["number"] == known.entries, "not the next step")
         self.commits[entry.study, known.entries] = entry
         return known.charged(charges_in(body), said=bool(body["said"]))
+
+    def _declare(self, entry: Entry) -> None:
+        """Take note of what the studies of a dataset protect, once."""
+        if entry.dataset is None:
+            raise ValueError("a declaration must name a dataset")
+        unit, studies = PrivacyUnit.read(entry.body["unit"]), self.datasets.get(entry.dataset, {})
+        undeclared = units_of(studies.values(), self._declared.get(entry.dataset))
+        require(undeclared == {None}, "nothing is left to declare")
+        self._declared[entry.dataset] = unit
 
 
 def charges_in(body: Any) -> tuple[Charge, ...]:

@@ -6,26 +6,32 @@ anew. A balance that was changed without its hash is refused here; one that was 
 
 import json
 import sqlite3
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
-from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together
+from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together, units_of
 from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, canonical, digest_of, seal
-from eigenveil.network.ledger.file import add_entry
-from eigenveil.network.ledger.replay import Replay, StudyReplay, charges_in
+from eigenveil.network.ledger.file import LAST, add_entry
+from eigenveil.network.ledger.replay import DECLARATION, Replay, StudyReplay, charges_in
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Tables",
     "all_entries",
     "append",
     "append_balance",
+    "counted_units",
     "entries_after",
+    "entry_at",
     "entry_in",
     "key_of",
     "last_entry",
     "last_of_dataset",
+    "names_of",
+    "require_current",
     "require_sound",
     "require_stored",
+    "secret_of",
     "standing_in",
     "standing_of",
     "standings_of",
@@ -41,14 +47,31 @@ _ENTRY: Final = """SELECT this.number, this.time, this.kind, this.study, this.da
 _BALANCES: Final = "this.kind IN ('join', 'life', 'commit', 'finish', 'abandon')"
 _COLUMNS: Final = ("number", "time", "kind", "study", "dataset", "body", "hash")
 _BODY: Final = _COLUMNS.index("body")
+# How many entries at the end are hashed anew whenever a ledger is opened.
+_TAIL: Final = 64
+_SEE: Final = "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
 
 Tables = sqlite3.Connection
 
 
 def key_of(tables: Tables) -> bytes:
     """The key of the digests of fingerprints and bytes; it never leaves the ledger."""
-    (key,) = tables.execute("SELECT key FROM keys WHERE name = 'prints'").fetchone()
-    return bytes(key)
+    key = _kept(tables, "prints")
+    if key is None:
+        raise LedgerError(f"the ledger is damaged: the key of its digests is gone. {_SEE}")
+    return key
+
+
+def _kept(tables: Tables, name: str) -> bytes | None:
+    row = tables.execute("SELECT key FROM keys WHERE name = ?", (name,)).fetchone()
+    return row[0] if row is not None and isinstance(row[0], bytes) else None
+
+
+def names_of(tables: Tables, dataset: str, marks: Collection[bytes]) -> tuple[str, ...]:
+    """The other datasets that have stood for rows with any of these keyed fingerprints."""
+    wanted = set(marks)
+    others = tables.execute("SELECT dataset, print FROM prints WHERE dataset != ?", (dataset,))
+    return tuple(sorted({name for name, found in others if found in wanted}))
 
 
 def append(
@@ -126,6 +149,23 @@ def last_of_dataset(tables: Tables, dataset: str, *, joins: bool = False) -> Ent
     return _one(tables, f"WHERE this.dataset = ? AND {_BALANCES} {more} ORDER BY this.number DESC LIMIT 1", dataset)
 
 
+def counted_units(tables: Tables, dataset: str, standings: Iterable[Standing]) -> set[PrivacyUnit | None]:
+    """What the studies of a dataset protect: one unit, or none yet. None among them means that it must be declared first."""
+    found = units_of(standings, None)
+    if None not in found:
+        return found
+    # Only a dataset with studies of version 0.1 gets here. This looks at every entry, because no index has declarations.
+    entry = _one(
+        tables, f"WHERE this.dataset = ? AND this.kind = '{DECLARATION}' ORDER BY this.number LIMIT 1", dataset
+    )
+    if entry is None:
+        return found
+    try:
+        return units_of(standings, PrivacyUnit.read(entry.body["unit"]))
+    except (LookupError, TypeError, ValueError):
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) does not say what it declares") from None
+
+
 def together_of(tables: Tables, dataset: str) -> Together:
     """The sums over a dataset with an open study, as its last entry has them."""
     last = last_of_dataset(tables, dataset)
@@ -163,6 +203,39 @@ def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
         yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
 
 
+def require_current(tables: Tables) -> None:
+    """Check what decides now: the end of the chain, what every study has spent, and the secrets of open studies.
+
+    It takes the same time however long the ledger is. `verify` checks the rest.
+    """
+    first, rows = entry_at(tables, 1), tables.execute(f"{_ENTRY} ORDER BY this.number DESC LIMIT {_TAIL}").fetchall()
+    if first is None:
+        raise LedgerError(f"the ledger is damaged: it has lost its first entry. {_SEE}")
+    for row in rows:
+        _followed(row)
+    _require_last(tables, first)
+    for (dataset,) in tables.execute("SELECT DISTINCT dataset FROM studies").fetchall():
+        for study, standing in standings_of(tables, dataset).items():
+            if standing.state == "open":
+                secret_of(tables, study)
+
+
+def secret_of(tables: Tables, study: str) -> bytes:
+    """The private randomness of an open study, as it was when the study was joined; otherwise a `LedgerError`."""
+    joined, secret = tables.execute("SELECT joined, secret FROM studies WHERE study = ?", (study,)).fetchone()
+    entry = entry_at(tables, joined)
+    if entry is None or entry.study != study or entry.kind != "join":
+        raise LedgerError(f"the ledger is damaged: no entry says that study {study[:16]} was joined. {_SEE}")
+    # Masks made from another secret would give away what was sent. Entries of version 0.1 have no digest of it.
+    known = entry.body.get("secret")
+    good = isinstance(secret, bytes) and (known is None or digest_of(key_of(tables), secret) == known)
+    if not good:
+        raise LedgerError(
+            f"the ledger is damaged: the secret of study {study[:16]} is not the one it was joined with. {_SEE}"
+        )
+    return bytes(secret)
+
+
 def require_stored(tables: Tables, replay: Replay) -> None:
     """Check stored bytes against the digests in the entries, and the list of studies against the studies joined."""
     listed = dict(tables.execute("SELECT study, dataset FROM studies").fetchall())
@@ -181,6 +254,23 @@ def require_stored(tables: Tables, replay: Replay) -> None:
         places = sum(1 for _ in _bytes_of(tables, entry))
         if wanted and not places:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) is about bytes that should be stored and are gone")
+
+
+def _require_last(tables: Tables, first: Entry) -> None:
+    """Refuse a ledger that has lost the entry noted as its last one."""
+    found = _kept(tables, LAST)
+    # The first entry of a ledger of version 0.1 does not promise a note, and there is none before its next entry.
+    if found is None and "last" not in first.body:
+        return
+    number, _, noted = (found or b"").decode(errors="replace").partition(" ")
+    entry = entry_at(tables, int(number)) if number.isdecimal() and len(number) < 19 else None
+    if entry is None or entry.hash != noted:
+        raise LedgerError(f"the ledger is damaged: entries at its end were removed or rewritten. {_SEE}")
+
+
+def entry_at(tables: Tables, number: int) -> Entry | None:
+    """The entry of this number, if its hash follows."""
+    return _one(tables, "WHERE this.number = ?", number)
 
 
 def entries_after(tables: Tables, number: int, count: int) -> list[Entry]:
@@ -236,7 +326,7 @@ def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
         yield data
 
 
-def _one(tables: Tables, where: str, *values: str) -> Entry | None:
+def _one(tables: Tables, where: str, *values: str | int) -> Entry | None:
     row = tables.execute(f"{_ENTRY} {where}", values).fetchone()
     return None if row is None else _followed(row)
 

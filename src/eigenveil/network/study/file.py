@@ -6,12 +6,14 @@ impossible is an error that names it.
 
 import hashlib
 import json
+import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.data.owned import text_owned
 from eigenveil.errors import ParameterError, require
 from eigenveil.linalg.graphs import Graph
 from eigenveil.network.study.places import MOST, Place, authority_from, place_from, places_from, require_apart
@@ -31,9 +33,9 @@ from eigenveil.params.tables import (
     tables_of,
     values_in,
 )
-from eigenveil.params.toml import load_toml, written_by_owner
+from eigenveil.params.toml import load_toml
 from eigenveil.params.values import Expected, whole
-from eigenveil.privacy import Budget
+from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 
 if TYPE_CHECKING:
     from eigenveil.estimators import FederatedPCA, GossipPCA
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
 __all__ = ["VERSION", "Place", "StudyFile"]
 
 VERSION: Final = 1
+# The number is the version of what parties say to each other.
+_GREETING: Final = b"eigenveil 1 "
 _MOST_PEERS: Final = 1000
 _VERSION_KEY: Final = "eigenveil_study"
 _TABLES: Final = ("study", "task", "privacy", "network", "tree", "graph", "sizes", "rehearsal", "authority", "hub")
@@ -104,7 +108,7 @@ class StudyFile:
     def read(cls, path: Path) -> "StudyFile":
         """The study in a file that only its owner may change; a `ValueError` says what is wrong with it."""
         try:
-            return cls.parse(written_by_owner(path))
+            return cls.parse(text_owned(path, ours=False))
         except ValueError as error:
             named = str(error).startswith(str(path))
             raise ValueError(str(error) if named else f"{path}: {error}") from error
@@ -197,7 +201,14 @@ class StudyFile:
     @property
     def greeting(self) -> bytes:
         """What both ends of a connection say first, so that nobody takes part in the wrong study."""
-        return b"eigenveil 1 " + self.digest.encode()
+        return _GREETING + self.digest.encode()
+
+    def differs(self, greeting: bytes) -> str:
+        """What another party's greeting says, in words, with both digests: they are public."""
+        found = re.fullmatch(re.escape(_GREETING) + rb"([0-9a-f]{64})", greeting)
+        if found is None:
+            return "it runs another version of the program"
+        return f"it works on another study: its digest is {found[1].decode()}, and here it is {self.digest}"
 
     @property
     def name(self) -> str:
@@ -260,6 +271,12 @@ class StudyFile:
         # A pair has the budget against the hub first, which sees most.
         epsilon, delta = (value[0] if isinstance(value, tuple) else value for value in (epsilon, delta))
         return Budget(epsilon, delta)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What it protects: people if it names the column that tells them apart, otherwise rows."""
+        person = self.params.person
+        return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=person is not None, column=person)
 
     @property
     def holders(self) -> tuple[Place, ...]:

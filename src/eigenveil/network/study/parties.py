@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.errors import ParameterError, require
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties, sites_settings
 from eigenveil.estimators.federated.spec import FederatedSpec
@@ -18,6 +18,7 @@ from eigenveil.estimators.released import model_of
 from eigenveil.model import Model
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import request_of
+from eigenveil.network.study.size import MEMORY, limits_of, require_size
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -44,24 +45,27 @@ def title_of(study: StudyFile) -> str:
     return f"eigenveil study {study.digest}"
 
 
-def parties_of(study: StudyFile) -> Parties:
-    """The parties of a study around a hub or in a tree; errors are in the words of its file."""
+def parties_of(study: StudyFile, *, memory: int = MEMORY) -> Parties:
+    """The parties of a study around a hub or in a tree, none of which needs more than `memory` bytes.
+
+    Errors are in the words of its file.
+    """
     with _in_words_of_file():
-        return _parties_of(study)
+        return _parties_of(study, memory)
 
 
-def peer_parties_of(study: StudyFile) -> PeerParties:
-    """The peers of a study without a hub; errors are in the words of its file."""
+def peer_parties_of(study: StudyFile, *, memory: int = MEMORY) -> PeerParties:
+    """The peers of a study without a hub, none of which needs more than `memory` bytes. Errors are as in `parties_of`."""
     with _in_words_of_file():
-        return _peer_parties_of(study)
+        return _peer_parties_of(study, memory)
 
 
-def require_possible(study: StudyFile) -> None:
+def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
     """Refuse a study whose parties cannot be made, before its file is sent out; a `ParameterError` if a parameter is wrong."""
     if study.carrier == "gossip":
-        _peer_parties_of(study)
+        _peer_parties_of(study, memory)
     else:
-        _parties_of(study)
+        _parties_of(study, memory)
 
 
 @contextmanager
@@ -72,10 +76,12 @@ def _in_words_of_file() -> Iterator[None]:
         raise ValueError(said_in_file(error)) from error
 
 
-def _parties_of(study: StudyFile) -> Parties:
+def _parties_of(study: StudyFile, memory: int) -> Parties:
     request = request_of(study)
     require(isinstance(request, FederatedSpec), f"{study.name} is a study between peers and has no hub")
     assert isinstance(request, FederatedSpec)
+    # Before anything is made: the first basis alone can have gigabytes.
+    require_size(study, request, memory=memory)
     parties = Parties(
         request,
         [place.name for place in study.sites],
@@ -87,33 +93,18 @@ def _parties_of(study: StudyFile) -> Parties:
         apart=True,
         hub=study.layout().hub,
     )
-    _require_room(study, parties)
+    # A limit of the study's own that is too small would show only after everyone was charged.
+    for role in ("hub", "site"):
+        limits_of(study, request, role, parties.masked)
     return parties
 
 
-def _require_room(study: StudyFile, parties: Parties) -> None:
-    """Refuse a limit that is too small for the study's messages: it would show only after everyone was charged."""
-    assert isinstance(parties.study, Fit)
-    dim, width = len(study.columns), parties.request.plan.width
-    # The largest message is a part on its way up, or a basis with its values on the way down.
-    numbers = max(parties.study.extent().entries, dim * (max(width, parties.study.rank or 0) + 2))
-    # The keys and bundles of masks take a few hundred bytes for each site and round.
-    rounds = 0 if parties.masked is None else parties.masked.rounds
-    # In bytes: 8 for each number, and room for names and headers.
-    needed = 8 * numbers + 256 * (1 + rounds) * len(parties.names) + 2**14
-    largest = study.params.largest
-    require_param(
-        needed <= largest,
-        "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
-        needed=needed,
-        given=largest,
-    )
-
-
-def _peer_parties_of(study: StudyFile) -> PeerParties:
+def _peer_parties_of(study: StudyFile, memory: int) -> PeerParties:
     request = request_of(study)
     require(isinstance(request, GossipSpec), f"{study.name} has a hub: run `eigenveil site`")
     assert isinstance(request, GossipSpec)
+    require_size(study, request, memory=memory)
+    limits_of(study, request, "peer")
     return PeerParties(
         request,
         [place.name for place in study.peers],
@@ -144,7 +135,7 @@ def federated_model(study: StudyFile, parties: Parties, found: FitResult, *, sit
         trace=found.trace,
         people=found.people,
         center=found.center,
-        noise_floor=parties.noise_floor(found, sites=sites, weights=weights),
+        verdict=parties.verdict(found, sites=sites, weights=weights, names=study.columns),
         guarantee=federated_guarantee(parties, found),
         scale=parties.study.bounds.scale,
         columns=study.columns,

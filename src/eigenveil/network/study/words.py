@@ -133,11 +133,7 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
         f"{components} of all rows together, by {how}. Everyone who takes part learns {noisy}the components{mean} and "
         f"the variance along each component. No row and no score leaves the {_role(study)}.",
     )
-    if task.person is not None:
-        yield Fact(
-            "People",
-            f'the column "{task.person}" says whose row it is. It stays at its site. All rows of a person count as one.',
-        )
+    yield Fact("People", _people(study))
     if task.row_bound is not None:
         units = (
             ""
@@ -149,6 +145,18 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
         yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
     if task.center is not None and task.center != "private":
         yield Fact("Center", "rows are centered on numbers given in the study file.")
+
+
+def _people(study: "StudyFile") -> str:
+    person = study.params.person
+    if person is not None:
+        return f'the column "{person}" says whose row it is. It stays at its site. All rows of a person count as one.'
+    less = (
+        " A person with several rows is protected less than the stated cost."
+        if study.private and study.seed is None
+        else ""
+    )
+    return f"no column says whose row it is, so each row is taken for a different person.{less}"
 
 
 def _center_of(study: "StudyFile") -> str:
@@ -186,10 +194,15 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
         return
     near = Neighbours(params.neighbours)
     against = "against the party that sees most"
-    yield Fact("Cost", f"for each person at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}.")
+    yield Fact(
+        "Cost", f"for each {study.unit.each} at most epsilon {budget.epsilon:g} at delta {budget.delta:g}, {against}."
+    )
     # Where a study makes numbers of people public, it does so for each party.
-    each = f" How many people each {_role(study)} has is public."
-    told = f"{Person().relation(near)}.{each}" if near.count_is_public else f"{Person().tables(near)}. {_count(study)}"
+    each = f" How many {_counted(study)} each {_role(study)} has is public."
+    # Of whole people only where a column names them, or where they may have rows at several sites.
+    most = 1 if isinstance(params, PeerStudy) else params.person_sites
+    who = Person("site", grouped=study.unit.each == "person", most=most)
+    told = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
     yield Fact("Neighbouring tables", told)
     if isinstance(params, PeerStudy):
         if params.restarts:
@@ -206,13 +219,18 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
 
 
 def _count(study: "StudyFile") -> str:
-    """How a number of people that is not public is protected."""
+    """How a number of rows or people that is not public is protected."""
+    counted = _counted(study)
     if study.seed is not None:
-        return "The number of people leaves with noise that can be subtracted."
+        return f"The number of {counted} leaves with noise that can be subtracted."
     if study.trust == "hub":
         nodes = " and its nodes" if study.nodes else ""
-        return f"Against everyone except the hub{nodes}, the number of people is protected too."
-    return "The number of people is protected too: it leaves only with noise."
+        return f"Against everyone except the hub{nodes}, the number of {counted} is protected too."
+    return f"The number of {counted} is protected too: it leaves only with noise."
+
+
+def _counted(study: "StudyFile") -> str:
+    return "people" if study.unit.each == "person" else "rows"
 
 
 def _waiting(study: "StudyFile") -> Fact:

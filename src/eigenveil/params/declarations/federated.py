@@ -14,6 +14,7 @@ from eigenveil.params.declarations.groups import (
     METHOD_LIMIT,
     NO_PRIVACY,
     OFFLINE,
+    PERSON_SITES_LIMIT,
     SHARE_IN_FILE,
     TRUST_LIMIT,
     Colluding,
@@ -23,6 +24,7 @@ from eigenveil.params.declarations.groups import (
     Protection,
     Stopping,
     Waiting,
+    Whitening,
 )
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import numbers_from, share_from
@@ -172,6 +174,7 @@ class HubParams:
         strict=whole(1, LARGEST_COUNT),
         quiet=True,
         metavar="NUMBER",
+        limit=PERSON_SITES_LIMIT,
         panel="Privacy",
         section="privacy",
     )
@@ -231,7 +234,9 @@ class Rounds(Stopping):
 
 
 @parameters(panel="Method", section="task")
-class FederatedParams(Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget, Components):
+class FederatedParams(
+    Whitening, Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget, Components
+):
     """The parameters of `FederatedPCA`."""
 
     row_bound: float | None = again(

@@ -17,6 +17,7 @@ from eigenveil.params.declarations.groups import (
     Protection,
     Stopping,
     Waiting,
+    Whitening,
 )
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.values import listed, whole
@@ -101,7 +102,7 @@ class Peers:
 
 
 @parameters(panel="Method", section="task")
-class GossipParams(Waiting, Stopping, Peers, Places, Protection, PooledBounds, BudgetParams, Components):
+class GossipParams(Whitening, Waiting, Stopping, Peers, Places, Protection, PooledBounds, BudgetParams, Components):
     """The parameters of `GossipPCA`."""
 
     method: Literal["power", "krylov", "covariance", "segments"] = param(

@@ -20,11 +20,13 @@ from eigenveil.params.values import (
     number_or_share,
     real,
     share_of_at_most,
+    truth,
     whole,
 )
 
 __all__ = [
     "BOUNDS",
+    "COLLUDERS_LIMIT",
     "DELTA_IN_FILE",
     "DELTA_LIMIT",
     "EPSILON",
@@ -35,8 +37,10 @@ __all__ = [
     "LARGEST_COUNT",
     "METHOD_LIMIT",
     "NAME",
+    "NEIGHBOURS_LIMIT",
     "NO_PRIVACY",
     "OFFLINE",
+    "PERSON_SITES_LIMIT",
     "SHARE_IN_FILE",
     "TRUST_LIMIT",
     "Bounds",
@@ -52,6 +56,7 @@ __all__ = [
     "Stopping",
     "Units",
     "Waiting",
+    "Whitening",
 ]
 
 # Surfaces of parameters that no study has, such as seeds: a study runs on a real network.
@@ -100,6 +105,29 @@ METHOD_LIMIT: Final = Limit(
     default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
     but=("auto", "segments"),
 )
+NEIGHBOURS_LIMIT: Final = Limit(
+    "limits",
+    "neighbours",
+    "among",
+    "The neighbouring relations that are accepted. zero-out and replace-one make the number of people at this site public.",
+    default=("add-remove",),
+)
+COLLUDERS_LIMIT: Final = Limit(
+    "limits",
+    "colluders",
+    "least",
+    "How many other parties, at least, may tell all they know without breaking the guarantee.",
+    default=1,
+    check=whole(1, LARGEST_COUNT),
+)
+PERSON_SITES_LIMIT: Final = Limit(
+    "limits",
+    "person_sites",
+    "least",
+    "At how many sites, at most, one of your people may have rows. A study must protect people at that many.",
+    default=1,
+    check=whole(1, LARGEST_COUNT),
+)
 
 
 @parameters(panel="", section="task")
@@ -130,6 +158,7 @@ class Colluding:
         quiet=True,
         only="trust=masked",
         metavar="NUMBER",
+        limit=COLLUDERS_LIMIT,
     )
 
 
@@ -184,6 +213,7 @@ class Relation:
         "The last two declare the number of people public.",
         default="add-remove",
         metavar="WHICH",
+        limit=NEIGHBOURS_LIMIT,
     )
 
 
@@ -358,4 +388,18 @@ class Waiting:
         check=whole(0, 1000),
         metavar="NUMBER",
         recorded=False,
+    )
+
+
+@parameters(panel="Method", section="task")
+class Whitening:
+    """In which units scores are. Nothing that is released depends on it."""
+
+    whiten: bool = param(
+        "Divide scores by the root of the explained variance, so that every component has variance 1.",
+        more="As in scikit-learn's PCA. It costs nothing.",
+        default=False,
+        check=truth,
+        quiet=True,
+        surfaces=OFFLINE,
     )

@@ -52,4 +52,4 @@ def words_allowed(limit: Limit, kinds: Iterable[type] = (FederatedParams, Gossip
 
 
 def _check(limit: Limit, kinds: Iterable[type]) -> Any:
-    return limit.check if limit.kind == "most" else listed(one_of(*words_allowed(limit, kinds)))
+    return limit.check if limit.kind != "among" else listed(one_of(*words_allowed(limit, kinds)))

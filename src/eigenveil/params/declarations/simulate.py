@@ -6,7 +6,15 @@ from typing import Any, Literal
 
 from eigenveil.params.declarations.federated import FederatedParams, HubParams, PairBudget, Rounds
 from eigenveil.params.declarations.gossip import GossipParams, Peers
-from eigenveil.params.declarations.groups import Colluding, Components, Places, PooledBounds, Protection, Waiting
+from eigenveil.params.declarations.groups import (
+    Colluding,
+    Components,
+    Places,
+    PooledBounds,
+    Protection,
+    Waiting,
+    Whitening,
+)
 from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import again, declared, param, parameters
 
@@ -35,6 +43,7 @@ class AnyMethod:
 @parameters(panel="Method", section="task")
 class SimulateParams(
     ColumnsParams,
+    Whitening,
     Waiting,
     Rounds,
     AnyMethod,

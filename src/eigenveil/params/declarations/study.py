@@ -18,7 +18,7 @@ from eigenveil.params.words import in_options, in_study
 
 __all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms", "in_new", "said_in_file"]
 
-# The largest message of the wire format.
+# The largest message of the wire format, whatever a study needs.
 LARGEST_MESSAGE: Final = 1 << 30
 _FILE: Final = frozenset({"study"})
 _WRITTEN: Final = frozenset({"study", "cli"})
@@ -63,9 +63,11 @@ class StudyTerms:
         section="network",
         surfaces=_WRITTEN,
     )
-    largest: int = param(
-        "The largest accepted message, in bytes.",
-        default=LARGEST_MESSAGE,
+    largest: int | None = param(
+        "A limit on messages, in bytes: a study that needs longer ones is refused. Every party refuses messages that are longer "
+        "than the study needs, with or without this limit.",
+        default=None,
+        unset="what the study needs",
         check=whole(1 << 16, LARGEST_MESSAGE),
         parse=bytes_from,
         metavar="BYTES",
@@ -192,7 +194,7 @@ NewStudy: Final = composed(
             "With masks use {survivors}.",
             "unset": "all; more than half with --graph",
         },
-        largest={"help": "The largest accepted message, such as 64MB.", "unset": "1 GiB"},
+        largest={"help": "Refuse the study if it needs longer messages than this, such as 64MB."},
     ),
 )
 

@@ -13,10 +13,10 @@ from eigenveil.plan.forecast.forecast import Forecast, forecast
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams
 from eigenveil.plan.forecast.trials import RehearsalTrial, glimpse
-from eigenveil.plan.spectrum import Spectrum
+from eigenveil.plan.spectrum import Spectrum, found_share
 from eigenveil.privacy import Budget
 
-__all__ = ["Recommendation", "Verdict", "advise"]
+__all__ = ["Recommendation", "Verdict", "advise", "hopeless"]
 
 # A result that captures this much of the variance counts as fair.
 FAIR: Final = 0.7
@@ -102,6 +102,26 @@ def advise(
     wanting = verdict == "hopeless" or (verdict == "works" and best.captured.value < FAIR)
     instead = _alternatives(facts, best.method) if wanting else ()
     return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
+
+
+def hopeless(facts: Facts, method: str) -> Forecast | None:
+    """The forecast of `method` where `advise` calls it hopeless, None where it does not.
+
+    Where the first-order formula promises three times as much as would be hopeless, nothing is rehearsed.
+
+    >>> from eigenveil.plan.spectrum import Spectrum
+    >>> from eigenveil.privacy import Budget
+    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
+    >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance").captured.value < 0.4
+    (True, True)
+    """
+    values, nothing = facts.spectrum.values[: facts.rank], facts.spectrum.at_random(facts.rank)
+    # The norm of symmetric noise is 2 sqrt(d) of its entries.
+    entry = method_plan(facts, method).noise / (2 * math.sqrt(facts.dim))
+    if found_share(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (1 - nothing):
+        return None
+    found = forecast(facts, method)
+    return found if _verdict(found) == "hopeless" else None
 
 
 def _verdict(one: Forecast) -> Verdict:

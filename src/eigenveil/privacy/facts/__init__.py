@@ -16,6 +16,7 @@ from eigenveil.privacy.facts.builder import (
     PublishedNoise,
     items_released,
     unproven,
+    weak_words,
 )
 from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
 from eigenveil.privacy.facts.seen_by import (
@@ -51,4 +52,5 @@ __all__ = [
     "UserHistories",
     "items_released",
     "unproven",
+    "weak_words",
 ]

@@ -22,8 +22,12 @@ __all__ = [
     "PublishedNoise",
     "items_released",
     "unproven",
+    "weak_words",
 ]
 
+# Beyond these, a guarantee comes with a plain word.
+_LARGE_EPSILON: Final = 20.0
+_LARGE_DELTA: Final = 1e-3
 # What was released, by name.
 COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and its ratio")
 EIGENVALUES: Final = ("eigenvalues", "their sum")
@@ -53,6 +57,8 @@ class PublishedNoise:
 class GuaranteeFacts:
     """What is true of a private release. `guarantee` puts it into words. `reproducible` noise came from a known seed.
 
+    The number of `people` is None if it is neither public nor released.
+
     >>> from eigenveil.privacy.facts import OneHolder
     >>> facts = GuaranteeFacts(
     ...     Budget(1.0, 1e-6), Person(), Neighbours.ADD_REMOVE, TableRows(norm=12.0), OneHolder(), COMPONENTS,
@@ -71,6 +77,7 @@ class GuaranteeFacts:
     charges: tuple[Charge, ...]
     reproducible: bool
     published: PublishedNoise | None = None
+    people: float | None = None
 
     def guarantee(self) -> Guarantee:
         """The guarantee, in words that can be signed."""
@@ -93,11 +100,13 @@ class GuaranteeFacts:
                 # First among the notes: it takes the whole guarantee away.
                 *((SEEDED,) if self.reproducible else ()),
                 *self.seen_by.caveats(),
-                *(self.rows.caveats(self.budget) if isinstance(self.rows, UserHistories) else ()),
+                *(self.rows.caveats() if isinstance(self.rows, UserHistories) else ()),
+                *weak_words(self.budget, self.people, plural=self.protects.plural),
             ),
             charges=self.charges,
             # For programs. The sentence in `neighbours` is for people.
             relation=self.neighbours.value,
+            protects=self.protects.protected(self.neighbours),
             reproducible=self.reproducible,
             clipping=self.rows.clipping(),
         )
@@ -107,6 +116,34 @@ class GuaranteeFacts:
             f"as published in {noise.source}, {noise.overshoot:.3g} times what the guarantee needs. The guarantee rests on exact "
             "accounting of the noise that was added, not on the paper's proof"
         )
+
+
+def weak_words(budget: Budget, people: float | None = None, *, plural: str = "people") -> tuple[str, ...]:
+    """What to say of a budget that promises next to nothing, at a public or released number of `people` if there is one.
+
+    >>> weak_words(Budget(1.0, 1e-6), 1000.0)
+    ()
+    >>> [len(weak_words(Budget(*pair), 1000.0)) for pair in ((21.0, 1e-6), (1.0, 0.01), (21.0, 0.0011))]
+    [1, 1, 2]
+    """
+    said = []
+    if budget.epsilon > _LARGE_EPSILON:
+        said.append(
+            f"epsilon is {plain(budget.epsilon)}. Above {_LARGE_EPSILON:g} a guarantee says next to nothing about one person. "
+            "1 is usual, and 10 is lax"
+        )
+    # At such a delta, publishing one person's whole row at random would be allowed.
+    if people is not None and budget.delta * people > 1:
+        said.append(
+            f"delta is more than one over the {people:.0f} {plural}. Each of them may be unprotected with that probability, so "
+            "somebody may be"
+        )
+    elif budget.delta > _LARGE_DELTA:
+        said.append(
+            f"delta is {plain(budget.delta)}. Each person may be unprotected with that probability. Choose one well below one "
+            "over the number of people"
+        )
+    return tuple(said)
 
 
 def items_released(*, degrees: bool, kept: int | None, parts: bool) -> tuple[str, ...]:

@@ -4,8 +4,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, final
 
-from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.sensitivity import Neighbours
+from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Person",
@@ -18,6 +18,7 @@ __all__ = [
 _COLUMNS: Final = (
     "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
 )
+_UNTOUCHED: Final = "these rows were not changed by anything fitted to them, such as a scaler or an imputer"
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
 # The words in brackets stay as they are: `Guarantee.from_dict` reads the relation of old files from them.
 _PERSONS: Final = {
@@ -25,6 +26,12 @@ _PERSONS: Final = {
     Neighbours.ZERO_OUT: "in one of them the rows of one person are blanked and contribute nothing (zero-out)",
     Neighbours.REPLACE_ONE: "in one of them the rows of one person are replaced by those of any other person "
     "(replace-one)",
+}
+# Without identifiers nothing is known of whole people: two rows of one person would change two rows.
+_ROWS: Final = {
+    Neighbours.ADD_REMOVE: "they differ by one row, which is in one table and not in the other (add/remove)",
+    Neighbours.ZERO_OUT: "in one of them one row is blanked and contributes nothing (zero-out)",
+    Neighbours.REPLACE_ONE: "in one of them one row is replaced by any other row (replace-one)",
 }
 _USERS: Final = {
     Neighbours.ADD_REMOVE: "they differ by one user, whose whole history is in one table and not in the other (add/remove). The "
@@ -49,12 +56,19 @@ _JOINT: Final = (
 class Person:
     """Each person is protected: with one row, or with all of their rows if rows are `grouped` by person.
 
-    `place` is where the rows are. A person has rows at no more than `most` sites, or in no more than `most` blocks of a stream.
+    `column` is the one that names people, if it is known. `place` is where the rows are. A person has rows at no more than
+    `most` sites, or in no more than `most` blocks of a stream.
     """
 
     place: Literal["table", "site", "peer", "stream"] = "table"
     grouped: bool = False
     most: int = 1
+    column: str | None = None
+
+    def protected(self, neighbours: Neighbours) -> PrivacyUnit:
+        """The kind of this promise, by which ledgers know what they may add up."""
+        several = self.grouped or (self.place == "stream" and self.most > 1)
+        return PrivacyUnit.of(neighbours, grouped=several, column=self.column)
 
     @property
     def unit(self) -> str:
@@ -65,7 +79,8 @@ class Person:
         # Their rows are averaged, so however many they are, they weigh as one (docs/decisions/0004-persons.md).
         if self.grouped:
             where = {"table": "", "site": " at each site", "peer": " at one peer"}[self.place]
-            return f"each person, with all of their rows, which together count as one row{where}"
+            named = "" if self.column is None else f" named by the column {self.column!r},"
+            return f"each person,{named} with all of their rows, which together count as one row{where}"
         if self.most > 1:
             return f"each person, with at most one row at each of at most {self.most} sites"
         return "each person, who has one row" + ("" if self.place == "table" else f" at one {self.place}")
@@ -82,12 +97,22 @@ class Person:
 
     def relation(self, neighbours: Neighbours) -> str:
         """What two neighbouring tables have in common, and what not."""
-        public = "Both have the same number of people, which is public"
-        return f"{self.tables(neighbours)}. {public if neighbours.count_is_public else 'The number of people is protected too'}"
+        what = "rows" if self._one_row else "people"
+        public = f"Both have the same number of {what}, which is public"
+        return f"{self.tables(neighbours)}. {public if neighbours.count_is_public else f'The number of {what} is protected too'}"
 
     def tables(self, neighbours: Neighbours) -> str:
         """How two neighbouring tables differ."""
-        return _PERSONS[neighbours]
+        if self._one_row:
+            return _ROWS[neighbours]
+        # Without identifiers, "all rows of a person" would promise more than is kept.
+        each = "" if self.grouped or self.place == "stream" else ". No person has more than one row at a site"
+        return f"{_PERSONS[neighbours]}{each}"
+
+    @property
+    def _one_row(self) -> bool:
+        """Whether one row is all that differs: no identifiers, and at most one row of a person in all."""
+        return not self.grouped and self.most == 1
 
     def assumptions(self) -> Iterator[str]:
         """How many rows one person may have, and where."""
@@ -110,6 +135,10 @@ class User:
     """Each user of a recommender is protected with their whole history, or only each single `interaction` with an item is."""
 
     interaction: bool = False
+
+    def protected(self, neighbours: Neighbours) -> PrivacyUnit:
+        """The kind of this promise: a user is a person, whose rows are their history."""
+        return PrivacyUnit.of(neighbours, grouped=True)
 
     @property
     def unit(self) -> str:
@@ -161,6 +190,7 @@ class TableRows:
                 "can check them"
             )
         yield _COLUMNS
+        yield _UNTOUCHED
         if self.norm is not None:
             yield _BOUND
         if self.least is not None:
@@ -198,6 +228,7 @@ class StreamRows:
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
         yield _COLUMNS
+        yield _UNTOUCHED
         yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
@@ -217,7 +248,7 @@ class StreamRows:
 class UserHistories:
     """Histories of users, each divided by the square root of its number of items, or of `least` if it has fewer.
 
-    With `listed`, a public list names the items in use. The number of `users` is public if `counted`, and with several sites it
+    With `listed`, a public list names the items in use. The number of users is public if `counted`, and with several sites it
     is public `at_each`. With `degrees_given`, the caller gave item degrees.
     """
 
@@ -225,7 +256,6 @@ class UserHistories:
     listed: bool = False
     counted: bool = True
     at_each: bool = False
-    users: float | None = None
     degrees_given: bool = False
 
     def assumptions(self) -> Iterator[str]:
@@ -248,15 +278,9 @@ class UserHistories:
         fewer = f", or of {self.least} if it has fewer" if self.least > 1 else ""
         return f"each history was divided by the square root of its number of items{fewer}"
 
-    def caveats(self, budget: Budget) -> Iterator[str]:
+    def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
         yield _JOINT
-        # At such a delta, publishing one user's whole history at random would be allowed.
-        if self.users is not None and budget.delta * self.users > 1:
-            yield (
-                f"delta is more than one over the {self.users:g} users. Each of them may be unprotected with that probability, "
-                "so somebody may be"
-            )
 
 
 def _clipped(norm: float, around: str) -> str:

@@ -205,7 +205,7 @@ class MaskedSites(SeenBy):
         yield f"at most {few}. The sites themselves check that at least {self.survivors} sites are in every sum"
         # A hub that could invent identities could play the other sites itself.
         yield "every site knows the public identity of every other site from a source other than the hub"
-        yield _unbroken("X25519, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305")
+        yield _unbroken("P-256, Ed25519, SHA-256, HKDF, AES-256 and ChaCha20-Poly1305")
 
     def calibration(self) -> str:
         """How noise is calibrated, and what the budget was fixed for."""
@@ -278,7 +278,7 @@ class PeersAlone(SeenBy):
                 "every peer knows the public identity of each peer that it shares noise with from a source other than these "
                 "messages"
             )
-            yield _unbroken("X25519, Ed25519, SHA-256, HKDF and AES-256")
+            yield _unbroken("P-256, Ed25519, SHA-256, HKDF and AES-256")
 
     def calibration(self) -> str:
         """How noise is calibrated, and what the budget was fixed for."""

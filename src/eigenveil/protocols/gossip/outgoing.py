@@ -9,7 +9,17 @@ from eigenveil.privacy import Bounded, Mechanism, Noise, PairedPart
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import pack
 from eigenveil.protocols.gossip.terms import Among, GossipTerms
-from eigenveil.protocols.keys import KEY, Identity, agree, digest, is_public_key, private_key, public_of, signed_by
+from eigenveil.protocols.keys import (
+    Identity,
+    agree,
+    digest,
+    draw_key,
+    is_public_key,
+    private_key,
+    public_of,
+    signed_by,
+    stream,
+)
 
 __all__ = ["Outgoing", "PairKeys", "Paired", "Plain"]
 
@@ -49,15 +59,14 @@ class Plain(Outgoing):
 
 @final
 class PairKeys:
-    """One peer's X25519 key for a study, and the keys of the peers it shares noise with. Changes in place.
+    """One peer's key for a study, drawn from a `secret`, and those of the peers it shares noise with. Changes in place.
 
     Keys are signed, so a peer that forwards one can drop it but cannot change it.
     """
 
-    def __init__(
-        self, name: str, identity: Identity, terms: GossipTerms, private: bytes, *, reproducible: bool
-    ) -> None:
+    def __init__(self, name: str, identity: Identity, terms: GossipTerms, secret: bytes, *, reproducible: bool) -> None:
         self._name, self._terms, self._reproducible = name, terms, reproducible
+        private = draw_key(stream(digest("pair key", secret)))
         self._private = private_key(private)
         self.card = public_of(private)
         self.signature = identity.sign(self._statement(name, self.card))
@@ -72,10 +81,8 @@ class PairKeys:
         # The first valid key counts: pair noise may already have been drawn from it.
         if origin in self._agreed:
             return
-        genuine = (
-            len(card) == KEY
-            and is_public_key(card)
-            and signed_by(self._terms.roster[origin], self._statement(origin, card), signature)
+        genuine = is_public_key(card) and signed_by(
+            self._terms.roster[origin], self._statement(origin, card), signature
         )
         if not genuine:
             raise PeerError(passed_on_by, f"passed on a key that {origin} has not signed")

@@ -121,9 +121,16 @@ class GossipTerms:
         weights = b"" if self.weights is None else np.ascontiguousarray(self.weights, dtype="<f8").tobytes()
         numbers = repr((self.consensus, self.steps, self.noise, self.colluders, self.quorum, self.restarts))
         roster = b"".join(digest("peer", name, public) for name, public in sorted(self.roster.items()))
-        # The kind says how parts are packed and noise is drawn: a peer that does it another way must not share a digest.
+        # The kind says how parts are packed, which keys pairs have and how noise is drawn: a peer that does it another way must
+        # not share a digest.
         return digest(
-            "gossip in whole steps", words(self.graph), words(self.noise_graph), weights, numbers, self.study, roster
+            "gossip in whole steps, keys on P-256",
+            words(self.graph),
+            words(self.noise_graph),
+            weights,
+            numbers,
+            self.study,
+            roster,
         )[:16]
 
 

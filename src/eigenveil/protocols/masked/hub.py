@@ -3,8 +3,8 @@
 The hub forwards bundles and adds up words that it cannot read. At the end of a round, holders reveal just the shares that remove
 each site's masks from the sum. The steps, as they are called on the wire:
 
-    keys -> packets -> roll -> [roll claim] -> seal -> mask -> survivors -> [list claim] -> open -> done
-    |---------------- once a session ---------------|  |------------------ every round -----------------|
+    keys -> packets -> roster -> [roster claim] -> seal -> mask -> survivors -> [list claim] -> open -> done
+    |------------------ once a session -----------------|  |------------------ every round -----------------|
 
 Steps in brackets exist only where a site checks some of many signatures. A step closes when every awaited site has answered, or
 when the star's hub has waited long enough. The next step awaits only the sites that answered this one.
@@ -12,11 +12,14 @@ when the star's hub has waited long enough. The next step awaits only the sites 
     | event                                                | effect
     | a step closes, enough sites answered                 | next step
     | a step closes, too few answered                      | the star's hub stalls, with `QuorumLost`
-    | seal: bundles differ from their dealer's digests     | failed, nothing charged; the dealer is banned
+    | packets: shares are not of the secrets on the card   | the dealer is banned, and the step goes on without it
+    | seal: bundles are not what their dealer says         | failed, nothing charged; the dealer is banned
+    | seal: a dealer and a holder contradict each other,   | failed, nothing charged; both are banned, or one of them if
+    |   and the dealer's secrets could be lost by it       |   it contradicts more sites than may collude
     | open: too few shares, and sites have not answered    | the star's hub stalls, with `QuorumLost`
     | open: the same after a resume, in sums without noise | failed
     | open: too few valid shares, all have answered        | failed; liars, and sites that contradict each other, are banned
-    | open: a recovered secret does not fit its key card   | failed; that site is banned
+    | open: no set of shares fits the key card             | failed; the dealer is banned
     | resume, failed, or in a step before `mask`           | a new round, with new keys
     | resume in `mask` or later                            | the same step waits again for the missing sites
     | resume in `mask`, second time, and others could join | a new round, with new keys
@@ -24,20 +27,21 @@ when the star's hub has waited long enough. The next step awaits only the sites 
 The next round begins at `mask` while the session has keys for it, and enough of the sites asked are on its roster.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence, Set
+from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, NoReturn, final, get_args
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.errors import PeerError, ProtocolError, QuorumLost
-from eigenveil.protocols.keys import KEY, SEAL, agree, digest, private_key, public_of
+from eigenveil.protocols.keys import KEY, agree, digest, private_key, public_of
+from eigenveil.protocols.masked.dealing import MARK, Dealing, share_mark
 from eigenveil.protocols.masked.evidence import HashTree, drawn
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
-from eigenveil.protocols.masked.session import MARK, pair_purpose, roster_of, share_mark
-from eigenveil.protocols.masked.shamir import SHARE_BYTES
+from eigenveil.protocols.masked.session import bundle_size, pair_purpose, roster_of
+from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
 from eigenveil.protocols.masked.terms import DECLINED, KeyCard, MaskedTerms, bound_to, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
 from eigenveil.protocols.star.rounds import Exchange
@@ -45,18 +49,18 @@ from eigenveil.tasks import Question, Task
 
 __all__ = ["MaskedExchange", "Masking"]
 
-# These are words on the wire, which version 1 of the format fixes. People see those of `_WORDS`.
-Step = Literal["keys", "packets", "roll", "roll claim", "seal", "mask", "survivors", "list claim", "open", "done"]
+# These are words on the wire, which the version of the format fixes. People see those of `_WORDS`.
+Step = Literal["keys", "packets", "roster", "roster claim", "seal", "mask", "survivors", "list claim", "open", "done"]
 _STEPS: Final[tuple[Step, ...]] = get_args(Step)
 # Until the first masked part nothing is charged, so a round that stops here can simply be asked anew.
-_BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roll", "roll claim", "seal")
+_BEFORE_PARTS: Final[tuple[Step, ...]] = ("keys", "packets", "roster", "roster claim", "seal")
 # Only where there are so many signatures that a site checks some of them.
-_CLAIMS: Final[tuple[Step, ...]] = ("roll claim", "list claim")
+_CLAIMS: Final[tuple[Step, ...]] = ("roster claim", "list claim")
 _WORDS: Final[dict[Step, str]] = {
     "keys": "exchange of keys",
     "packets": "sharing of secrets",
-    "roll": "roster of participants",
-    "roll claim": "signatures under the roster",
+    "roster": "roster of participants",
+    "roster claim": "signatures under the roster",
     "seal": "seal of the roster",
     "mask": "masked parts",
     "survivors": "list of survivors",
@@ -70,10 +74,11 @@ _WORDS: Final[dict[Step, str]] = {
 class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many rounds.
 
-    `liars` are the sites that have certainly lied, with the reason, as long as no more collude than was agreed. A dealer gives
-    digests of what it sent (`share_mark`). Holders give receipts before anything is charged, and what they reveal is compared
-    with both. From later rounds are `banned` liars that made a round fail, and sites that contradict each other about a bundle
-    that made one fail. A hub that must survive a restart has a `secret`, from which it derives the same nonces again.
+    `liars` are the sites that have certainly lied, with the reason, as long as no more collude than was agreed. A dealer says
+    what it sent, and shows that it fits its key card (`masked.dealing`). Holders give receipts before anything is charged, and
+    what they reveal is compared with both. From later rounds are `banned` liars that the round could not do with, and sites that
+    contradict each other about a bundle. A hub that must survive a restart has a `secret`, from which it derives the same
+    nonces again.
     """
 
     def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None) -> None:
@@ -139,6 +144,8 @@ class MaskedExchange(Exchange):
         self._step: Step = "mask" if ready else "keys"
         self._common: Brief | None = None
         self._answers: dict[str, Body | None] = {}
+        # Those whose dealings do not fit their cards: their answers count as declined.
+        self._liars: set[str] = set()
         self._awaited = 0
         there = [name for name in asked if name not in masking.banned]
         self._wait_for(name for name in there if not ready or name in self._keys.roster)
@@ -156,8 +163,10 @@ class MaskedExchange(Exchange):
 
     @property
     def name(self) -> str:
-        """The step, in words."""
-        return _WORDS[self._step]
+        """The step, in words, and who has lied in it."""
+        lied = [name for name, answer in self._answers.items() if isinstance(answer, Decline) and name in self._liars]
+        why = f", where {_listed(lied)} shared other secrets than those on its key card" if lied else ""
+        return _WORDS[self._step] + why
 
     @property
     def failed(self) -> bool:
@@ -187,8 +196,8 @@ class MaskedExchange(Exchange):
                 return self._ask
             case "packets":
                 return Brief(self.round, "packets", b"", self._cards_for(name))
-            case "roll":
-                return Brief(self.round, "roll", self._shared_brief().data, self._bundles_to(name))
+            case "roster":
+                return Brief(self.round, "roster", self._shared_brief().data, self._bundles_to(name))
             # Each site drew its own places, so each gets other signatures.
             case "seal" | "open" if self._terms.checks > 0:
                 return Brief(self.round, self._step, b"", self._wanted(name))
@@ -205,11 +214,11 @@ class MaskedExchange(Exchange):
         match self._step:
             case "keys":
                 return self._keys.nonce, ()
-            case "roll":
+            case "roster":
                 return self._roster(), ()
             case "survivors":
                 return self._lists(), ()
-            case "roll claim" | "list claim":
+            case "roster claim" | "list claim":
                 return self._terms.bits(name for name, _ in self._signatures) + self._tree.root, ()
             case _:
                 return b"", self._signatures
@@ -250,6 +259,11 @@ class MaskedExchange(Exchange):
             body = Decline(self.round)
         else:
             self._require_sound(sender, body)
+        if self._step == "packets" and isinstance(body, Return) and not self._keys.proves(sender, body):
+            # It has signed this, so nobody else can have made it up. Nothing was charged, and nobody needs it.
+            self._blame(sender, "shared secrets that do not fit its key card")
+            self._liars.add(sender)
+            body = Decline(self.round)
         if isinstance(body, Masked):
             np.add(self._words, body.words, out=self._words)
             # Its words are in the sum. Keeping them would take the memory of one part for each site.
@@ -284,8 +298,8 @@ class MaskedExchange(Exchange):
     def _what(self, body: Return) -> bytes:
         """The digest that a site signs in this step."""
         match self._step:
-            case "roll":
-                return digest("roll", self._shared_brief().data)
+            case "roster":
+                return digest("roster", self._shared_brief().data)
             case "survivors":
                 size = self._terms.bytes_of_bits
                 lists = self._shared_brief().data
@@ -304,14 +318,14 @@ class MaskedExchange(Exchange):
         match self._step:
             case "packets":
                 holders = keys.holders(sender)
-                due = MARK * 2 * self._terms.rounds * (1 + len(holders))
-                bundle = SHARE_BYTES * 2 * self._terms.rounds + SEAL
+                Dealing.read(self._terms, 1 + len(holders), body.data)
+                due, bundle = len(body.data), bundle_size(self._terms)
             case "seal":
-                due = 2 * MARK * len(keys.dealers(sender))
+                due = (KEY + MARK) * len(keys.dealers(sender))
             case "keys":
                 KeyCard.read(self._terms, keys.places[sender], body.data)
                 due = len(body.data)
-            case "roll claim" | "list claim":
+            case "roster claim" | "list claim":
                 due = KEY
             case "open":
                 due = SHARE_BYTES * len(keys.dealers(sender))
@@ -342,18 +356,18 @@ class MaskedExchange(Exchange):
             case "packets":
                 self._bundles = {name: dict(answer.table) for name, answer in returns.items()}
                 for name, answer in returns.items():
-                    self._keys.read_marks(name, answer)
+                    self._keys.take_dealing(name, answer)
                 self._keys.roster = tuple(name for name in self._terms.roster if name in returns)
                 # Once the roster is signed, every signature and every mask depends on who takes part and on their fresh
                 # cards.
-                self._keys.bound = bound_to(self._keys.id, digest("roll", self._roster()))
-            case "roll" | "survivors":
+                self._keys.bound = bound_to(self._keys.id, digest("roster", self._roster()))
+            case "roster" | "survivors":
                 # In the order of the roster: a site recomputes the places of its draws in this order.
                 self._signatures = tuple(
                     (name, returns[name].signature) for name in self._terms.roster if name in returns
                 )
                 self._tree = HashTree(self._signatures)
-            case "roll claim" | "list claim":
+            case "roster claim" | "list claim":
                 self._seeds = {name: answer.data for name, answer in returns.items()}
             case "seal":
                 self._bundles = {}
@@ -406,10 +420,10 @@ class MaskedExchange(Exchange):
         for name in keys.roster:
             self._require_shares(pool, name, revealed)
             if name in alive:
-                seed = self._joined(pool, name, keys.cards[name].seeds[at], lambda found: digest("seed", found))
+                seed = self._joined(pool, name, keys.cards[name].seeds[at])
                 masks.append((digest("own mask", keys.bound, round_, seed), False))
                 continue
-            private = private_key(self._joined(pool, name, keys.cards[name].keys[at], public_of))
+            private = private_key(self._joined(pool, name, keys.cards[name].keys[at]))
             for other in keys.near(name):
                 if other in alive:
                     one, two = keys.places[other], keys.places[name]
@@ -421,30 +435,58 @@ class MaskedExchange(Exchange):
 
     def _pooled(self, revealed: Mapping[str, bytes], alive: Set[str]) -> SharePool:
         """The shares that match their dealers' digests. A holder that confirmed a bundle and reveals another share has lied."""
-        keys, pool = self._keys, SharePool(self._terms.graph.threshold)
+        keys, pool = self._keys, SharePool(self._terms.graph.threshold, self._keys.id)
         at, rounds = self.round - keys.first, self._terms.rounds
         for holder, data in revealed.items():
             for place, dealer in enumerate(keys.dealers(holder)):
                 share = data[SHARE_BYTES * place : SHARE_BYTES * (place + 1)]
                 which = at if dealer in alive else rounds + at
                 mark = share_mark(keys.id, 1 + keys.places[dealer], 1 + keys.places[holder], which, share)
-                if mark == keys.marks[dealer][holder][which]:
+                if mark == keys.marks[dealer][holder][which] and is_share(share):
                     pool.add(dealer, 1 + keys.places[holder], share)
                 elif holder in keys.confirmed.get(dealer, ()):
                     self._masking.liars.setdefault(holder, "revealed other shares than it had confirmed")
         return pool
 
     def _require_bundles(self) -> None:
-        """Stop before anything is charged, if a site sent its holders other bundles than it said."""
-        denied = self._keys.denied()
-        if denied:
+        """Stop before anything is charged, if a site has shared out its secrets so that they could be lost."""
+        keys, before = self._keys, set(self._masking.banned)
+        why = ""
+        if denied := keys.denied():
             for name in denied:
-                self._masking.liars[name] = "sent its holders other bundles than it said"
-            self._fail(denied)
-            raise ProtocolError(
-                f"round {self.round} ({self.name}): {', '.join(denied[:10])} sent holders other bundles than announced. "
-                "Nothing has been charged in this round. Resume to go on without it"
+                self._blame(name, "sent its holders other bundles than it said")
+            why = f"{_listed(denied)} sent holders other bundles than announced"
+        elif contested := keys.contested():
+            why = "; ".join(self._ban_contradicted(contested))
+        elif unconfirmed := keys.unconfirmed():
+            why = f"too few holders have confirmed what {_listed(unconfirmed)} sent"
+        if why:
+            self._fail(())
+            left = (
+                " without " + _listed(sorted(self._masking.banned - before)) if self._masking.banned != before else ""
             )
+            raise ProtocolError(
+                f"round {self.round} ({self.name}): {why}. Nothing has been charged in this round. Resume to go on{left}, "
+                "with new keys"
+            )
+
+    def _ban_contradicted(self, dealers: Iterable[str]) -> list[str]:
+        """Ban liars because of these dealers and the holders that deny their bundles. Returns what to say of it.
+
+        Each pair that is banned has a liar of its own, so no more honest sites are banned than there are liars.
+        """
+        false, banned, said = self._keys.false_deniers(), self._masking.banned, list[str]()
+        for name in dealers:
+            against = self._keys.deniers(name)
+            sure = [holder for holder in against if holder in false]
+            for holder in sure:
+                self._blame(holder, "denied the bundles of honest sites")
+                said.append(f"{holder} denies what honest sites sent")
+            if name not in banned and not banned.intersection(against):
+                banned |= {name, against[0]}
+                said.append(f"{against[0]} and {name} contradict each other")
+        # Many dealers may be denied by the same holder.
+        return list(dict.fromkeys(said))
 
     def _require_shares(self, pool: SharePool, name: str, revealed: Mapping[str, bytes]) -> None:
         if pool.count(name) >= self._terms.graph.threshold:
@@ -484,23 +526,40 @@ class MaskedExchange(Exchange):
             "these sites, with new keys, noise and charge"
         )
 
-    def _joined(self, pool: SharePool, name: str, expected: bytes, seen: Callable[[bytes], bytes]) -> bytes:
-        """A site's secret, checked against the site's key card."""
-        secret = pool.join(name)
-        if secret is not None and seen(secret) == expected:
-            return secret
-        self._masking.liars[name] = "shared secrets that do not fit its key card"
-        self._fail([name])
+    def _joined(self, pool: SharePool, name: str, expected: bytes) -> bytes:
+        """A site's secret, whose public half is `expected` on the site's key card."""
+        for at, secret in enumerate(pool.secrets(name)):
+            if _public_half(secret) == expected:
+                if at > 0:
+                    # The shares are exactly as the site dealt them, so it has dealt false ones.
+                    self._masking.liars.setdefault(name, "dealt shares that do not belong to one secret")
+                return secret
+        self._blame(name, "shared secrets that do not fit its key card")
+        self._fail(())
         raise ProtocolError(
             f"round {self.round} ({self.name}): the secret that {name} shared is not the one on its key card, so the sum "
             "cannot be read. Resume to go on without it, with new keys, noise and charge"
         )
+
+    def _blame(self, name: str, why: str) -> None:
+        """Call a site a liar, and ban it from later rounds."""
+        self._masking.liars[name] = why
+        self._masking.banned.add(name)
 
     def _fail(self, culprits: Iterable[str]) -> None:
         """Give the round up, and ban these sites from later rounds."""
         # The roster of these keys has the culprits on it, so the next round needs new ones.
         self._failed, self._masking.keys = True, None
         self._masking.banned |= set(culprits)
+
+
+def _public_half(secret: bytes) -> bytes | None:
+    # Shares that do not belong together can join to zero, which is no key.
+    return public_of(secret) if any(secret) else None
+
+
+def _listed(names: Sequence[str]) -> str:
+    return ", ".join(names[:10])
 
 
 def _gave(answer: Body) -> bool:

@@ -1,16 +1,24 @@
 """What the hub keeps of keys: `Keyring` for one exchange of keys, `SharePool` for the shares revealed at the end of a round."""
 
+import math
 import os
+from collections.abc import Iterator, Sequence
 from functools import lru_cache
-from typing import final
+from itertools import combinations
+from typing import Final, final
 
-from eigenveil.protocols.keys import KEY, SIGNATURE
-from eigenveil.protocols.masked.session import BEFORE_ROSTER, MARK, bundle_mark, receipt
+from eigenveil.protocols.keys import KEY, SIGNATURE, digest
+from eigenveil.protocols.masked.dealing import MARK, Dealing, bundle_mark, factors_of
+from eigenveil.protocols.masked.session import BEFORE_ROSTER
 from eigenveil.protocols.masked.shamir import Joiner
 from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, said_in
 from eigenveil.protocols.messages import Return
 
 __all__ = ["Keyring", "SharePool"]
+
+# Sets of shares that are tried where a dealer and some holders have spoiled a few. Against one spoiled share this is always
+# enough, and up to a hundred sites it fails once in a thousand times, or less, against two.
+_TRIES: Final = 4096
 
 
 @final
@@ -25,8 +33,9 @@ class Keyring:
         self.signed: dict[str, bytes] = {}
         self.roster: tuple[str, ...] = ()
         self._dealers: dict[str, list[str]] = {}
-        # For each dealer and holder, the digests of the shares in the bundle, and the holders that have confirmed them.
-        self.marks: dict[str, dict[str, list[bytes]]] = {}
+        # For each dealer and holder: the digests of the shares in the bundle, the receipt that is due, and whether it came.
+        self.marks: dict[str, dict[str, tuple[bytes, ...]]] = {}
+        self._receipts: dict[str, dict[str, bytes]] = {}
         self.confirmed: dict[str, set[str]] = {}
         self._bundles: dict[str, dict[str, bytes]] = {}
         self._denied: dict[str, set[str]] = {}
@@ -36,33 +45,64 @@ class Keyring:
         """The statement that a site signs in one step of a round."""
         return said_in(self.id if step in BEFORE_ROSTER else self.bound, round_, step, what)
 
-    def read_marks(self, name: str, answer: Return) -> None:
-        """Take a dealer's digests of the shares it has sent."""
-        # A seed and a mask key for each round, in the order of `Session.share_out`.
-        count = 2 * self.terms.rounds
-        pieces = [answer.data[start : start + MARK] for start in range(0, len(answer.data), MARK)]
+    def proves(self, name: str, answer: Return) -> bool:
+        """Whether what a dealer says of its shares fits the secrets on its card."""
+        dealing = self._dealing(answer)
+        committed, card = Dealing.commitment(dealing.holders), digest("card", self.raw(name))
+        factors = factors_of(self.terms, self.id, 1 + self.places[name], card, committed)
+        return dealing.fits(self.cards[name], factors)
+
+    def _dealing(self, answer: Return) -> Dealing:
+        return Dealing.read(self.terms, 1 + len(answer.table), answer.data)
+
+    def take_dealing(self, name: str, answer: Return) -> None:
+        """Take what a dealer says of the shares it has sent."""
         # A dealer holds a share of its own secrets too. It never travels, so there is no bundle to compare.
-        bundles = ((name, b""), *answer.table)
-        self.marks[name] = {holder: pieces[count * at : count * (at + 1)] for at, (holder, _) in enumerate(bundles)}
+        bundles, dealing = ((name, b""), *answer.table), self._dealing(answer)
+        due = dealing.receipts([1 + self.places[holder] for holder, _ in bundles])
+        self.marks[name] = {holder: one.marks for (holder, _), one in zip(bundles, dealing.holders, strict=True)}
+        self._receipts[name] = {holder: one for (holder, _), one in zip(bundles, due, strict=True)}
         self._bundles[name] = {holder: bundle_mark(bundle) for holder, bundle in bundles}
 
     def confirm(self, name: str, receipts: bytes) -> None:
         """Take a holder's receipts for the bundles it got, which come when it seals the roster."""
+        size = KEY + MARK
         for at, dealer in enumerate(self.dealers(name)):
-            said, got = (receipts[MARK * place : MARK * (place + 1)] for place in (2 * at, 2 * at + 1))
-            if said == receipt(self.marks[dealer][name]):
+            said, got = receipts[size * at : size * at + KEY], receipts[size * at + KEY : size * (at + 1)]
+            if said == self._receipts[dealer][name]:
                 self.confirmed.setdefault(dealer, set()).add(name)
             elif got == self._bundles[dealer][name]:
                 self._denied.setdefault(dealer, set()).add(name)
             # Otherwise the bundle was changed on its way. Neither dealer nor holder is to blame.
 
     def deniers(self, name: str) -> list[str]:
-        """Holders that have a dealer's bundle and deny that its shares have the digests that the dealer gave."""
+        """Holders that have a dealer's bundle and deny that it holds what the dealer said."""
         return [holder for holder in self.roster if holder in self._denied.get(name, ())]
 
     def denied(self) -> list[str]:
         """Dealers whose bundles more sites deny than may collude: at least one of these sites is honest."""
         return [name for name in self.roster if len(self.deniers(name)) > self.terms.colluders]
+
+    def contested(self) -> list[str]:
+        """Dealers denied by few, that could keep their secrets from everybody once sites are charged.
+
+        If such a dealer lies, up to colluders - 1 of the sites that confirmed its shares are with it and may keep theirs.
+        """
+        most, least = self.terms.colluders, self.terms.graph.threshold
+        return [
+            name
+            for name in self.roster
+            if self.deniers(name) and len(self.confirmed.get(name, set()) - {name}) - (most - 1) < least
+        ]
+
+    def false_deniers(self) -> list[str]:
+        """Holders that deny the bundles of more dealers than may collude: at least one of these dealers is honest."""
+        count = {holder: sum(holder in them for them in self._denied.values()) for holder in self.roster}
+        return [holder for holder in self.roster if count[holder] > self.terms.colluders]
+
+    def unconfirmed(self) -> list[str]:
+        """Dealers whose shares too few holders have confirmed to recover a secret."""
+        return [name for name in self.roster if len(self.confirmed.get(name, ())) < self.terms.graph.threshold]
 
     def raw(self, name: str) -> bytes:
         """A site's key card as received."""
@@ -98,8 +138,8 @@ class Keyring:
 class SharePool:
     """Shares that holders have revealed, by the site whose secret they are of. Changes in place."""
 
-    def __init__(self, threshold: int) -> None:
-        self._threshold = threshold
+    def __init__(self, threshold: int, order: bytes) -> None:
+        self._threshold, self._order = threshold, order
         self._shares: dict[str, dict[int, bytes]] = {}
 
     def add(self, name: str, point: int, share: bytes) -> None:
@@ -110,13 +150,29 @@ class SharePool:
         """The number of shares of a site's secret."""
         return len(self._shares.get(name, {}))
 
-    def join(self, name: str) -> bytes | None:
-        """A site's secret; None if its shares, though exactly as the site sent them, do not belong to one secret."""
+    def secrets(self, name: str) -> Iterator[bytes]:
+        """What the shares of a site's secret join to, first those of the lowest holders, then those of other sets of holders.
+
+        The shares of an honest dealer all join to its secret. If a dealer lies together with some holders, theirs may be spoiled
+        and still have the digests it gave. Those of honest holders join to the secret on its card (`masked.dealing`).
+        """
         held = self._shares[name]
-        try:
-            return _joiner(tuple(sorted(held)[: self._threshold]), self._threshold).join(held)
-        except ValueError:
-            return None
+        points = sorted(held)
+        yield _joiner(tuple(points[: self._threshold]), self._threshold).join(held)
+        for some in self._subsets(name, points):
+            yield Joiner(some, self._threshold).join(held)
+
+    def _subsets(self, name: str, points: Sequence[int]) -> Iterator[Sequence[int]]:
+        if math.comb(len(points), self._threshold) <= _TRIES:
+            yield from combinations(points, self._threshold)
+            return
+        # With b of n shares spoiled, a set drawn at random has none of them about once in (n / (n - threshold))^b times. The
+        # order is the same when the hub is started again.
+        for at in range(_TRIES):
+            yield self._shuffled(name, points, at)[: self._threshold]
+
+    def _shuffled(self, name: str, points: Sequence[int], at: int) -> Sequence[int]:
+        return sorted(points, key=lambda point: digest("try", self._order, name, at, point))
 
 
 # Most sites have the same holders in a complete graph, and the weights of a set of holders take long to find.

@@ -4,16 +4,16 @@ The site never trusts the hub's word: before it acts on a roster or a list, at l
 number of survivors agreed on. The site's state is the last step it has answered. The words are those on the wire; the steps in
 brackets exist only where a site checks some of many signatures.
 
-    | step         | the hub sends                 | the site checks                       | the site answers
-    | keys         | a nonce                       | a later round, sessions left          | its key card
-    | packets      | the cards of its neighbours   | each card is signed by its site       | sealed bundles, digests of shares
-    | roll         | the roster, its own bundles   | itself, its holders, same cards, t    | its signature under the roster
-    | [roll claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
-    | seal         | signatures under the roster   | t sites have signed                   | receipts for the bundles
-    | Ask          | the question of a round       | a sealed session covers the round     | its masked part
-    | survivors    | who is in the sum, who is not | the whole roster, itself in, t        | its signature under the list
-    | [list claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
-    | open         | signatures under the list     | t sites have signed                   | a share for each site on the list
+    | step           | the hub sends                 | the site checks                       | the site answers
+    | keys           | a nonce                       | a later round, sessions left          | its key card
+    | packets        | the cards of its neighbours   | each card is signed by its site       | sealed bundles, a `Dealing`
+    | roster         | the roster, its own bundles   | itself, its holders, same cards, t    | its signature under the roster
+    | [roster claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
+    | seal           | signatures under the roster   | t sites have signed                   | receipts for the bundles
+    | Ask            | the question of a round       | a sealed session covers the round     | its masked part
+    | survivors      | who is in the sum, who is not | the whole roster, itself in, t        | its signature under the list
+    | [list claim]   | the signers, a hash root      | t signers, the only claim             | the seed of its draws
+    | open           | signatures under the list     | t sites have signed                   | a share for each site on the list
 
 `keys` to `seal` happen once a session; then each round goes from `Ask` to `open`. A later round, or `keys` in a later round, may
 begin at any time. The same message gets the same bytes again. Another question, roster or list in the same round is a
@@ -254,7 +254,7 @@ class MaskedMember(Party):
         what = session.enrol(brief.data, brief.table)
         if what is None:
             return self._declined(session, brief.round, brief.step)
-        return Return(brief.round, brief.step, b"", (), session.sign(brief.round, "roll", what))
+        return Return(brief.round, brief.step, b"", (), session.sign(brief.round, "roster", what))
 
     def _roster_claim(self, brief: Brief) -> Body:
         session = self._begun(brief)
@@ -355,8 +355,8 @@ class MaskedMember(Party):
 _STEPS: Final = {
     "keys": MaskedMember._keys,
     "packets": MaskedMember._packets,
-    "roll": MaskedMember._roster,
-    "roll claim": MaskedMember._roster_claim,
+    "roster": MaskedMember._roster,
+    "roster claim": MaskedMember._roster_claim,
     "seal": MaskedMember._seal,
     "survivors": MaskedMember._survivors,
     "list claim": MaskedMember._list_claim,

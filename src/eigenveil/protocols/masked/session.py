@@ -1,67 +1,49 @@
 """`Session`: one exchange of keys as one site sees it, from its own key card to a sealed roster of who takes part.
 
 A site has two secrets for each round: a mask key, for the masks it shares with its neighbours, and a seed for a mask of its own.
-Both are split among holders. In a round the holders reveal the seed of a site whose part came, or the mask key of a site whose
-part did not. They never reveal both: that would show what the site sent. Each mask key serves one round. When a site drops out
-its key is revealed, and a key used before would lay open what the site had sent before.
+Both are split among holders, in a way that shows whether they fit the site's card (`masked.dealing`). In a round the holders
+reveal the seed of a site whose part came, or the mask key of a site whose part did not. They never reveal both: that would show
+what the site sent. Each mask key serves one round. When a site drops out its key is revealed, and a key used before would lay
+open what the site had sent before.
 """
 
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Final, final
 
 from eigenveil.errors import require
 from eigenveil.protocols.keys import (
     KEY,
+    SEAL,
     SIGNATURE,
     Identity,
     agree,
     digest,
+    draw_key,
     open_bundle,
     private_key,
     public_of,
     seal_bundle,
 )
+from eigenveil.protocols.masked.dealing import Dealing, ShareDigests, bundle_mark, factors_of, receipt, secret_count
 from eigenveil.protocols.masked.evidence import SignatureCheck
-from eigenveil.protocols.masked.shamir import SHARE_BYTES, split_many
+from eigenveil.protocols.masked.shamir import SHARE_BYTES, blended, is_share, polynomial, share_in, split
 from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, bound_to, said_in
 from eigenveil.protocols.messages import Table
 
-__all__ = [
-    "BEFORE_ROSTER",
-    "MARK",
-    "NO_SHARE",
-    "Session",
-    "bundle_mark",
-    "pair_purpose",
-    "receipt",
-    "roster_of",
-    "share_mark",
-]
+__all__ = ["BEFORE_ROSTER", "NO_SHARE", "Session", "bundle_size", "pair_purpose", "roster_of"]
 
 # Stands for a share that a holder does not have: these bytes are not an element of the field.
 NO_SHARE = b"\xff" * SHARE_BYTES
 
 
 # The steps before the roster is fixed, as they are called on the wire. Every later statement is bound to the roster.
-BEFORE_ROSTER: Final = ("keys", "packets", "roll")
-# Bytes of the digest of a share. A collision is of use to nobody but its dealer, so 128 bits are enough.
-MARK: Final = 16
+BEFORE_ROSTER: Final = ("keys", "packets", "roster")
 
 
-def share_mark(session: bytes, dealer: int, holder: int, at: int, share: bytes) -> bytes:
-    """The digest of one share, by the points of its dealer and holder and its place in the bundle."""
-    return digest("share", session, dealer, holder, at, share)[:MARK]
-
-
-def bundle_mark(sealed: bytes) -> bytes:
-    """The digest of a sealed bundle, as it travels."""
-    return digest("sealed", sealed)[:MARK]
-
-
-def receipt(marks: Sequence[bytes]) -> bytes:
-    """A holder's receipt for a bundle, from the digests of its shares."""
-    return digest("receipt", *marks)[:MARK]
+def bundle_size(terms: MaskedTerms) -> int:
+    """The bytes of a sealed bundle: what the dealer has committed itself to, and the holder's shares."""
+    return KEY + SHARE_BYTES * secret_count(terms) + SEAL
 
 
 def roster_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
@@ -96,15 +78,17 @@ class Session:
         self._places = terms.places
         self._place = self._places[name]
         self._draw = os.urandom if draw is None else draw
-        bundles = self._draw(KEY)
+        bundles = draw_key(self._draw)
         self._bundles = private_key(bundles)
         # All secrets of all rounds are drawn at once, so that one exchange of keys serves them all.
-        self._keys = [self._draw(KEY) for _ in range(terms.rounds)]
-        self._seeds = [self._draw(KEY) for _ in range(terms.rounds)]
+        self._keys = [draw_key(self._draw) for _ in range(terms.rounds)]
+        self._seeds = [draw_key(self._draw) for _ in range(terms.rounds)]
+        self._blind = draw_key(self._draw)
         self.card = KeyCard(
             public_of(bundles),
             tuple(public_of(key) for key in self._keys),
-            tuple(digest("seed", seed) for seed in self._seeds),
+            tuple(public_of(seed) for seed in self._seeds),
+            public_of(self._blind),
             self._draw_holders(),
         )
         self._raw = self.card.encode(terms)
@@ -113,7 +97,8 @@ class Session:
         self.roster: frozenset[str] = frozenset()
         self._roster_digest = b""
         self._bound = b""
-        self._held: dict[str, bytes] = {}
+        # For each dealer: its shares that this site has, and what it has committed itself to.
+        self._held: dict[str, tuple[list[bytes], bytes]] = {}
         self._seen: dict[str, bytes] = {}
         self.check = SignatureCheck(terms, self._draw(KEY))
         self.sealed = False
@@ -144,9 +129,9 @@ class Session:
         return self._raw
 
     def share_out(self, cards: Table) -> tuple[bytes, Table] | None:
-        """The digest of every share of this site's secrets, and a sealed bundle for each of its holders among `cards`.
+        """What this site says of the shares of its secrets (a `Dealing`), and a sealed bundle for each holder among `cards`.
 
-        The digests of the shares that the site keeps come first, then those of each bundle. None if the holders are too few.
+        None if the holders are too few. Called once: two blends of the same secrets would reveal something about them.
         """
         read: dict[str, KeyCard] = {}
         # Every card is checked before any is kept.
@@ -162,36 +147,43 @@ class Session:
         if len(holders) + 1 < self._terms.graph.threshold:
             return None
         points = [1 + self._places[name] for name in (self._name, *holders)]
-        # The order of shares in a bundle: seeds of all rounds, then mask keys. `reveal` relies on it.
-        secrets = [*self._seeds, *self._keys]
-        shares = split_many(secrets, threshold=self._terms.graph.threshold, holders=points, draw=self._draw)
-        bundles = {point: b"".join(pieces) for point, pieces in shares.items()}
-        marks = [
-            share_mark(self.id, 1 + self._place, point, at, piece)
-            for point, pieces in shares.items()
-            for at, piece in enumerate(pieces)
-        ]
+        # The order of shares in a bundle: seeds of all rounds, then mask keys, then what blinds. `reveal` relies on it.
+        secrets = [*self._seeds, *self._keys, self._blind]
+        polynomials = [polynomial(one, threshold=self._terms.graph.threshold, draw=self._draw) for one in secrets]
+        shares = split(polynomials, holders=points)
+        said = tuple(ShareDigests.of(self.id, 1 + self._place, point, pieces) for point, pieces in shares.items())
+        committed = Dealing.commitment(said)
+        blend = blended(polynomials, self._factors(self._name, committed))
         # The site is a holder of its own secrets too: with few survivors its own share may be needed.
-        self._held = {self._name: bundles[1 + self._place]}
+        self._held = {self._name: (shares[1 + self._place], committed)}
         self._cards = read
         self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
         sealed = tuple(
-            (name, self._bundle(name, bundles[1 + self._places[name]], read[name].bundles)) for name in holders
+            (name, self._bundle(name, b"".join([committed, *shares[1 + self._places[name]]]), read[name].bundles))
+            for name in holders
         )
-        return b"".join(marks), sealed
+        return Dealing(said, blend).encode(), sealed
+
+    def _factors(self, dealer: str, committed: bytes) -> list[int]:
+        return factors_of(self._terms, self.id, 1 + self._places[dealer], self._digests[dealer], committed)
 
     def receipts(self) -> bytes:
-        """For each site of whose secrets this one has shares: the digest of the shares it got, and of the sealed bundle.
+        """For each site of whose secrets this one has shares: a receipt for the shares, and the digest of the sealed bundle.
 
-        The hub compares them with the dealer's own digests before anything is charged.
+        The hub compares them with what the dealer says before anything is charged. A receipt is a digest, so this site
+        tells nobody a combination of its shares, whichever digests the dealer has given it.
         """
         found: list[bytes] = []
         for name in self._dealers():
-            bundle = self._held.get(name, b"")
-            pieces = [bundle[start : start + SHARE_BYTES] for start in range(0, len(bundle), SHARE_BYTES)]
-            dealer, me = 1 + self._places[name], 1 + self._place
-            found.append(receipt([share_mark(self.id, dealer, me, at, piece) for at, piece in enumerate(pieces)]))
-            found.append(self._seen.get(name, bundle_mark(b"")))
+            # Stands for a bundle that could not be opened.
+            said = bytes(KEY)
+            if name in self._held:
+                shares, committed = self._held[name]
+                got = ShareDigests.of(self.id, 1 + self._places[name], 1 + self._place, shares)
+                factors = self._factors(name, committed)
+                value = sum(factor * share_in(share) for factor, share in zip(factors, shares, strict=True))
+                said = receipt(got, committed, value)
+            found += [said, self._seen.get(name, bundle_mark(b""))]
         return b"".join(found)
 
     def _dealers(self) -> list[str]:
@@ -204,7 +196,7 @@ class Session:
         require(self._terms.signed(name, statement, signature), f"the key card of {name} is not signed by {name}")
 
     def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
-        key = agree(self._bundles, public, digest("letter", self.id, self._name, name))
+        key = agree(self._bundles, public, digest("bundle key", self.id, self._name, name))
         return seal_bundle(key, bundle, about=digest("about", self.id, self._name, name))
 
     def enrol(self, roster: bytes, bundles: Table) -> bytes | None:
@@ -220,14 +212,21 @@ class Session:
         # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
         self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
-            key = agree(self._bundles, self._cards[name].bundles, digest("letter", self.id, name, self._name))
+            key = agree(self._bundles, self._cards[name].bundles, digest("bundle key", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
-            if bundle is not None and len(bundle) == 2 * self._terms.rounds * SHARE_BYTES:
-                self._held[name] = bundle
+            shares = None if bundle is None else self._shares_in(bundle)
+            if bundle is not None and shares is not None:
+                self._held[name] = (shares, bundle[:KEY])
             # Otherwise this site has no share of that site's secrets. Other holders do, and the receipt tells the hub.
-        self.roster, self._roster_digest = named, digest("roll", roster)
+        self.roster, self._roster_digest = named, digest("roster", roster)
         self._bound = bound_to(self.id, self._roster_digest)
         return self._roster_digest
+
+    def _shares_in(self, bundle: bytes) -> list[bytes] | None:
+        """The shares in an opened bundle; None if it is not made as it should be."""
+        shares = [bundle[start : start + SHARE_BYTES] for start in range(KEY, len(bundle), SHARE_BYTES)]
+        sound = len(bundle) + SEAL == bundle_size(self._terms) and all(map(is_share, shares))
+        return shares if sound else None
 
     def _read_roster(self, roster: bytes) -> tuple[frozenset[str], dict[str, bytes]]:
         size = self._terms.bytes_of_bits
@@ -257,7 +256,7 @@ class Session:
     def seal(self, signatures: Table) -> None:
         """Accept the roster, if enough sites have signed the same one."""
         require(self._roster_digest != b"", "this site has signed no roster")
-        statement = self.said(self.first, "roll", self._roster_digest)
+        statement = self.said(self.first, "roster", self._roster_digest)
         self._require_roster_signed(signatures, statement)
         self.sealed = True
 
@@ -283,8 +282,7 @@ class Session:
         at, rounds = round_ - self.first, self._terms.rounds
         found: list[bytes] = []
         for name in self._dealers():
-            bundle = self._held.get(name)
-            # Seed or mask key, never both: the one list of survivors decides.
-            start = SHARE_BYTES * (at if name in alive else rounds + at)
-            found.append(NO_SHARE if bundle is None else bundle[start : start + SHARE_BYTES])
+            # Seed or mask key, never both: the one list of survivors decides. The share that blinds is never revealed.
+            which = at if name in alive else rounds + at
+            found.append(self._held[name][0][which] if name in self._held else NO_SHARE)
         return b"".join(found)

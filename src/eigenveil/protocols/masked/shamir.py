@@ -1,7 +1,7 @@
 """Secret sharing: any `threshold` holders together can recover a secret, and fewer learn nothing at all about it.
 
-Shamir (1979), over the integers modulo p = 2^256 + 297. That is the smallest prime above 2^256, so every 32 bytes are an element.
-The secret is f(0) of a polynomial f of degree threshold - 1 whose other coefficients are uniform; holder x has f(x).
+Shamir (1979), over the numbers modulo the prime q = `PRIME`, the order of the group that keys are from. So a key is an element of
+the field. The secret is f(0) of a polynomial f of degree threshold - 1 whose other coefficients are uniform; holder x has f(x).
 
 Python's integers take longer over longer numbers, so none of this runs in constant time. A site splits its secrets once in a
 study, before it answers anybody. A party that joins shares is about to know the secret anyway. Nobody else can measure either
@@ -11,50 +11,63 @@ a second time.
 import os
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Final, final
+from typing import Final, TypeAlias, final
 
 from eigenveil.errors import require
+from eigenveil.protocols.keys import ORDER
 
-__all__ = ["LARGEST_POINT", "PRIME", "SECRET_BYTES", "SHARE_BYTES", "Joiner", "join", "split", "split_many"]
+__all__ = [
+    "LARGEST_POINT",
+    "PRIME",
+    "SHARE_BYTES",
+    "Joiner",
+    "Polynomial",
+    "blended",
+    "is_share",
+    "join",
+    "polynomial",
+    "share_in",
+    "split",
+    "value_at",
+]
 
-# Elements go up to 2^256 + 296, so a share takes one byte more than a secret.
-PRIME: Final = 2**256 + 297
-SECRET_BYTES: Final = 32
-SHARE_BYTES: Final = 33
+PRIME: Final = ORDER
+# Bytes of a share, and of a secret.
+SHARE_BYTES: Final = 32
 LARGEST_POINT: Final = 2**16
 
-# The largest multiple of the prime below 256^33. Remainders of draws below it are uniform; one draw in 256 is repeated.
-_EVEN: Final = 256**SHARE_BYTES // PRIME * PRIME
+# The coefficients, highest power first. The last one is the secret.
+Polynomial: TypeAlias = tuple[int, ...]
 
 
-def split(
-    secret: bytes, *, threshold: int, holders: Sequence[int], draw: Callable[[int], bytes] = os.urandom
-) -> dict[int, bytes]:
-    """The share of each of `holders`, which are numbers from 1 to 2^16; `draw(n)` gives n fresh random bytes.
+def polynomial(secret: bytes, *, threshold: int, draw: Callable[[int], bytes] = os.urandom) -> Polynomial:
+    """A polynomial with this `secret` at zero, for a number of holders; `draw(n)` gives n fresh random bytes."""
+    require(type(threshold) is int and threshold >= 1, f"threshold must be at least 1, got {threshold!r}")
+    return (*(_element(draw) for _ in range(threshold - 1)), share_in(secret))
 
-    >>> shares = split(bytes(range(32)), threshold=2, holders=[1, 5, 9])
-    >>> join({5: shares[5], 9: shares[9]}, threshold=2) == bytes(range(32))
+
+def split(polynomials: Sequence[Polynomial], *, holders: Sequence[int]) -> dict[int, list[bytes]]:
+    """The share of each secret for each of `holders`, which are numbers from 1 to 2^16.
+
+    >>> shares = split([polynomial(bytes(range(32)), threshold=2)], holders=[1, 5, 9])
+    >>> join({x: shares[x][0] for x in (5, 9)}, threshold=2) == bytes(range(32))
     True
     """
-    many = split_many([secret], threshold=threshold, holders=holders, draw=draw)
-    return {holder: shares[0] for holder, shares in many.items()}
+    for one in polynomials:
+        _check(holders, len(one))
+    return {holder: [value_at(one, holder).to_bytes(SHARE_BYTES, "big") for one in polynomials] for holder in holders}
 
 
-def split_many(
-    secrets: Sequence[bytes], *, threshold: int, holders: Sequence[int], draw: Callable[[int], bytes] = os.urandom
-) -> dict[int, list[bytes]]:
-    """The shares of all `secrets` for each holder, in the order of the secrets. Each secret has its own polynomial."""
-    _check(holders, threshold)
-    for secret in secrets:
-        require(len(secret) == SECRET_BYTES, f"a secret must have {SECRET_BYTES} bytes, got {len(secret)}")
-    # Highest power first, the secret last.
-    polynomials = [
-        [*(_element(draw) for _ in range(threshold - 1)), int.from_bytes(secret, "big")] for secret in secrets
-    ]
-    return {
-        holder: [_value(coefficients, holder).to_bytes(SHARE_BYTES, "big") for coefficients in polynomials]
-        for holder in holders
-    }
+def blended(polynomials: Sequence[Polynomial], factors: Sequence[int]) -> Polynomial:
+    """The sum of polynomials of one threshold, each times its factor.
+
+    >>> blended([(1, 2), (3, 4)], [1, 10])
+    (31, 42)
+    """
+    return tuple(
+        sum(factor * number for factor, number in zip(factors, numbers, strict=True)) % PRIME
+        for numbers in zip(*polynomials, strict=True)
+    )
 
 
 def join(shares: Mapping[int, bytes], *, threshold: int) -> bytes:
@@ -73,7 +86,7 @@ class Joiner:
     f(0) is the sum over x of f(x) w_x with Lagrange's w_x, the product over the others y of y / (y - x).
     The `points` become the `threshold` lowest of those given, in order.
 
-    >>> shares = split_many([bytes(32), b"k" * 32], threshold=2, holders=[3, 4, 7])
+    >>> shares = split([polynomial(one, threshold=2) for one in (bytes(32), b"k" * 32)], holders=[3, 4, 7])
     >>> both = Joiner([7, 3], threshold=2)
     >>> both.join({x: shares[x][0] for x in both.points}) == bytes(32)
     True
@@ -95,11 +108,8 @@ class Joiner:
         """The secret behind `shares`, by holder; shares of holders outside `points` are ignored."""
         absent = [point for point in self.points if point not in shares]
         require(not absent, f"shares of all {self.threshold} holders are needed, got none for {absent[:10]}")
-        total = sum(_read(shares[point]) * weight for point, weight in zip(self.points, self.weights, strict=True))
-        secret = total % PRIME
-        # Only 297 elements are this large, so most false shares pass here. Callers check the secret as well.
-        require(secret < 256**SECRET_BYTES, "these shares do not belong to one secret of 32 bytes")
-        return secret.to_bytes(SECRET_BYTES, "big")
+        total = sum(share_in(shares[point]) * weight for point, weight in zip(self.points, self.weights, strict=True))
+        return (total % PRIME).to_bytes(SHARE_BYTES, "big")
 
 
 def _check(points: Collection[int], threshold: int) -> None:
@@ -117,29 +127,35 @@ def _check(points: Collection[int], threshold: int) -> None:
     )
 
 
-def _element(draw: Callable[[int], bytes]) -> int:
-    while True:
-        drawn = draw(SHARE_BYTES)
-        require(len(drawn) == SHARE_BYTES, f"draw must return the {SHARE_BYTES} bytes asked for, got {len(drawn)}")
-        number = int.from_bytes(drawn, "big")
-        if number < _EVEN:
-            return number % PRIME
-
-
-def _value(coefficients: Iterable[int], point: int) -> int:
+def value_at(polynomial: Iterable[int], point: int) -> int:
     """The polynomial's value at `point`, by Horner's rule. Only the time of integer arithmetic depends on the coefficients."""
     value = 0
-    for coefficient in coefficients:
+    for coefficient in polynomial:
         value = (value * point + coefficient) % PRIME
     return value
 
 
-def _read(share: bytes) -> int:
-    require(len(share) == SHARE_BYTES, f"a share must have {SHARE_BYTES} bytes, got {len(share)}")
-    number = int.from_bytes(share, "big")
-    # 33 bytes can hold the prime many times. One element must not have several encodings.
-    require(number < PRIME, "a share must be below the prime 2^256 + 297")
-    return number
+def share_in(raw: bytes) -> int:
+    """The element of the field in these bytes; a `ValueError` if they hold none."""
+    require(len(raw) == SHARE_BYTES, f"a share must have {SHARE_BYTES} bytes, got {len(raw)}")
+    # Other numbers of 32 bytes are the same as a smaller one. One element must not have several encodings.
+    require(is_share(raw), "a share must be below the order of the group")
+    return int.from_bytes(raw, "big")
+
+
+def is_share(raw: bytes) -> bool:
+    """Whether these bytes hold an element of the field."""
+    return len(raw) == SHARE_BYTES and int.from_bytes(raw, "big") < PRIME
+
+
+def _element(draw: Callable[[int], bytes]) -> int:
+    while True:
+        drawn = draw(SHARE_BYTES)
+        require(len(drawn) == SHARE_BYTES, f"draw must return the {SHARE_BYTES} bytes asked for, got {len(drawn)}")
+        # A remainder would make small numbers likelier. One draw in 2^32 is repeated.
+        number = int.from_bytes(drawn, "big")
+        if number < PRIME:
+            return number
 
 
 def _weights(points: Sequence[int]) -> tuple[int, ...]:

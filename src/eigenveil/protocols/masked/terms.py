@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy import Lattice, packed_size, read
-from eigenveil.protocols.keys import KEY, SIGNATURE, digest, is_public_key, signed_by
+from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, is_public_key, signed_by
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks import Question, SumTask
 
@@ -118,8 +118,9 @@ class MaskedTerms:
             self.checks,
             self.sessions,
         )
+        # The kind has the version of this exchange: version 1 had X25519 keys, and shares that were not checked against them.
         # The repr of graph and lattice is part of the format: renaming their fields would change every signature.
-        return digest("terms", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
+        return digest("terms 2", self.study, *listed, *numbers, repr((self.graph, self.lattice, self.multiplier)))
 
     def session(self, nonce: bytes, round_: int) -> bytes:
         """The identifier of one exchange of keys."""
@@ -194,42 +195,44 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class KeyCard:
-    """What a site publishes about itself when keys are exchanged.
+    """What a site publishes about itself when keys are exchanged: the public half of each of its secrets.
 
-    Bundles sent to it are sealed with the key `bundles`. For every round it has one of the mask `keys`, and the digest of a seed
-    in `seeds`. The places of the holders of its secrets are `holders`; a complete graph does not send them.
+    Bundles sent to it are sealed with the key `bundles`. For every round it has one of the mask `keys` and one of the `seeds`.
+    The secret behind `blind` hides the others where a dealer shows that its shares are sound (`masked.dealing`). The places of
+    the holders of its secrets are `holders`; a complete graph does not send them.
     """
 
     bundles: bytes
     keys: tuple[bytes, ...]
     seeds: tuple[bytes, ...]
+    blind: bytes
     holders: frozenset[int]
 
     def encode(self, terms: MaskedTerms) -> bytes:
         """The card as bytes."""
         named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
-        return b"".join([self.bundles, *self.keys, *self.seeds, named])
+        return b"".join([self.bundles, *self.keys, *self.seeds, self.blind, named])
 
     @classmethod
     def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "KeyCard":
         """The card in `raw` of the site at this place; a `ValueError` if it is not valid."""
         sites, rounds = len(terms.roster), terms.rounds
-        count = 0 if terms.graph.complete else terms.graph.holders
-        require(len(raw) == KEY * (1 + 2 * rounds) + 4 * count, "a key card has the wrong length")
-        pieces = [raw[start : start + KEY] for start in range(0, KEY * (1 + 2 * rounds), KEY)]
-        # With a key of small order, every pair would agree on a secret that anybody can compute.
-        require(all(map(is_public_key, pieces[: 1 + rounds])), "a key card has an invalid key")
+        count, end = 0 if terms.graph.complete else terms.graph.holders, POINT * (2 + 2 * rounds)
+        require(len(raw) == end + 4 * count, "a key card has the wrong length")
+        pieces = [raw[start : start + POINT] for start in range(0, end, POINT)]
+        # A point off the curve could lie in a group so small that anybody can find the secrets that pairs agree on.
+        require(all(map(is_public_key, pieces)), "a key card has an invalid key")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != place]
         else:
             # Only the increasing order is accepted: one set of holders has one encoding, and no holder counts twice.
-            tail = raw[KEY * (1 + 2 * rounds) :]
-            holders = [int.from_bytes(tail[start : start + 4], "big") for start in range(0, len(tail), 4)]
+            holders = [int.from_bytes(raw[start : start + 4], "big") for start in range(end, len(raw), 4)]
             require(
                 holders == sorted(set(holders)) and place not in holders and max(holders) < sites,
                 "a key card names impossible holders",
             )
-        return cls(pieces[0], tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds :]), frozenset(holders))
+        keys, seeds = tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds : -1])
+        return cls(pieces[0], keys, seeds, pieces[-1], frozenset(holders))
 
 
 def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:

@@ -132,6 +132,11 @@ class Hub(Party, Generic[Result]):
         return tuple(site for site in self._sites if site not in self._gone)
 
     @property
+    def round(self) -> int:
+        """The number of the last round that was opened; 0 before the first."""
+        return max(self._round, 0)
+
+    @property
     def paid_in_vain(self) -> bool:
         """Whether the round that stopped must be charged again."""
         return self._stalled and self._now is not None and self._now.failed

@@ -3,7 +3,7 @@
 import asyncio
 from asyncio import FIRST_COMPLETED
 from collections import Counter
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable, Mapping
 from typing import Any, Final, final
 
 from eigenveil.runtimes.grpc.channel import Channel
@@ -22,7 +22,8 @@ class Connection:
     """One connection to `name`. Changes in place. It is over when `gone` is done, and `gone` then has the reason.
 
     Each message is written by its own task, one after the other. So a caller that waits for `send` may be cancelled, and a
-    message that was begun is still sent whole. `sent` and `received` count the bytes of frames by name.
+    message that was begun is still sent whole. `accepts` gives the longest message of each kind that is taken in. `sent` and
+    `received` count the bytes of frames by name.
     """
 
     def __init__(
@@ -30,7 +31,7 @@ class Connection:
         name: str,
         stream: Channel,
         *,
-        limit: int,
+        accepts: Mapping[int, int],
         inbox: Inbox,
         sent: Counter[str],
         received: Counter[str],
@@ -38,8 +39,10 @@ class Connection:
     ) -> None:
         self.name = name
         self.joined_at: float | None = None
+        # What the other side greeted with, if that differs from ours.
+        self.other_greeting: bytes | None = None
         self.gone: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-        self._stream, self._limit, self._inbox, self._start = stream, limit, inbox, start
+        self._stream, self._accepts, self._inbox, self._start = stream, accepts, inbox, start
         self._sent, self._received = sent, received
         self._lock = asyncio.Lock()
         self._job: asyncio.Task[bool] | None = None
@@ -101,6 +104,7 @@ class Connection:
         if not is_greeting(theirs):
             raise BadFrame(Bye.UNFIT, "it did not greet")
         if theirs != ours:
+            self.other_greeting = theirs[1:]
             self.drop(OTHER_STUDY)
         return theirs == ours
 
@@ -111,7 +115,7 @@ class Connection:
             if self._closing:
                 continue
             if message is None:
-                message = Incoming(frame, limit=self._limit)
+                message = Incoming(frame, accepts=self._accepts)
                 # Read nothing more until the inbox has room for all of it. Meanwhile gRPC holds the sender back.
                 await self._inbox.room(self.name, message.length, self.gone)
             else:

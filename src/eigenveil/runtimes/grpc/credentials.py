@@ -95,6 +95,8 @@ def listening_options(timing: Timing) -> Options:
         # Otherwise two servers could share a port, and each would get some of the sites.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", 1),
+        # Only as they are: a compressed frame could expand beyond any limit before it is looked at.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.server_handshake_timeout_ms", _milliseconds(timing.patience)),
         # Both sides notice by pings that the other is gone, so pings are not abuse.
         ("grpc.http2.max_ping_strikes", 0),

@@ -25,10 +25,14 @@ class Joined:
 @final
 @dataclass(frozen=True, slots=True)
 class Left:
-    """`name` is no longer connected, or could not be; `why` gives the reason in words without data."""
+    """`name` is no longer connected, or could not be; `why` gives the reason in words without data.
+
+    If the reason is that it greets otherwise, `greeting` is what it said. It has shown the certificate expected of it.
+    """
 
     name: str
     why: str
+    greeting: bytes | None = None
 
 
 @final

@@ -6,7 +6,7 @@ it announced.
 
 import io
 import struct
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Final, final
 
 from eigenveil.errors import EigenveilError
@@ -97,23 +97,28 @@ def parting(frame: bytes) -> str | None:
 
 @final
 class Incoming:
-    """One message on its way in. Changes in place. It has memory for what has come, and none for what was only announced.
+    """One message on its way in, of a kind in `accepts` and at most as long as it says there. Changes in place.
+
+    It has memory for what has come, and none for what was only announced.
 
     >>> first, second = frames_of(7, bytes(CHUNK + 5))
-    >>> message = Incoming(first, limit=1 << 30)
+    >>> message = Incoming(first, accepts={7: 1 << 30})
     >>> message.complete, message.add(second), message.complete
     (False, None, True)
     >>> message.kind, len(message.data())
     (7, 1048581)
     """
 
-    def __init__(self, frame: bytes, *, limit: int) -> None:
+    def __init__(self, frame: bytes, *, accepts: Mapping[int, int]) -> None:
         if len(frame) < _HEAD.size or frame[0] != _FIRST:
             raise BadFrame(Bye.UNFIT, "it sent something that is not the beginning of a message")
         self.kind: int
         self.length: int
         _, self.kind, self.length = _HEAD.unpack_from(frame)
-        # Refused by its announced length, before the rest of it is read.
+        # Refused by its kind and announced length, before the rest of it is read.
+        limit = accepts.get(self.kind)
+        if limit is None:
+            raise BadFrame(Bye.UNFIT, "it announced a message of a kind that is unknown here")
         if self.length > limit:
             raise BadFrame(
                 Bye.TOO_LONG, f"it announced a message of {self.length} bytes, and at most {limit} are allowed"

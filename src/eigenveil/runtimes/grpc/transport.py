@@ -3,9 +3,8 @@
 import asyncio
 import contextlib
 import errno
-import socket
 from collections import Counter
-from collections.abc import Callable, Coroutine
+from collections.abc import Callable, Coroutine, Mapping
 from typing import Any, Final, Self, final
 
 import grpc
@@ -18,6 +17,7 @@ from eigenveil.runtimes.grpc.connection import OTHER_STUDY, Connection
 from eigenveil.runtimes.grpc.credentials import Credentials, dialling_options, host_and_port, listening_options
 from eigenveil.runtimes.grpc.events import Inbox, Joined, Left
 from eigenveil.runtimes.grpc.frames import LONGEST_GREETING, Bye
+from eigenveil.runtimes.grpc.front import Front
 from eigenveil.runtimes.grpc.timing import Backoff, Timing
 
 __all__ = ["Transport"]
@@ -36,10 +36,13 @@ class Transport:
     """The connections of the party `me`. Changes in place; belongs to the event loop in which it is used.
 
     All events are in `events`: `Joined`, `Left`, and whole messages as `Got`. This party works on what `greeting` says, in at
-    most 4096 bytes; a party with another greeting never joins. No message may be longer than `limit` bytes, and no connection
-    keeps more than that in memory, waiting events included. Bytes are counted by name in `sent` and `received`. The reason why a
-    name is not connected is in `trouble`, and the last callers turned away are in `refused`. Close it, or use it in `async with`:
-    gRPC does not survive a loop that ends before its connections.
+    most 4096 bytes; a party with another greeting never joins. Messages that come must be of a kind in `accepts` and at most as
+    long as it says there; None stands for every kind, up to `limit` bytes. No message that is sent may be longer than `limit`. No
+    connection keeps more than one message and 64 MiB in memory, waiting events included.
+
+    Bytes are counted by name in `sent` and `received`. The reason why a name is not connected is in `trouble`, and the last
+    callers turned away are in `refused`. Close it, or use it in `async with`: gRPC does not survive a loop that ends before its
+    connections.
     """
 
     def __init__(
@@ -48,6 +51,7 @@ class Transport:
         *,
         credentials: Credentials,
         greeting: bytes,
+        accepts: Mapping[int, int] | None = None,
         limit: int = wire.LIMIT,
         timing: Timing | None = None,
     ) -> None:
@@ -57,7 +61,8 @@ class Transport:
         )
         require(limit > 0, f"limit must be positive, got {limit}")
         self.me, self.limit = me, limit
-        self.events = Inbox(room=min(limit, _ROOM))
+        self._accepts = dict.fromkeys(range(256), limit) if accepts is None else dict(accepts)
+        self.events = Inbox(room=min(max(self._accepts.values()), _ROOM))
         self.sent: Counter[str] = Counter()
         self.received: Counter[str] = Counter()
         self.trouble: dict[str, str] = {}
@@ -71,6 +76,9 @@ class Transport:
         # asyncio keeps only weak references to tasks.
         self._tasks: set[asyncio.Task[bool]] = set()
         self._server: grpc.aio.Server | None = None
+        self._front: Front | None = None
+        # What gRPC calls the connections that others made, while they last.
+        self._peers: dict[Connection, str] = {}
         self._closing = asyncio.Event()
         self._ending: asyncio.Task[None] | None = None
 
@@ -92,7 +100,7 @@ class Transport:
         """
         require(self._server is None, "this transport is listening already")
         self._require_open()
-        host_and_port(address, least=0)
+        host, port = host_and_port(address, least=0)
 
         async def talk(_: object, context: "grpc.aio.ServicerContext[Any, Any]") -> None:
             await self._accept(context, recognise)
@@ -100,12 +108,17 @@ class Transport:
         server = grpc.aio.server(options=listening_options(self._timing))
         handler: grpc.RpcMethodHandler[bytes, bytes] = grpc.stream_stream_rpc_method_handler(talk)
         server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(_SERVICE, {_METHOD: handler}),))
+        # Once for the handshake and once for the greeting, which this transport and gRPC watch themselves.
+        front = Front(patience=2 * self._timing.patience + self._timing.farewell)
         try:
-            port = server.add_secure_port(address, self._credentials.for_listening())
-        except RuntimeError as error:
-            raise _cannot_listen(address) from error
-        await server.start()
-        self._server = server
+            server.add_secure_port(front.inside, self._credentials.for_listening())
+            await server.start()
+            port = await front.listen(host, port)
+        except OSError as error:
+            front.close()
+            await server.stop(None)
+            raise _cannot_listen(address, error) from error
+        self._server, self._front = server, front
         return port
 
     def dial(self, name: str, address: str, *, certificate: bytes, server_name: str) -> None:
@@ -150,6 +163,8 @@ class Transport:
                 connection.drop("closed here")
         if self._server is not None:
             await self._server.stop(min(grace, self._timing.farewell))
+        if self._front is not None:
+            self._front.close()
         while self._tasks:
             await asyncio.wait(set(self._tasks))
 
@@ -160,10 +175,11 @@ class Transport:
         name = _recognised(context, recognise)
         if name is None or name == self.me or self._closing.is_set():
             if not self._closing.is_set():
-                self._refuse(f"a caller from {context.peer()}: its certificate is not one of those expected")
+                self._refuse(f"a caller from {self._where(context)}: its certificate is not one of those expected")
             await context.abort(grpc.StatusCode.PERMISSION_DENIED)
         stream = Accepted(context)
         connection = self._connection(name, stream)
+        self._peers[connection] = context.peer()
         try:
             # Two parties that dial each other would replace each other's connection for ever. Only one of them may dial.
             if name in self._dialled:
@@ -206,7 +222,7 @@ class Transport:
 
     def _connection(self, name: str, stream: Channel) -> Connection:
         counts = {"sent": self.sent, "received": self.received}
-        connection = Connection(name, stream, limit=self.limit, inbox=self.events, start=self._start, **counts)
+        connection = Connection(name, stream, accepts=self._accepts, inbox=self.events, start=self._start, **counts)
         self._open.add(connection)
         connection.gone.add_done_callback(lambda _: self._left(connection))
         return connection
@@ -233,6 +249,8 @@ class Transport:
             older.drop("replaced", Bye.REPLACED)
         connection.joined_at = asyncio.get_running_loop().time()
         self._connections[connection.name] = connection
+        if self._front is not None and connection in self._peers:
+            self._front.settle(self._peers[connection])
         if self._greeted.get(connection.name) is connection:
             del self._greeted[connection.name]
         self.trouble.pop(connection.name, None)
@@ -243,6 +261,9 @@ class Transport:
         """Take note of a connection that is over."""
         name, why = connection.name, connection.gone.result()
         self._open.discard(connection)
+        peer = self._peers.pop(connection, None)
+        if self._front is not None and peer is not None:
+            self._front.release(peer)
         if self._greeted.get(name) is connection:
             del self._greeted[name]
         if self._connections.get(name) is connection:
@@ -252,7 +273,7 @@ class Transport:
         elif connection.joined_at is None and not self._closing.is_set():
             # A dialler tries again and again; report it once.
             if why == OTHER_STUDY != self.trouble.get(name):
-                self.events.put(Left(name, why))
+                self.events.put(Left(name, why, connection.other_greeting))
             self.trouble[name] = why
 
     def _leave(self, connection: Connection, why: str) -> None:
@@ -260,6 +281,10 @@ class Transport:
         if not self._closing.is_set():
             self.trouble[connection.name] = why
             self.events.put(Left(connection.name, why))
+
+    def _where(self, context: "grpc.aio.ServicerContext[Any, Any]") -> str:
+        assert self._front is not None
+        return self._front.address(context.peer())
 
     def _refuse(self, who: str) -> None:
         self.refused.append(who)
@@ -285,21 +310,10 @@ def _recognised(context: "grpc.aio.ServicerContext[Any, Any]", recognise: Callab
         return None
 
 
-def _cannot_listen(address: str) -> OSError:
-    """The reason why an address cannot be bound. gRPC does not give it, but binding a plain socket does."""
-    host, port = host_and_port(address, least=0)
+def _cannot_listen(address: str, error: OSError) -> OSError:
+    """Why an address cannot be bound, and what to do."""
     advice = "choose another address, or end the program that has this one"
-    number, reason = errno.EADDRINUSE, "it cannot be bound"
-    try:
-        for family, kind, _, _, where in socket.getaddrinfo(
-            host, port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE
-        ):
-            with socket.socket(family, kind) as trial:
-                trial.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-                trial.bind(where)
-                trial.listen()
-    except OSError as error:
-        number, reason = error.errno or number, (error.strerror or reason).lower()
-        if number == errno.EACCES:
-            advice = "ports below 1024 need a privilege; choose one above"
-    return OSError(number, f"cannot listen at {address}: {reason}; {advice}")
+    if error.errno == errno.EACCES:
+        advice = "ports below 1024 need a privilege; choose one above"
+    reason = (error.strerror or "it cannot be bound").lower()
+    return OSError(error.errno or errno.EADDRINUSE, f"cannot listen at {address}: {reason}; {advice}")

@@ -70,7 +70,8 @@ class FitResult:
     """What a fit released: directions, total sum of squares, number of people, the center and the steps it took to find it.
 
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
-    of the noise on a Gram matrix there, for everything the components may spend, is `scale`.
+    of the noise on a Gram matrix there, for everything the components may spend, is `scale`. The whole Gram matrix with its
+    noise, (d, d), is `gram`, at whoever has it.
     """
 
     subspace: Subspace
@@ -82,6 +83,7 @@ class FitResult:
     scale: float
     tied: bool | None = None
     at_rest: bool | None = None
+    gram: Array | None = None
 
 
 @final
@@ -101,6 +103,7 @@ class FitState:
     at_rest: bool | None = None
     spread: float | None = None
     people: float | None = None
+    gram: Array | None = None
 
 
 @final
@@ -273,7 +276,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         assert state.subspace is not None
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        return self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest)
+        found = self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest)
+        return found if state.gram is None else replace(found, gram=state.gram)
 
     def _made_of(
         self, subspace: Subspace, trace: float, where: Center, tied: bool | None, at_rest: bool | None
@@ -356,7 +360,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         else:
             # Only rows that are not clipped can fail this: a clipped row has a norm of at most 1e100.
             require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
-            state = replace(state, tied=self._ties(result))
+            # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
+            state = replace(state, tied=self._ties(result), gram=result if self.multiplier > 0 else None)
             subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
             trace = float(np.trace(result))
         # Kept from here on, because a site may leave between the components and the totals.

@@ -16,7 +16,7 @@ from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Exact, Mechanism
 from eigenveil.protocols import Ask, Done, Hub, HubRound, Message
-from eigenveil.protocols.wire import decode, encode
+from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.runtimes.local import Traffic
 from eigenveil.tasks import Question
 
@@ -27,7 +27,7 @@ __all__ = ["DurableHub"]
 class DurableHub(DurableParty):
     """The hub of `parties`, brought to where the transcript ends. Changes in place."""
 
-    def __init__(self, parties: Parties, transcript: HubLog, *, limit: int, on_event: OnEvent) -> None:
+    def __init__(self, parties: Parties, transcript: HubLog, *, limits: MessageLimits, on_event: OnEvent) -> None:
         self.party: Hub[Any] = parties.hub(
             masking=parties.masking(secret=transcript.secret),
             watch=self._note,
@@ -36,7 +36,7 @@ class DurableHub(DurableParty):
         )
         # While it replays: the question that the next move must ask. Otherwise: the question that a move has come to.
         self._asked: Question | None = None
-        self._parties, self._transcript, self._limit, self._on_event = parties, transcript, limit, on_event
+        self._parties, self._transcript, self._limits, self._on_event = parties, transcript, limits, on_event
         self.rounds: list[Round] = []
         self.traffic: defaultdict[int, Traffic] = defaultdict(Traffic)
         self.stopped: ProtocolError | None = None
@@ -93,10 +93,11 @@ class DurableHub(DurableParty):
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """What the hub sends after a part."""
         try:
-            message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
-            # Counted before the party accepts it: bytes that were refused have been on the line too.
-            self.traffic[message.body.round].up += len(data)
-            return self._moved(LogEntry("mail", sender, data), lambda: self.party.receive(message))
+            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
+            # Counted before the party accepts it: bytes that were refused have been on the line too. A sender could name ever
+            # new rounds, and each would take memory, so others count in this one.
+            self.traffic[min(message.body.round, self.party.round)].up += len(data)
+            return self._moved(LogEntry("message", sender, data), lambda: self.party.receive(message))
         except PeerError as error:
             self.refused += 1
             self._on_event(Event("refused", error.peer, error.why))
@@ -177,8 +178,8 @@ class DurableHub(DurableParty):
                 return self.party.resume()
             case "timeout":
                 return self.party.timeout()
-            case "mail":
-                message = decode(event.data, limit=self._limit)
+            case "message":
+                message = decode(event.data, limits=self._limits)
                 self.traffic[message.body.round].up += len(event.data)
                 return self.party.receive(message)
 

@@ -18,15 +18,15 @@ __all__ = ["HubLog", "LogEntry", "TranscriptError"]
 
 # "EVHT": what SQLite keeps in the header of the file to say whose it is.
 _ID: Final = 0x45564854
-_VERSION: Final = 1
+_VERSION: Final = 2
 _TABLES: Final = (
     "CREATE TABLE study (digest TEXT NOT NULL, secret BLOB NOT NULL, wheel TEXT NOT NULL)",
     "CREATE TABLE events (number INTEGER PRIMARY KEY, kind TEXT NOT NULL, sender TEXT NOT NULL, data BLOB NOT NULL,"
     " released BLOB, asked BLOB)",
 )
 
-# Stored in the file, so these words stay as version 0.1 wrote them: "mail" is a message that came.
-Kind = Literal["begin", "mail", "timeout", "resume"]
+# Stored in the file, so another word is another version of it: "message" is one that came.
+Kind = Literal["begin", "message", "timeout", "resume"]
 
 
 class TranscriptError(EigenveilError):

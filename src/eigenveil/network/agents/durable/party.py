@@ -11,7 +11,7 @@ from typing import Literal, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols import Message, Party
-from eigenveil.protocols.wire import decode
+from eigenveil.protocols.wire import MessageLimits, decode
 
 __all__ = ["DurableParty", "Event", "OnEvent", "Outgoing", "opened"]
 
@@ -59,10 +59,10 @@ class DurableParty(ABC):
         """What the party sends to another that has reconnected."""
 
 
-def opened(data: bytes, *, sender: str, me: str, limit: int) -> Message:
-    """The message in `data`; a `PeerError` that blames `sender` if it is malformed or names another sender or receiver."""
+def opened(data: bytes, *, sender: str, me: str, limits: MessageLimits) -> Message:
+    """The message in `data`; a `PeerError` that blames `sender` if it is malformed, too long or names other parties."""
     try:
-        message = decode(data, limit=limit)
+        message = decode(data, limits=limits)
     except ProtocolError as error:
         raise PeerError(sender, str(error)) from error
     # TLS says who is at the other end of a connection. The name inside the message must agree with it.

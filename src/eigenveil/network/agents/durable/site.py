@@ -32,7 +32,7 @@ from eigenveil.protocols import Ask, Brief, Decline, Done, Give, Member, Message
 from eigenveil.protocols.masked import MaskedMember
 from eigenveil.protocols.masked.terms import DECLINED
 from eigenveil.protocols.party import require_plain
-from eigenveil.protocols.wire import decode, encode
+from eigenveil.protocols.wire import MessageLimits, decode, encode
 
 __all__ = ["DurableSite"]
 
@@ -46,8 +46,9 @@ _RESUMED: Final = 50
 class DurableSite(DurableParty):
     """The messages between a site and the hub or node `above` it. Changes in place.
 
-    `whole` is for studies in which the hub adds the noise. The site's first part is then charged with all that the
-    study may cost. `stretch` multiplies each charge of the party, for people who have rows at other sites too.
+    `limits` are for what comes, and `most` is the longest answer in bytes that is accepted above. `whole` is for studies in
+    which the hub adds the noise. The site's first part is then charged with all that the study may cost. `stretch` multiplies
+    each charge of the party, for people who have rows at other sites too.
     """
 
     def __init__(
@@ -59,14 +60,15 @@ class DurableSite(DurableParty):
         *,
         study: str,
         above: str,
-        limit: int,
+        limits: MessageLimits,
+        most: int,
         whole: Charge | None,
         stretch: float,
         on_event: OnEvent,
     ) -> None:
         self.party: Member | MaskedMember = party
         self._durable_ledger, self._study, self._above = ledger, study, above
-        self._limit, self._on_event = limit, on_event
+        self._limits, self._most_said, self._on_event = limits, most, on_event
         self._parties = parties
         self._ledger = parties.ledgers.get(party.name)
         self._whole, self._stretch = whole, stretch
@@ -85,11 +87,11 @@ class DurableSite(DurableParty):
     def _read_back(self, joined: Opened) -> None:
         """Bring the party to where the ledger ends, without computing or charging anything again."""
         for step in joined.steps:
-            said = [decode(raw, limit=self._limit) for raw in step.said]
+            said = [decode(raw) for raw in step.said]
             if not any(map(_is_refusal, said)):
                 outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
                 self._remember(hashlib.sha256(step.came).digest(), outgoing)
-            self.party.recall(decode(step.came, limit=self._limit), said)
+            self.party.recall(decode(step.came, limits=self._limits), said)
             # The charge for the whole study is due once, whichever step it was in.
             if self._whole in step.charges:
                 self._whole = None
@@ -121,7 +123,7 @@ class DurableSite(DurableParty):
             return self._said[key]
         try:
             # All checks come before the party moves: a refused message must leave no trace in it.
-            message = opened(data, sender=sender, me=self.party.name, limit=self._limit)
+            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
             self._require_answer(message)
             self._require_few(message)
             before = 0 if self._ledger is None else len(self._ledger.charges)
@@ -133,10 +135,10 @@ class DurableSite(DurableParty):
         # From here until the commit the party knows more than the disk: any error must end this process.
         self._ahead = True
         said = [encode(answer) for answer in answers]
-        if any(len(raw) > self._limit for raw in said):
+        if any(len(raw) > self._most_said for raw in said):
             raise ProtocolError(
-                f"an answer of this site has {max(map(len, said))} bytes, more than [network] largest = {self._limit} in the "
-                "study file. Nothing was charged and nothing was sent"
+                f"an answer of this site has {max(map(len, said))} bytes, and {self._most_said} are the most that this study "
+                "needs. Nothing was charged and nothing was sent"
             )
         charges = self._charges(before, answers)
         # The step's number makes a second process on the same ledger fail here instead of charging twice.

@@ -1,0 +1,214 @@
+"""`--ledger FILE` for commands that release something about one table: charged to a ledger that lasts, the same file as a site's.
+
+A release is a study of its own in the ledger. Its whole budget is reserved there before the first number is computed, and what it
+cost is on disk before anything is shown or written. If it fails, the charges so far stay and the rest is free again. If the
+process is killed, the reserve stays until `eigenveil ledger close`, although nothing has left.
+"""
+
+import math
+import secrets
+import shlex
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
+
+import typer
+
+from eigenveil.cli._terminal import output
+from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    from eigenveil.data.rows import Rows
+    from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.privacy import Budget, Ledger
+
+__all__ = ["Dataset", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "Spending"]
+
+_PANEL: Final = "A ledger for all releases about these people"
+# Who adds the noise, as entries of a ledger say it: whoever has the whole table.
+_TRUST: Final = "curator"
+
+LedgerPath: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--ledger",
+        metavar="FILE",
+        help="Charge this release to the ledger in this file, such as ledger.db, and refuse it if the budget is used up. The "
+        "file is made if there is none. A site's ledger will do.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+Dataset: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--dataset",
+        metavar="NAME",
+        help="Your name for the people in the table. Their budget belongs to it. It may be left out if the ledger has one only.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+LifeEpsilon: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--life-epsilon",
+        metavar="NUMBER",
+        help="What all releases about these people may cost together, for good. Given at the first use.",
+        rich_help_panel=_PANEL,
+        show_default=False,
+    ),
+]
+LifeDelta: TypeAlias = Annotated[
+    float | None,
+    typer.Option(
+        "--life-delta",
+        metavar="NUMBER",
+        help="The delta at which --life-epsilon is counted.",
+        rich_help_panel=_PANEL,
+        show_default="--delta of the first use",
+    ),
+]
+
+
+@final
+@dataclass(slots=True, eq=False)
+class Spending:
+    """One release. Changes in place: the command says what it `released`, and the ledger how the dataset stands in `words`.
+
+    Without --ledger there is no `ledger` to pass on, and the release has one of its own.
+    """
+
+    ledger: "Ledger | None" = None
+    released: bytes = b""
+    words: str | None = None
+
+    def show(self) -> None:
+        """Print how the dataset stands."""
+        if self.words is not None:
+            output().print(f"\n{self.words}", soft_wrap=True)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class LastingLedger:
+    """The four options together. Without a `path`, nothing is kept."""
+
+    path: Path | None
+    dataset: str | None
+    life_epsilon: float | None
+    life_delta: float | None
+
+    def require_sense(self, settings: Mapping[str, Any]) -> None:
+        """Refuse what cannot be charged, before a table is read."""
+        named = {"--dataset": self.dataset, "--life-epsilon": self.life_epsilon, "--life-delta": self.life_delta}
+        given = [name for name, value in named.items() if value is not None]
+        require(self.path is not None or not given, f"{' and '.join(given)} is for --ledger. Add --ledger ledger.db")
+        epsilon, delta = self.life_epsilon, self.life_delta
+        require(
+            epsilon is None or 0 < epsilon < math.inf,
+            f"--life-epsilon must be positive and finite, got {epsilon or 0:g}",
+        )
+        require(delta is None or 0 < delta < 1, f"--life-delta must lie between 0 and 1, got {delta or 0:g}")
+        require(
+            self.path is None or settings["epsilon"] is not None,
+            "--ledger keeps what a guarantee costs, and --no-privacy has none. Leave out one of them",
+        )
+        require(
+            self.path is None or settings["random_state"] is None,
+            "--ledger is for real releases, and noise from a --seed protects nobody. Leave out one of them",
+        )
+
+    @contextmanager
+    def charged(
+        self, rows: "Rows", settings: Mapping[str, Any], *, person: str | None, title: str
+    ) -> Iterator[Spending]:
+        """Reserve the budget, let the block release, and write its charges. Show and write results after the block only."""
+        if self.path is None:
+            yield Spending()
+            return
+        from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.data.fingerprints import fingerprints
+        from eigenveil.data.rows import CheckedRows
+        from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+        from eigenveil.privacy import Budget, Ledger, Neighbours, PrivacyUnit
+
+        if not self.path.exists():
+            # Refuse a missing name before an empty ledger is made.
+            dataset_named(self.path, None, self.dataset, None, role="analyst")
+        # This reads all rows, so missing values are found before anything is written.
+        marks = fingerprints(CheckedRows(rows))
+        cost = Budget(settings["epsilon"], settings["delta"])
+        unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
+        with DurableLedger.open(self.path) as lasting:
+            dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
+            life = self._life(lasting, dataset, cost)
+            self._require_one_name(lasting, dataset, marks)
+            study = secrets.token_hex(32)
+            account = StudyBudget(
+                study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
+            )
+            # Before the rows are declared: a release that is refused leaves no trace.
+            lasting.afford(account, life=life)
+            for warning in lasting.declare(dataset, *marks):
+                output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
+            lasting.join(account, life=life)
+            spending = Spending(Ledger(epsilon=cost.epsilon, delta=cost.delta))
+            try:
+                yield spending
+            except BaseException:
+                _settle(lasting, study, spending)
+                lasting.abandon(study)
+                raise
+            _settle(lasting, study, spending)
+            lasting.finish(study)
+            spending.words = self._stands(lasting, dataset)
+
+    def _life(self, lasting: "DurableLedger", dataset: str, cost: "Budget") -> "Budget":
+        """The budget for all releases: what the ledger has, or at the first use what was given."""
+        from eigenveil.privacy import Budget
+
+        known = next((state.life for state in lasting.datasets() if state.name == dataset), None)
+        if known is None:
+            if self.life_epsilon is None:
+                raise ValueError(
+                    f"--life-epsilon is missing: what all releases about {dataset!r} may cost together, for good. Give it once, "
+                    "at the first use, such as --life-epsilon 4"
+                )
+            return Budget(self.life_epsilon, cost.delta if self.life_delta is None else self.life_delta)
+        fits = self.life_epsilon in (None, known.epsilon) and self.life_delta in (None, known.delta)
+        require(
+            fits,
+            f"the total budget of dataset {dataset!r} is ({known.epsilon:g}, {known.delta:g}) and was fixed before. Leave out "
+            "--life-epsilon and --life-delta",
+        )
+        return known
+
+    def _require_one_name(self, lasting: "DurableLedger", dataset: str, marks: tuple[bytes, ...]) -> None:
+        names = lasting.known_as(dataset, *marks)
+        require(
+            not names,
+            f"these rows are in {self.path} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "
+            f"budget. Use --dataset {shlex.quote(names[0] if names else '')}",
+        )
+
+    def _stands(self, lasting: "DurableLedger", dataset: str) -> str:
+        from eigenveil.cli.network.words import rounded
+
+        state = next(state for state in lasting.datasets() if state.name == dataset)
+        assert state.life is not None
+        spent = rounded(state.epsilon(state.life.delta, mu=state.counted))
+        return (
+            f"ledger {self.path}: {dataset} has spent epsilon {spent} of {state.life.epsilon:g} at delta {state.life.delta:g}, "
+            "with what is reserved"
+        )
+
+
+def _settle(lasting: "DurableLedger", study: str, spending: Spending) -> None:
+    """Write the charges so far, and the digest of what will leave."""
+    assert spending.ledger is not None
+    said = [spending.released] if spending.released else []
+    if spending.ledger.charges or said:
+        lasting.commit(study, 0, came=b"", said=said, charges=spending.ledger.charges, keep=False)

@@ -1,0 +1,306 @@
+"""What a fit can say of its own answer, from released and public numbers alone: nothing here costs budget or reads a row.
+
+`noise_floor` is what noise alone exceeds in one fit of a hundred, and `verdict_of` notices an answer that is wrong.
+`forewarned` says before a fit that its budget is hopeless.
+"""
+
+import math
+import shlex
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.errors import HopelessBudget, ParameterWarning, verbatim
+from eigenveil.linalg import (
+    Array,
+    Subspace,
+    merged_edge,
+    norm_edge,
+    product_edge,
+    singular_edge,
+    spiked_edge,
+    symmetric_edge,
+)
+from eigenveil.plan import METHODS, Facts, Spectrum, hopeless
+from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensitivity
+from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.task import Fit, FitResult
+
+__all__ = ["FitVerdict", "Released", "at_edge", "forewarned", "noise_floor", "released_of", "verdict_of"]
+
+# A warning must be clear of the noise by this many deviations: 1 in 740 fits is wrong about each.
+_CLEAR: Final = 3.0
+# Nearly all rows were clipped if the fill is clear of the first, or of the second and noise may hide that it is one. A row bound
+# is too large from so many times the typical norm on. Fewer are said if nothing stands out, because the bound may be why.
+_CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
+# The mean is at the edge of its search from this share of the way on.
+_AT_EDGE: Final = 0.9
+# One column dominates with this share of the variance. Only components above the noise floor count, and these hardly ever lie
+# along one column by chance.
+_ONE_COLUMN: Final = 0.9
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FitVerdict:
+    """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
+
+    The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. The
+    first `said` of the warnings were given before the fit.
+    """
+
+    noise_floor: float = 0.0
+    fill: float | None = None
+    warned: tuple[ParameterWarning, ...] = ()
+    said: int = 0
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Released:
+    """The released numbers of a private fit that a verdict needs, with their standard deviations.
+
+    The total sum of squares is `trace`, and the number of people `people`; both have noise of deviation `trace_noise` and
+    `people_noise`. Rows were clipped to norm `radius`. The search for the mean ended at its edge if
+    `at_edge`. Noise alone stays below `noise_floor`.
+    """
+
+    space: Subspace
+    trace: float
+    people: float
+    radius: float
+    trace_noise: float
+    people_noise: float
+    noise_floor: float
+    at_edge: bool
+
+    @property
+    def above(self) -> Array:
+        """The eigenvalues, (k,), with zero for those that are not above the noise floor."""
+        values = np.square(self.space.values)
+        return np.where(values > self.noise_floor, values, 0.0)
+
+    @property
+    def fill(self) -> tuple[float, float]:
+        """The mean squared norm of the clipped rows over the squared bound, and its standard deviation."""
+        # A noisy number of people may fall below one, or below zero.
+        whole = max(self.people, 1.0) * self.radius**2
+        fill = max(self.trace, 0.0) / whole
+        return fill, math.hypot(self.trace_noise / whole, fill * self.people_noise / max(self.people, 1.0))
+
+
+def noise_floor(study: Fit, found: FitResult, method: str, *, width: int, last: float, sites: int = 1) -> float:
+    """Gram eigenvalues below this cannot be told from noise: noise alone exceeds it in one fit of a hundred.
+
+    `width` is the number of columns of the last product, and `last` its share. How the level is kept is proved with each edge
+    (`eigenveil.linalg.edges`). Products that are all kept stay well below the edge of the last one.
+    """
+    if found.scale == 0:
+        return 0.0
+    dim, entry, spike = found.domain.dim, found.scale / math.sqrt(last), _mean_spike(study, found)
+    match method:
+        case "covariance":
+            edge, row = symmetric_edge(dim), dim / 2
+        case "merge" | "uda" | "wda":
+            # The total noise comes from the sites in equal parts.
+            return entry / math.sqrt(sites) * merged_edge(dim, width, parts=sites) + spike
+        case "fedpower":
+            edge, row = singular_edge(dim, width), (dim + width) / 2
+        case "segments":
+            # Each component is the norm of its own last product, with `width` of them in all.
+            edge, row = norm_edge(dim, tries=width), (dim + 1) / 2
+        case _:
+            edge, row = product_edge(dim, width), dim - width / 2
+    return entry * spiked_edge(edge, spike=spike / entry, row=row)
+
+
+def _mean_spike(study: Fit, found: FitResult) -> float:
+    """What the error of the mean adds to one eigenvalue of the Gram matrix, exceeded in one fit of a hundred.
+
+    An error e adds n e e^T. Its entries have the noise of the last step's sum over n, so n |e|^2 is a chi-squared variable
+    times a squared entry over n. Clipped rows cannot add more than n times their squared bound, wherever the mean is.
+    """
+    if found.steps == 0 or study.multiplier == 0:
+        return 0.0
+    people = max(found.people, 1.0)
+    sum_noise = study.multiplier * sum_sensitivity(study.bounds.mean_bound, study.neighbours)
+    entry = sum_noise / math.sqrt(study.split.mean[found.steps - 1])
+    return min((entry * norm_edge(found.domain.dim)) ** 2 / people, people * found.domain.radius**2)
+
+
+def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) -> Released:
+    """What a fit released, as a verdict needs it. `space` may have fewer directions than were found."""
+    extra = study.split.extra
+    # One release has the count, where it was not released with the mean, and the trace: equal parts of its share.
+    alone = study.people is None and found.steps == 0
+    part = extra / 2 if alone and study.needs_trace else extra
+    trace_noise = found.scale * math.sqrt(found.domain.dim)
+    if study.needs_trace:
+        trace_noise = study.multiplier * found.domain.trace_sensitivity(study.neighbours) / math.sqrt(part)
+    people_noise = 0.0
+    if study.people is None:
+        share = part if alone else study.split.count
+        people_noise = study.multiplier * count_sensitivity(study.neighbours) / math.sqrt(share)
+    return Released(
+        space,
+        trace=found.trace,
+        people=found.people,
+        radius=found.domain.radius,
+        trace_noise=trace_noise,
+        people_noise=people_noise,
+        noise_floor=floor,
+        at_edge=at_edge(study.bounds, found.center, steps=found.steps, most=len(study.split.mean)),
+    )
+
+
+def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
+    """Whether a mean, (d,), that was found in `steps` of `most` lies where the search ends. The true one may lie beyond."""
+    # In a box every mean is within reach.
+    if steps < max(most, 1) or bounds.low is not None:
+        return False
+    offset = center if bounds.origin is None else center - bounds.origin
+    distance = float(np.linalg.norm(offset if bounds.scale is None else offset / bounds.scale))
+    return distance >= _AT_EDGE * steps * bounds.mean_bound
+
+
+def verdict_of(
+    seen: Released | None,
+    *,
+    asked: dict[str, Any],
+    budget: Budget | None,
+    method: str,
+    neighbours: Neighbours,
+    names: tuple[str, ...] | None,
+    sites: int = 1,
+    before: tuple[ParameterWarning, ...] = (),
+) -> FitVerdict:
+    """The verdict on a fit: None for one without noise, of which there is nothing to say.
+
+    `asked` are its settings, `method` its name in a plan, `names` those of the columns, and `before` what was said already.
+    """
+    if seen is None or not math.isfinite(seen.radius):
+        return FitVerdict(warned=before, said=len(before))
+    warned = (*before, *_warned(seen, asked, names), *_nothing(seen, budget, method, neighbours, sites, before))
+    return FitVerdict(seen.noise_floor, seen.fill[0], warned, said=len(before))
+
+
+def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
+    fill, noise = seen.fill
+    # A bound that was found privately may clip most rows on purpose.
+    given = asked.get("row_bound") != "private"
+    low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
+    if given and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
+        yield ParameterWarning(
+            f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
+            "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
+            "this norm by design, nothing is wrong."
+        )
+    times = 1 / math.sqrt(high) if high > 0 else math.inf
+    # Far from the rows, hardly any of what they have in common counts as variance.
+    if given and not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES):
+        yield ParameterWarning(
+            f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
+            "grows with its square. Refit with {row_bound=private} or a smaller {row_bound}."
+        )
+    if seen.at_edge:
+        yield ParameterWarning(
+            "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
+            "near the rows, or with {row_bound=private}."
+        )
+    total = max(seen.trace, float(seen.above.sum()))
+    shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
+    column = int(shares.argmax())
+    # With two columns one of them often has nearly all of the variance, and the components still say how they go together.
+    if len(shares) > 2 and shares[column] > _ONE_COLUMN and asked.get("scale") is None:
+        name = f"Column {column + 1}" if names is None else f"Column {verbatim(names[column])}"
+        mend = "refit with {scale=private}, or give public units as {scale}" if "publish" not in asked else "rescale it"
+        yield ParameterWarning(
+            f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
+            f"the reason, {mend}."
+        )
+
+
+def _nothing(
+    seen: Released,
+    budget: Budget | None,
+    method: str,
+    neighbours: Neighbours,
+    sites: int,
+    before: tuple[ParameterWarning, ...],
+) -> Iterator[ParameterWarning]:
+    """That nothing stands out, and whether that was to be expected with as many people as were counted."""
+    if seen.above.any():
+        return
+    people, dim, rank = max(2, round(seen.people)), seen.space.dim, seen.space.rank
+    say = "" if budget is None or before else f" {_plan_line(people, dim, rank, budget)} says what would work."
+    yield ParameterWarning(
+        "Nothing stands out from the noise: no component is above the noise floor, so all of them may be noise alone."
+        + say
+    )
+    if budget is not None and not before:
+        # Two digits of a noisy count are enough, and rehearsals for the same number are kept.
+        about = int(float(f"{people:.1e}"))
+        yield from forewarned(
+            method, dim=dim, rank=rank, people=about, budget=budget, neighbours=neighbours, sites=sites, about="about "
+        )
+
+
+def forewarned(
+    method: str,
+    *,
+    dim: int,
+    rank: int,
+    people: float | None,
+    budget: Budget | None,
+    neighbours: Neighbours,
+    sites: int = 1,
+    about: str = "",
+    **more: Any,
+) -> tuple[HopelessBudget, ...]:
+    """A warning if `plan` calls this budget hopeless for so many `people`, a public or released number; None says nothing.
+
+    `method` is the name of one in a plan, and `more` are further `Facts`.
+    """
+    if budget is None or people is None or method not in METHODS or rank > dim:
+        return ()
+    count = max(2, round(people))
+    facts = Facts(dim, rank, count, budget, _guess(dim), neighbours=neighbours, sites=max(1, min(sites, count)), **more)
+    found = hopeless(facts, method)
+    if found is None:
+        return ()
+    return (
+        HopelessBudget(
+            f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
+            f"{found.captured.value:.0%} of the variance that {rank} components can have. Random directions have "
+            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget)} says what would work."
+        ),
+    )
+
+
+# The same object each time, because rehearsals with it are kept.
+@lru_cache(maxsize=8)
+def _guess(dim: int) -> Spectrum:
+    """The spectrum that a plan assumes where nothing is known."""
+    return Spectrum.guessed(dim)
+
+
+def _plan_line(people: int, dim: int, rank: int, budget: Budget) -> str:
+    """The command that says what a budget buys, in backquotes."""
+    words = [
+        "eigenveil",
+        "plan",
+        "-n",
+        people,
+        "-d",
+        dim,
+        "-k",
+        rank,
+        "--epsilon",
+        budget.epsilon,
+        "--delta",
+        budget.delta,
+    ]
+    return verbatim(f"`{shlex.join(f'{word:g}' if isinstance(word, float) else str(word) for word in words)}`")

@@ -1,0 +1,107 @@
+"""What a study takes: the longest message of each kind, and the memory of a party. Found from the file, before anything is made.
+
+A hostile file may ask for 20000 columns and 6000 components. It is refused here, by arithmetic, before such a matrix exists.
+"""
+
+import math
+from typing import TYPE_CHECKING, Final
+
+from eigenveil.errors import require_param
+from eigenveil.estimators.federated.spec import FederatedSpec
+from eigenveil.estimators.gossip.spec import GossipSpec
+from eigenveil.plan import SegmentsPlan, iterates
+from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
+from eigenveil.protocols.wire import LIMIT, MessageLimits
+
+if TYPE_CHECKING:
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.protocols.masked import MaskedTerms
+
+__all__ = ["MEMORY", "limits_of", "memory_of", "require_size", "size_of"]
+
+# The most memory that a party gives to a study, unless its operator allows more. A covariance of 8000 columns takes as much.
+MEMORY: Final = 4 << 30
+# Measured, rounded up: how many arrays as long as the longest message exist at once while a party works on one. Sums in whole
+# numbers, their noise, the symmetric matrix, its eigenvectors and the bytes on their way are among them.
+_WORKING: Final = 16
+# The same for each round of Krylov's method, which keeps the products of all rounds and orthonormalises them together. With
+# noise it also solves for what the products have in common.
+_KEPT, _KEPT_NOISY = 4, 10
+
+
+def size_of(request: FederatedSpec | GossipSpec, *, dim: int, rank: int) -> FitSize:
+    """The numbers in the longest question, part and answer of a fit of `dim` columns."""
+    plan = request.plan
+    method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
+    # A question has the center and the number of steps it took; a part has the sums for the mean, or a basis and its values.
+    question = dim + 1 + (dim * width if iterates(method) else 0)
+    part = dim * (dim + 1) // 2 if method == "covariance" else dim * width + width + 1
+    return FitSize(question, max(part, dim + 2), dim * rank + rank + dim + 5)
+
+
+def memory_of(size: FitSize, request: FederatedSpec | GossipSpec, *, parts: int) -> int:
+    """About how many bytes a party needs that has `parts` parts of others in memory at once."""
+    plan, numbers = request.plan, max(size.question, size.part, size.answer)
+    krylov = not isinstance(plan, SegmentsPlan) and plan.method == "krylov"
+    kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds if krylov else 0
+    return 8 * numbers * (_WORKING + kept + parts)
+
+
+def require_size(study: "StudyFile", request: FederatedSpec | GossipSpec, *, memory: int) -> None:
+    """Refuse a study that takes too much: a `ParameterError` says what it would take and what to do."""
+    size = _size(study, request)
+    needed = memory_of(size, request, parts=_parts(study, request))
+    what = f"{len(study.columns)} columns and {study.params.n_components} components"
+    require_param(
+        needed <= memory,
+        f"a party needs about {_shown(needed)} of memory for {what}, and {_shown(memory)} is allowed. Use fewer {{columns}} "
+        f"or {{n_components}}. If every party has so much memory, give each of them --memory {math.ceil(needed / 1e9)}GB",
+    )
+    # Names and keys of masks come on top. `limits_of` counts them, once the terms of the masks are known.
+    longest = 8 * max(size.question, size.part, size.answer)
+    require_param(
+        longest <= LIMIT,
+        f"the longest message would have {_shown(longest)} for {what}, and no message may have more than {_shown(LIMIT)}. "
+        "Use fewer {columns} or {n_components}",
+    )
+
+
+def limits_of(
+    study: "StudyFile", request: FederatedSpec | GossipSpec, role: str, masked: "MaskedTerms | None" = None
+) -> MessageLimits:
+    """What may come to a party in this `role`, checked against the limit that the study sets itself."""
+    names, size = [place.name for place in study.places], _size(study, request)
+    match role:
+        case "hub":
+            found = hub_limits(size, names, masked)
+        case "site":
+            found = site_limits(size, names, masked)
+        case "node":
+            found = node_limits(size, names)
+        case _:
+            found = peer_limits(size, names)
+    largest = LIMIT if study.params.largest is None else study.params.largest
+    require_param(
+        found.largest <= largest,
+        "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
+        needed=found.largest,
+        given=largest,
+    )
+    return found
+
+
+def _size(study: "StudyFile", request: FederatedSpec | GossipSpec) -> FitSize:
+    return size_of(request, dim=len(study.columns), rank=study.params.n_components)
+
+
+def _parts(study: "StudyFile", request: FederatedSpec | GossipSpec) -> int:
+    """How many parts of others the busiest party has in memory at once."""
+    if isinstance(request, GossipSpec):
+        # The numbers of two steps, and two that came early.
+        return 4 * max(request.graph.degree(name) for name in request.graph.names)
+    # Masked parts are added up as they come. Others wait for those before them.
+    return 1 if study.masked else max(len(below) for below in study.layout().below.values())
+
+
+def _shown(count: int) -> str:
+    return f"{count / 2**30:.1f} GiB" if count >= 2**30 else f"{math.ceil(count / 2**20)} MiB"

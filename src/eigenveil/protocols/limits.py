@@ -1,0 +1,167 @@
+"""The longest messages of a study, kind by kind, from its public terms. Whatever is longer is refused before it is read.
+
+Agents ask for the limits of their own role. tests/network/study/test_study_size.py runs every protocol and compares: no message
+is longer, and no limit is much larger than the longest message.
+"""
+
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Final, TypeAlias, final
+
+from eigenveil.protocols.keys import KEY, POINT, SIGNATURE
+from eigenveil.protocols.masked.dealing import MARK, Dealing
+from eigenveil.protocols.masked.session import bundle_size
+from eigenveil.protocols.masked.shamir import SHARE_BYTES
+from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms
+from eigenveil.protocols.messages import (
+    Again,
+    Ask,
+    Body,
+    Brief,
+    Decline,
+    Done,
+    Give,
+    Here,
+    Leave,
+    Masked,
+    Pass,
+    PeerKey,
+    Return,
+)
+from eigenveil.protocols.wire import KindLimit, MessageLimits, name_bytes
+
+__all__ = ["FitSize", "hub_limits", "node_limits", "peer_limits", "site_limits"]
+
+Kinds: TypeAlias = Mapping[tuple[type[Body], str], KindLimit]
+# A question has a center, a count of steps and up to two bases. A part and an answer have no more arrays than that.
+_ARRAYS: Final = 4
+# Bytes of the digest of what peers agreed on.
+_TERMS: Final = 16
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FitSize:
+    """How many numbers the longest question, part and answer of a fit have."""
+
+    question: int
+    part: int
+    answer: int
+
+
+def hub_limits(size: FitSize, names: Iterable[str], masked: MaskedTerms | None = None) -> MessageLimits:
+    """What sites, or nodes of a tree, may send to the hub. `names` are all parties."""
+    return MessageLimits(_parts(size, _names(names)) if masked is None else _masked_parts(size, masked, _names(names)))
+
+
+def site_limits(size: FitSize, names: Iterable[str], masked: MaskedTerms | None = None) -> MessageLimits:
+    """What the hub, or a node of a tree, may send to a site."""
+    listed = _names(names)
+    return MessageLimits({**_questions(size, listed), **({} if masked is None else _briefs(masked, listed))})
+
+
+def node_limits(size: FitSize, names: Iterable[str]) -> MessageLimits:
+    """What may come to a node of a tree, from above and from below."""
+    listed = _names(names)
+    return MessageLimits({**_questions(size, listed), **_parts(size, listed)})
+
+
+def peer_limits(size: FitSize, names: Iterable[str]) -> MessageLimits:
+    """What a neighbour may send to a peer."""
+    listed = _names(names)
+    return MessageLimits(
+        {
+            (Pass, ""): KindLimit(size.part, 1, data=_TERMS, names=listed),
+            (Again, ""): KindLimit(data=_TERMS, names=listed),
+            (Here, ""): KindLimit(names=listed),
+            (Leave, ""): KindLimit(data=_TERMS, names=listed),
+            (PeerKey, ""): KindLimit(data=POINT + SIGNATURE + _TERMS, names=listed),
+        }
+    )
+
+
+def _names(names: Iterable[str]) -> int:
+    """The bytes of names in a head: its sender and receiver, and a list that may name everybody."""
+    each = [name_bytes(name) for name in names]
+    # A key that peers pass on names the peer it is from and the one it is for, besides the two that pass it.
+    return sum(each) + 4 * max(each)
+
+
+def _questions(size: FitSize, names: int) -> Kinds:
+    return {
+        (Ask, ""): KindLimit(size.question, _ARRAYS, names=names),
+        (Done, ""): KindLimit(size.answer, _ARRAYS, names=names),
+    }
+
+
+def _parts(size: FitSize, names: int) -> Kinds:
+    return {(Give, ""): KindLimit(size.part, _ARRAYS, names=names), (Decline, ""): KindLimit(names=names)}
+
+
+# Of the masked steps, the bytes besides the table, the entries of the table, and the bytes of each. `protocols.masked` has what
+# they are: docstrings of `MaskedMember` and `MaskedExchange`.
+
+
+def _briefs(terms: MaskedTerms, names: int) -> Kinds:
+    """What the hub may send between questions."""
+    bits, dealers = terms.bytes_of_bits, _dealers(terms)
+    # Neighbours are holders of this site's secrets and those whose secrets it holds.
+    near = min(len(terms.roster) - 1, terms.graph.holders + dealers)
+    signed = (len(terms.roster), SIGNATURE)
+    if terms.checks:
+        # The signatures that a site has drawn, each with its path to the root of the hash tree.
+        signed = (terms.checks, SIGNATURE + KEY * math.ceil(math.log2(len(terms.roster))))
+    steps = {
+        "keys": (KEY, 0, 0),
+        "packets": (0, near, _card(terms) + SIGNATURE),
+        "roster": (bits + KEY * len(terms.roster), dealers, bundle_size(terms)),
+        "seal": (0, *signed),
+        "survivors": (2 * bits, 0, 0),
+        "open": (0, *signed),
+        **(dict.fromkeys(("roster claim", "list claim"), (bits + KEY, 0, 0)) if terms.checks else {}),
+    }
+    return _steps(Brief, steps, names)
+
+
+def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
+    """What a site may answer: a masked part, or a step between questions."""
+    held = 1 + _dealers(terms)
+    steps = {
+        "keys": (_card(terms), 0, 0),
+        "packets": (Dealing.size(terms, 1 + terms.graph.holders), terms.graph.holders, bundle_size(terms)),
+        "roster": (0, 0, 0),
+        "seal": ((KEY + MARK) * held, 0, 0),
+        "mask": (0, 0, 0),
+        "survivors": (0, 0, 0),
+        "open": (SHARE_BYTES * held, 0, 0),
+        **(dict.fromkeys(("roster claim", "list claim"), (KEY, 0, 0)) if terms.checks else {}),
+    }
+    # Every answer is signed, and every step can be declined.
+    signed = {step: (max(data, len(DECLINED)) + SIGNATURE, *table) for step, (data, *table) in steps.items()}
+    return {(Masked, ""): KindLimit(size.part, 1, data=SIGNATURE, names=names), **_steps(Return, signed, names)}
+
+
+def _steps(body: type[Body], steps: Mapping[str, tuple[int, ...]], names: int) -> Kinds:
+    return {
+        (body, step): KindLimit(data=data, entries=entries, entry=entry, names=names)
+        for step, (data, entries, entry) in steps.items()
+    }
+
+
+def _card(terms: MaskedTerms) -> int:
+    """The bytes of a key card: keys for bundles and for blinding, two for each round, and the holders of a sparse graph."""
+    return POINT * (2 + 2 * terms.rounds) + (0 if terms.graph.complete else 4 * terms.graph.holders)
+
+
+def _dealers(terms: MaskedTerms) -> int:
+    """How many other sites may have drawn one site as a holder.
+
+    Each of m - 1 sites draws q holders evenly, so their number is binomial with mean q. By Bernstein's inequality it exceeds
+    q + 8 sqrt(q) + 22 with probability below e^-30: with x = 8 sqrt(q) + 22, x^2 / (2 (q + x / 3)) > 30 for every q >= 1.
+    Colluders may all draw the same site.
+    """
+    others, drawn = len(terms.roster) - 1, terms.graph.holders
+    if terms.graph.complete:
+        return others
+    return min(others, drawn + math.ceil(8 * math.sqrt(drawn)) + 22 + terms.colluders)
