@@ -41,6 +41,8 @@ Words = Callable[[str, Any], str]
 # Values in messages may come from a file that somebody else wrote, so they are shown only in part.
 _LONGEST_SHOWN: Final = 60
 _LARGEST_SHOWN: Final = 10**15
+# Columns that advice to leave them out writes out.
+_MOST_ADVISED: Final = 5
 
 
 class EigenveilError(Exception):
@@ -58,17 +60,6 @@ class UnitMismatch(EigenveilError):
 # Also a ValueError: a bad file is bad input, and callers may catch it as such.
 class ModelFileError(EigenveilError, ValueError):
     """The file is not an Eigenveil model, is of another version, or is damaged."""
-
-
-class ColumnsError(ValueError):
-    """Columns of a table that cannot be analysed. `columns` are their names, so that a command can offer to leave them out."""
-
-    def __init__(self, message: str, columns: tuple[str, ...]) -> None:
-        super().__init__(message)
-        self.columns = columns
-
-    def __reduce__(self) -> Any:
-        return type(self), (str(self), self.columns)
 
 
 class StateFileError(EigenveilError, ValueError):
@@ -172,6 +163,24 @@ class ParameterError(_Templated, ValueError):
 # Also a ProtocolError, because a run between parties ends with it in order: the others are told.
 class TooFewPeople(ParameterError, ProtocolError):
     """There are too few people for a search in the fit at this budget. What the search has cost until then is spent."""
+
+
+class ColumnsError(ParameterError):
+    """Columns of a table that cannot be analysed, by name. `happened` says why, without the advice that names options."""
+
+    def __init__(self, happened: str, columns: tuple[str, ...], *, advice: str = "Leave them out with {drop=}") -> None:
+        self.happened, self.columns, self.advice = happened, columns, advice
+        more = " and so on" * (len(columns) > _MOST_ADVISED)
+        super().__init__(
+            f"{verbatim(happened)}. {advice.replace('{drop=}', '{drop=}' + more)}", drop=columns[:_MOST_ADVISED]
+        )
+
+    def at(self, place: str) -> "ColumnsError":
+        """The same error, opening with the file it is about."""
+        return ColumnsError(f"{place}: {self.happened}", self.columns, advice=self.advice)
+
+    def __reduce__(self) -> Any:
+        return _columns_error, (self.happened, self.columns, self.advice)
 
 
 class ParameterWarning(_Templated, UserWarning):
@@ -279,3 +288,7 @@ def _literal(word: str) -> Any:
 
 def _rebuilt(kind: type[_Templated], message: str, values: Mapping[str, Any]) -> _Templated:
     return kind(message, **values)
+
+
+def _columns_error(happened: str, columns: tuple[str, ...], advice: str) -> ColumnsError:
+    return ColumnsError(happened, columns, advice=advice)

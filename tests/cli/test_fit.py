@@ -234,22 +234,24 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     sources = {
         "contains NaN or infinity": written(tmp_path, "npy", broken),
         "has missing values": tmp_path / "nulls.csv",
-        "remark (string)": tmp_path / "text.csv",
+        "not a number in column 'remark'": tmp_path / "text.csv",
         "no header line": tmp_path / "headless.csv",
         "cannot be read as parquet": tmp_path / "broken.parquet",
         "cannot be read as npz": tmp_path / "broken.npz",
-        "cannot be read as csv": tmp_path / "ragged.csv",
+        "has 1 fields and the header has 2": tmp_path / "ragged.csv",
         "is not UTF-8 text": tmp_path / "latin.csv",
-        "has the unknown ending '.xlsx'": tmp_path / "people.xlsx",
+        "has the unknown ending '.doc'": tmp_path / "people.doc",
     }
     pc.write_csv(arrow_table(secret, flag=pa.array([None, 1.0] + [0.0] * (COUNT - 2))), sources["has missing values"])
-    pc.write_csv(arrow_table(secret, remark=["123456.789"[:3] + "x"] * COUNT), sources["remark (string)"])
+    pc.write_csv(
+        arrow_table(secret, remark=["123456.789"[:3] + "x"] * COUNT), sources["not a number in column 'remark'"]
+    )
     np.savetxt(sources["no header line"], secret[3:], delimiter=",")
     for ending in ("parquet", "npz"):
         sources[f"cannot be read as {ending}"].write_bytes(b"PK\x03\x04 123456.789")
-    sources["cannot be read as csv"].write_text("a,b\n1,2\n123456.789\n")
+    sources["has 1 fields and the header has 2"].write_text("a,b\n1,2\n123456.789\n")
     sources["is not UTF-8 text"].write_bytes(b"h\xf6he,b\n123456.789,2\n1,2\n")
-    sources["has the unknown ending '.xlsx'"].write_text("123456.789")
+    sources["has the unknown ending '.doc'"].write_text("123456.789")
     before = files_in(tmp_path)
     for words, source in sources.items():
         line = refusal("fit", source, "-k", 2, *PRIVATE, "-o", target)
@@ -264,9 +266,11 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
 def test_columns_that_cannot_be_used_are_named_with_the_option_that_drops_them(tmp_path: Path) -> None:
     source, arguments = tmp_path / "people.csv", ("-k", 1, *PRIVATE, "-o", tmp_path / "model.safetensors")
     source.write_text("a,first name,b\n1,x,2\n3,y,4\n")
-    assert refusal("fit", source, *arguments).endswith("leave them out with --drop 'first name'")
+    assert "Leave it out with --drop 'first name', or turn text into 0 and 1 with --one-hot" in refusal(
+        "fit", source, *arguments
+    )
     source.write_text("a,b,c\n1,,\n3,4,5\n")
-    assert refusal("fit", source, *arguments).endswith("leave them out with --drop b --drop c")
+    assert refusal("fit", source, *arguments).endswith("leave the columns out with --drop b,c")
     assert f"Did you mean {source}?" in refusal("fit", tmp_path / "poeple.csv", *arguments)
 
 
@@ -332,7 +336,7 @@ def test_a_long_list_is_shortened_and_the_message_is_whole(tmp_path: Path) -> No
     pc.write_csv(arrow_table(np.zeros((2, len(names))), names), source)
     line = refusal("fit", source, "-k", 2, *PRIVATE, "--drop", "none", "-o", tmp_path / "m.safetensors")
     assert "has no column 'none'" in line
-    assert line.endswith("measurement19 and 480 more")
+    assert line.endswith("measurement19 and 480 more. Check --drop")
 
 
 def test_an_unforeseen_error_shows_its_kind_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -17,6 +17,7 @@ from eigenveil.data.rows import (
     Block,
     CheckedRows,
     DenseRows,
+    NamedRows,
     Rows,
     SparseRows,
     WatchedRows,
@@ -46,6 +47,7 @@ STORAGES: dict[str, Callable[[Array], Rows]] = {
         SparseRows(sp.csr_array(values)), 1 / np.arange(1.0, len(values) + 1)
     ),
     "watched": lambda values: WatchedRows(DenseRows(values), lambda _: None),
+    "named": lambda values: NamedRows(DenseRows(values), ("age", "pulse", "salt")),
 }
 
 
@@ -132,6 +134,10 @@ def test_rows_of_the_wrong_form_are_refused() -> None:
         SparseRows(sp.csc_array(np.eye(2)))
     with pytest.raises(ValueError, match=r"one weight per row, got shape \(2,\)"):
         WeightedRows(DenseRows(np.zeros((3, 1))), np.ones(2))
+    with pytest.raises(ValueError, match="one name for each of the 2 columns"):
+        NamedRows(DenseRows(np.zeros((3, 2))), ("age",))
+    with pytest.raises(ValueError, match="weighted by person"):
+        NamedRows(DenseRows(np.zeros((3, 2))), None, "patient")
 
 
 IDENTIFIERS: dict[str, st.SearchStrategy[Any]] = {
@@ -174,6 +180,7 @@ def test_wrapped_rows_still_count_people() -> None:
     weighted = WeightedRows.by_person(DenseRows(np.zeros((2, 1))), ["ann", "bob"])
     assert counts_people(weighted)
     assert counts_people(WatchedRows(WatchedRows(weighted, print), print))
+    assert counts_people(NamedRows(WatchedRows(weighted, print), None, "patient"))
     assert not counts_people(WatchedRows(DenseRows(np.zeros((2, 1))), print))
 
 

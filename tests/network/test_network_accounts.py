@@ -147,6 +147,24 @@ def test_where_columns_are_limited_a_table_must_have_names(tmp_path: Path) -> No
                 company.site("site 0", ledger, **settings)
 
 
+def test_a_site_reads_the_columns_of_the_study_from_any_file(tmp_path: Path) -> None:
+    company = Company(tmp_path, sections={"privacy": {"trust": "site"}})
+    table, names = company.tables["site 0"], company.study.columns
+    path = tmp_path / "patients.csv"
+    lines = [
+        ";".join(("patient_id", *names)),
+        *(f"{i};" + ";".join(map(repr, row)) for i, row in enumerate(table.tolist())),
+    ]
+    path.write_text("\n".join(lines).replace(".", ","))
+    found = SiteData.read(path, company.study, decimal=",")
+    assert np.array_equal(np.vstack([block.values for block in found.rows.blocks(50)]), table)
+    assert (found.people, found.columns) == (len(table), len(names) + 1)
+    # Another decimal mark is no number, and a site cannot leave a column of the study out.
+    with pytest.raises(ValueError, match=r"not a number in columns? .* The study needs numbers there") as caught:
+        SiteData.read(path, company.study)
+    assert "drop" not in str(caught.value)
+
+
 def test_a_sparse_table_is_refused_where_bounds_would_fill_it(tmp_path: Path) -> None:
     import scipy.sparse as sp
 

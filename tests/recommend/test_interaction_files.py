@@ -198,7 +198,7 @@ CSV: dict[str, tuple[bytes, str]] = {
     "colons": (b"8675309::1193::5\n", "its first line may not be a header, or is not separated by commas"),
     "empty": (b"", "a.csv cannot be read: Empty CSV file$"),
     "header only": (b"user,item\n", "a.csv has column names but no rows$"),
-    "twice": (b"user,item,user\n1,2,8675309\n", "more than one column called 'user'$"),
+    "twice": (b"user,item,user\n1,2,8675309\n", "more than one column called 'user'. Rename all but one$"),
     "nobody": (b"user,item\n8675309,1\n,2\n", 'user column "user" has missing, blank or placeholder ids'),
     "nothing": (b'user,item\n8675309,1\n2,""\n', "column 'item' must have no missing values$"),
     "ragged": (b"user,item\n1,2\n3,4,8675309\n", "a.csv cannot be read: CSV parse error$"),

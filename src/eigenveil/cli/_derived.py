@@ -13,6 +13,7 @@ from typing import Annotated, Any
 import typer
 
 from eigenveil.errors import ParameterError, Words, require
+from eigenveil.params.declarations.reading import TableParams
 from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected, Whole
 from eigenveil.params.words import flag, help_of, in_options
@@ -30,6 +31,7 @@ def with_options(
     unless: str | None = None,
     words: Words | None = None,
     alone: bool = False,
+    reads: bool = False,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Give a command an option for each parameter of `params`, except those in `leave`.
 
@@ -41,32 +43,48 @@ def with_options(
       lists the options that were typed all the same.
     - With `alone`, each value is checked by itself, and the command checks how they go together.
     - `words` replaces the names of parameters in errors.
+    - A command that `reads` a table also gets `reading`, the checked `TableParams`. They are no part of `settings`.
     """
-    known = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
+    table = {name: one for name, one in declared(TableParams).items() if reads and name not in leave}
+    offered = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
+    known = {name: one for name, one in offered.items() if name not in table}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
-        own = [one for one in inspect.signature(command).parameters.values() if one.name != "settings"]
-        said = words or in_options(params, X=rows, **{one.name: f"--{one.name.replace('_', '-')}" for one in own})
+        given = inspect.signature(command).parameters.values()
+        own = [one for one in given if one.name not in ("settings", "reading")]
+        others = {one.name: f"--{one.name.replace('_', '-')}" for one in own}
+        said = _also(words or in_options(params, X=rows, **others), table)
         # In --help, arguments come first, then the options of parameters, then the command's own.
         first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
         rest = [one for one in own if one not in first]
         shown = [_under(one, panels or {}) for one in known.values()]
         options = [option for one in shown for option in _options(one, said, needed=unless is None)]
+        last = [option for one in table.values() for option in _options(one, said, needed=False)]
 
         @wraps(command)
         def run(**given: Any) -> None:
             try:
+                if reads:
+                    given["reading"] = TableParams(
+                        **_checked(TableParams, _settings(table, given, said, None) or {}, alone=True)
+                    )
                 settings = _settings(known, given, said, unless)
                 command(settings=None if settings is None else _checked(params, settings, alone=alone), **given)
             except ParameterError as error:
                 raise ValueError(error.said(said)) from error
 
-        whole = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *options, *rest)]
+        whole = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *options, *rest, *last)]
         run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in whole}
         return run
 
     return made
+
+
+def _also(words: Words, table: Mapping[str, Declared]) -> Words:
+    """The words of a command that also has the options of `TableParams`."""
+    reading = in_options(TableParams)
+    return lambda name, value: reading(name, value) if name in table else words(name, value)
 
 
 def _settings(
@@ -124,18 +142,22 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     needed = needed and one.default is MISSING and spec.aloud is None and spec.missing is None
     if one.default is MISSING and not needed:
         kind = kind | None
+    if spec.many:
+        kind, needed = list[str] | None, False
     if spec.switch is not None:
         kind, default = bool, False
-    elif spec.parse is not None and not needed:
+    elif spec.parse is not None and not needed and not spec.many:
         kind, default = (str | None, None) if default is None else (str, str(default))
-    name = f"{flag(one)}/--no-{flag(one)[2:]}" if one.type is bool else flag(one)
+    # A switch only turns on what it is called, and has no opposite.
+    both = one.type is bool and spec.switch is None
+    name = f"{flag(one)}/--no-{flag(one)[2:]}" if both else flag(one)
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
         help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
         metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
-        show_default=True if default is not None else (spec.unset or False),
+        show_default=spec.switch is None if default is not None else (spec.unset or False),
     )
     return inspect.Parameter(
         one.name,
@@ -178,6 +200,9 @@ def _value(one: Declared, given: Any, aloud: bool, words: Words) -> Any:
         raise ParameterError(f"{{{one.name}}} is missing. {one.param.missing or one.param.help}")
     if one.param.switch is not None:
         return one.param.switch[1] if given else one.default
+    if one.param.many and not given:
+        # An empty list, if it was not given.
+        return None
     if given is None or one.param.parse is None:
         return given
     if one.param.none is not None and given == one.param.none:

@@ -5,22 +5,40 @@ accident is worse.
 """
 
 import os
+import shlex
+import sys
 from collections.abc import Collection, Sequence
+from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, final
 
-from eigenveil.cli._terminal import busy
+import typer
+
+from eigenveil.cli._terminal import busy, output, somebody_is_there
 from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
-from eigenveil.errors import ColumnsError, require
+from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
+from eigenveil.params.declarations.reading import FileParams, TableParams
+from eigenveil.params.declare import declared
+from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
+    from eigenveil.data.columns import Choice
+    from eigenveil.data.named import NamedTable
     from eigenveil.data.tables import Table
 
-__all__ = ["column_names", "read_rows", "require_file", "require_input", "require_output"]
+__all__ = [
+    "Reading",
+    "column_names",
+    "is_stdin",
+    "require_file",
+    "require_input",
+    "require_output",
+    "standard_input",
+]
 
 
-def require_input(path: Path, *, endings: Collection[str] = TABLES) -> None:
+def require_input(path: Path, *, endings: Collection[str]) -> None:
     """Refuse an input that does not exist or has an unknown ending, at once, before anything heavy is imported."""
     require_file(path)
     ending_of(path, endings)
@@ -29,7 +47,12 @@ def require_input(path: Path, *, endings: Collection[str] = TABLES) -> None:
 def require_file(path: Path) -> None:
     """Refuse a path that is not a file, with the name that was probably meant."""
     require(not path.is_dir(), f"{path} is a folder. Give a file in it")
-    if path.is_file():
+    require_path(path)
+
+
+def require_path(path: Path) -> None:
+    """Refuse a path that does not exist, with the name that was probably meant."""
+    if path.exists():
         return
     names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, names, n=1)
@@ -61,49 +84,166 @@ def require_output(
     )
 
 
-def read_rows(
-    path: Path,
-    *,
-    person: str | None = None,
-    drop: Sequence[str] = (),
-    features: int | None = None,
-    one_based: bool = False,
-) -> "Table":
-    """The table in `path`, from `read_table`. Every error names the file and shows no value."""
-    named = path.suffix.lower() in {".csv", ".parquet"}
-    require(named or (person is None and not drop), f"{path} has no column names. Leave out --person and --drop")
-    require(features is None or path.suffix.lower() in SVMLIGHT, "--features is for svmlight files only. Leave it out")
-    try:
+def is_stdin(path: Path) -> bool:
+    """Whether a table comes through standard input, written as a dash."""
+    return str(path) == "-"
+
+
+def standard_input() -> Any:
+    """The bytes of standard input."""
+    return sys.stdin.buffer
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """How a command reads its table: the options of `TableParams`, whose rows they are, and what is carried along."""
+
+    asked: TableParams
+    person: str | None = None
+    carry: tuple[str, ...] = ()
+    people: bool = True  # Whether the command has --person.
+
+    @property
+    def words(self) -> list[str]:
+        """The options with which another command reads the same table."""
+        return as_options(self.asked)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """What a model records, so that `transform` reads other tables the same way."""
+        levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
+        found = {"one_based": self.asked.one_based, "one_hot": levels}
+        return {name: value for name, value in found.items() if value}
+
+    @property
+    def files(self) -> dict[str, Any]:
+        """The options about the file."""
+        return {name: getattr(self.asked, name) for name in declared(FileParams)}
+
+    def require(self, path: Path) -> None:
+        """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
+        if is_stdin(path):
+            require_param(
+                self.asked.kind is not None, "{kind} is missing. A pipe does not say what it carries: csv or arrow"
+            )
+            return
+        require_path(path)
+        if self.asked.kind is None and not path.is_dir():
+            try:
+                ending_of(path, TABLES)
+            except ValueError as error:
+                raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
+
+    def counted(self, path: Path) -> bool:
+        """Whether the number of columns was read from the rows themselves."""
+        svmlight = self.asked.kind == "svm" or (self.asked.kind is None and path.suffix.lower() in SVMLIGHT)
+        return svmlight and self.asked.features is None
+
+    def named(self, path: Path) -> bool:
+        """Whether the format of the file has column names."""
+        kind = self.asked.kind or ("parquet" if path.is_dir() else TABLES[ending_of(path, TABLES)])
+        return kind in ("csv", "parquet", "arrow", "xlsx")
+
+    def table(self, path: Path) -> "Table":
+        """The table in `path`. Every error names the file and shows no value."""
         # A csv is read whole, which can take a minute.
         with busy("reading the table"):
-            from eigenveil.data.tables import read_table
+            from eigenveil.data.named import open_named
+            from eigenveil.data.tables import read_named, read_table
 
-            return read_table(path, person=person, drop=drop, features=features, one_based=one_based)
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text. Save it as UTF-8 first") from None
-    except ColumnsError as error:
-        raise ColumnsError(f"{path}: {error}", error.columns) from error
-    except ValueError as error:
-        says = str(path) in str(error)
-        raise ValueError(str(error) if says else f"{path}: {error}") from error
+            asked, piped = self.asked, is_stdin(path)
+            if not piped and not self.named(path):
+                return read_table(
+                    path,
+                    person=self.person,
+                    columns=asked.columns,
+                    drop=asked.drop or (),
+                    one_hot=asked.one_hot,
+                    carry=self.carry,
+                    **self.files,
+                )
+            found = open_named(standard_input() if piped else path, asked)
+        choice = self.settled(found)
+        with busy("reading the table"):
+            return read_named(found, choice)
+
+    def settled(self, table: "NamedTable") -> "Choice":
+        """The choice of columns, after a person at the terminal was asked about those that look like ids."""
+        from eigenveil.data.columns import Choice
+
+        choice = replace(Choice.of(self.asked, person=self.person), carry=self.carry)
+        if not table.named:
+            return choice
+        ids = choice.laid_out(table.source, table.names).ids
+        if not ids:
+            return choice
+        if not _can_ask(table):
+            raise _refusal(table, choice, ids, people=self.people)
+        return choice.without(_to_leave_out(table.source, ids))
 
 
-def column_names(path: Path) -> tuple[str, ...] | None:
-    """The column names of a csv or parquet file; None for other kinds, and for files that `read_table` will refuse."""
-    ending = path.suffix.lower()
-    if not path.is_file() or ending not in {".csv", ".parquet"}:
-        return None
-    import pyarrow as pa
-    import pyarrow.csv as pc
-    import pyarrow.parquet as pq
+def _can_ask(table: "NamedTable") -> bool:
+    # A pipe of rows takes the place of the keyboard.
+    return not table.once and somebody_is_there()
+
+
+def _refusal(table: "NamedTable", choice: "Choice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
+    """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
+    bad = () if table.once else _not_numbers(table, choice.without(ids))
+    says = _like_ids(table.source, ids)
+    says += f", and these are not numbers: {listed(bad)}" * bool(bad)
+    keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
+    whose = ", or say whose rows these are with {person=}" * people
+    return ParameterError(
+        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}",
+        drop=(*ids, *bad)[:20],
+        person=ids[0],
+    )
+
+
+def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
+    return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
+
+
+def _not_numbers(table: "NamedTable", choice: "Choice") -> tuple[str, ...]:
+    """The other columns that cannot be analysed: by their types or, in a file without types, in its first rows."""
+    from eigenveil.errors import ColumnsError
 
     try:
-        if ending == ".parquet":
-            return tuple(pq.read_schema(path).names)
-        with pc.open_csv(path) as reader:
-            names = tuple(reader.schema.names)
-    except pa.ArrowException:
-        return None
-    except UnicodeDecodeError:
-        raise ValueError(f"{path} is not UTF-8 text") from None
-    return names
+        layout = choice.laid_out(table.source, table.names, table.kinds)
+        if table.kinds is None:
+            next(iter(table.batches(layout.plain, (), 100)), None)
+    except ColumnsError as error:
+        return error.columns
+    except ValueError:
+        # It is said when the table is read.
+        return ()
+    return ()
+
+
+def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
+    """Which of the columns that look like ids a person at the terminal leaves out."""
+    words = f"{_like_ids(source, ids)}. Ids are no measurements, and would dominate the components."
+    output(stderr=True).print(words, soft_wrap=True)
+    found = []
+    for name in ids:
+        try:
+            typed = (
+                str(typer.prompt(f"Leave out {name!r}? [Y/n]", default="y", show_default=False, err=True))
+                .strip()
+                .lower()
+            )
+        except typer.Abort:
+            raise KeyboardInterrupt from None
+        require(typed in ("y", "yes", "n", "no"), f"type y or n, got {typed!r}. Nothing was spent")
+        found += [name] * typed.startswith("y")
+    return found
+
+
+def column_names(path: Path, how: TableParams | None = None) -> tuple[str, ...] | None:
+    """The column names of a file; None for formats without names."""
+    from eigenveil.data.named import NAMED, kind_of, open_named
+
+    said = TableParams() if how is None else how
+    return open_named(path, said).names if kind_of(path, said) in NAMED else None

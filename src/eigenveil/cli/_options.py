@@ -11,7 +11,6 @@ __all__ = [
 ]
 
 _PRIVACY: Final = "Privacy"
-_BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 
 SEEDED: Final = (
     "NOT PRIVATE: --seed was given, so anyone who knows it can compute the noise and subtract it. "
@@ -26,7 +25,8 @@ Data: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="The table: .csv, .parquet, .npy, .npz (dense or scipy sparse), .svm.",
+        help="The table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy, .npz (dense or scipy "
+        "sparse), .svm; or - for standard input.",
         show_default=False,
     ),
 ]
@@ -43,26 +43,16 @@ EvenIfNoise: TypeAlias = Annotated[
     ),
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
-Drop: TypeAlias = Annotated[
+Carry: TypeAlias = Annotated[
     list[str] | None,
-    typer.Option("--drop", metavar="COLUMN", help="Leave this column out. May be repeated.", show_default=False),
-]
-Features: TypeAlias = Annotated[
-    int | None,
     typer.Option(
-        "--features",
-        "-d",
-        min=1,
-        metavar="D",
-        help="The number of columns of an svmlight file, which does not state it. Without this option it is the largest "
-        "index in the file, a number from the data.",
-        rich_help_panel=_BOUNDS,
+        "--carry",
+        metavar="NAMES",
+        help="Columns that are not analysed and that `transform` writes beside the scores, such as an id or a label: names or "
+        "patterns. May be repeated.",
+        rich_help_panel="Columns",
         show_default=False,
     ),
-]
-OneBased: TypeAlias = Annotated[
-    bool,
-    typer.Option("--one-based", help="The svmlight file counts its columns from one.", rich_help_panel=_BOUNDS),
 ]
 Seed: TypeAlias = Annotated[
     int | None,

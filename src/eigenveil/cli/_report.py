@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.errors import listed, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
 from eigenveil.privacy import Charge, Guarantee
 
@@ -38,6 +39,7 @@ __all__ = [
     "model_summary",
     "nothing_found",
     "nothing_stands_out",
+    "people_of",
     "plain",
     "rounds_table",
     "scores_warning",
@@ -196,6 +198,9 @@ def model_details(model: Model, *, largest: int) -> Group:
         Text("columns with the largest weights in each component", style=_LABEL),
         loadings_table(model, largest=largest),
         Text(""),
+        Text("what else was released", style=_LABEL),
+        labelled(_released(model, largest)),
+        Text(""),
         Text("settings", style=_LABEL),
         settings_table(model),
         Text(""),
@@ -267,7 +272,37 @@ def settings_table(model: Model) -> Table:
     return grid
 
 
+def people_of(model: Model) -> float | None:
+    """How many people, or rows of a stream, the variances are divided by, as released; None if the model does not tell."""
+    if str(model.settings.get("method", "")).startswith("stream"):
+        rows = model.settings.get("rows")
+        return float(rows) if isinstance(rows, int | float) and math.isfinite(rows) else None
+    good = model.explained_variance > 0
+    # As in scikit-learn: values^2 / (people - 1). The fit divides by at least 1, however few people noise leaves.
+    return float(np.median(np.square(model.values[good]) / model.explained_variance[good])) + 1 if good.any() else None
+
+
+def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
+    count, noisy = people_of(model), model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
+    if count is not None:
+        yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
+    for name in ("row_bound", "column_bounds"):
+        if model.settings.get(name) is not None:
+            yield name.replace("_", " "), shown(model.settings[name])
+    if model.settings.get("center") == "none":
+        yield "mean", "none was taken off"
+        return
+    names = model.columns or tuple(f"column {i}" for i in range(1, len(model.mean) + 1))
+    pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, model.mean, strict=True))
+    yield "mean", listed(pairs, most=2 * largest)
+
+
 def _short(value: Any) -> Any:
+    if isinstance(value, dict):
+        # Public levels by column.
+        return "; ".join(f"{name}: {_short(part)}" for name, part in value.items())
+    if isinstance(value, list) and all(isinstance(part, str) for part in value):
+        return listed(value)
     return f"{value:.6g}" if isinstance(value, float) else value
 
 

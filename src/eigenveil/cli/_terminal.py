@@ -5,10 +5,8 @@ bar counts rows, which may be private, so it is drawn on a terminal only, never 
 """
 
 import functools
-import inspect
 import io
 import os
-import shlex
 import sys
 import warnings
 from collections.abc import Callable, Iterator
@@ -21,7 +19,6 @@ import typer
 
 from eigenveil.errors import (
     BudgetExceeded,
-    ColumnsError,
     EigenveilError,
     HopelessBudget,
     ModelFileError,
@@ -51,7 +48,6 @@ __all__ = [
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
 _INTERRUPTED: Final = 130
-_DROPPED: Final = 5
 _TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
 
 _written: ContextVar[Path | None] = ContextVar("written", default=None)
@@ -86,8 +82,6 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
     The code is 2 for bad input, 1 for a budget that is too small, 130 for Ctrl-C.
     """
 
-    drops = "drop" in inspect.signature(command).parameters
-
     @functools.wraps(command)
     def run(*args: Arguments.args, **kwargs: Arguments.kwargs) -> None:
         # Commands may run several times in one process, as in the tests.
@@ -108,18 +102,10 @@ def errors_as_lines(command: Callable[Arguments, None]) -> Callable[Arguments, N
             raise typer.Exit(_INTERRUPTED) from None
         except BudgetExceeded as error:
             _fail(str(error), _BUDGET, error)
-        except ColumnsError as error:
-            _fail(f"{error}{_dropping(error.columns) if drops else ''}", _BAD_INPUT, error)
         except Exception as error:
             _fail(message_of(error), _BAD_INPUT, error)
 
     return run
-
-
-def _dropping(columns: tuple[str, ...]) -> str:
-    """How to leave these columns out, for a message that ends with "leave them out"."""
-    shown = " ".join(f"--drop {shlex.quote(name)}" for name in columns[:_DROPPED])
-    return f" with {shown}" + " and so on" * (len(columns) > _DROPPED) if columns else ""
 
 
 def message_of(error: Exception) -> str:

@@ -12,30 +12,29 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.study import spending as kept
-from eigenveil.params import PrivateParams
+from eigenveil.params import PrivateParams, TableParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
-    from eigenveil.data.rows import Rows
+    from eigenveil.data.tables import Table
     from eigenveil.estimators import PrivatePCA
 
 __all__ = ["fit"]
 
 
 @errors_as_lines
-@with_options(PrivateParams)
+@with_options(PrivateParams, reads=True)
 def fit(
     context: typer.Context,
     data: option.Data,
     settings: dict[str, Any],
+    reading: TableParams,
     bounds: BoundsPath = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
+    carry: option.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -69,21 +68,21 @@ def fit(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    require_input(data)
+    read = Reading(reading, settings["person"], tuple(carry or ()))
+    read.require(data)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
     require_output(
         model, endings=(".safetensors",), force=force, inputs=[path for path in (data, bounds, ledger) if path]
     )
-    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    _run(data, settings, reading, known, lasting, target=model, even_if_noise=even_if_noise)
+    _run(data, settings, read, known, lasting, target=model, even_if_noise=even_if_noise)
 
 
 def _run(
     data: Path,
     settings: Mapping[str, Any],
-    reading: Mapping[str, Any],
+    reading: Reading,
     known: BoundsFile | None,
     lasting: kept.LastingLedger,
     *,
@@ -93,23 +92,22 @@ def _run(
     from eigenveil.cli._report import model_summary, warning_panel
 
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
-    table = read_rows(data, **reading)
-    columns = table.columns
+    table = reading.table(data)
     if known is not None:
-        known.require_columns(table.rows.shape[1], columns)
-    with lasting.charged(table.rows, settings, person=reading["person"], title=f"fit, {target.name}") as spending:
-        pca, warned = _fitted(table.rows, settings, spending, even_if_noise=even_if_noise)
+        known.require_columns(table.rows.shape[1], table.columns)
+    with lasting.charged(table.rows, settings, person=reading.person, title=f"fit, {target.name}") as spending:
+        pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
         spending.released = pca.components_.tobytes()
-    # The estimator never sees column names: rows read from a file have none. The model gets them here.
-    extra = {"one_based": True} if reading["one_based"] else {}
-    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra}, warnings=tuple(warned))
+    aside = {} if table.carried is None else {"carry": list(table.carried.schema.names)}
+    learned = pca.model_
+    model = replace(learned, settings={**learned.settings, **reading.facts, **aside}, warnings=tuple(warned))
     model.save(target)
     wrote(target)
     console = output()
     if settings["random_state"] is not None and settings["epsilon"] is not None:
         console.print(warning_panel(option.SEEDED))
     console.print(model_summary(model, reason=pca.plan_.reason))
-    if _columns_were_counted(data, reading) and settings["epsilon"] is not None:
+    if reading.counted(data) and settings["epsilon"] is not None:
         console.print(warning_panel(option.COUNTED))
     if known is not None and settings["epsilon"] is not None:
         show_bounds(console, known, settings, model.guarantee.protects)
@@ -118,21 +116,18 @@ def _run(
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
 
 
-def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
-    from eigenveil.data.archive import SVMLIGHT
-
-    return data.suffix.lower() in SVMLIGHT and reading["features"] is None
-
-
 def _fitted(
-    table: "Rows", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
+    table: "Table", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
 ) -> tuple["PrivatePCA", list[str]]:
     """The fitted estimator, and what it warns of."""
+    from eigenveil.data.rows import NamedRows
+
     with busy("starting"):
         from eigenveil.estimators import PrivatePCA
 
     def fitted() -> PrivatePCA:
-        with watched(table) as rows:
-            return PrivatePCA(**settings, ledger=spending.ledger).fit(rows)
+        with watched(table.rows) as rows:
+            named = NamedRows(rows, table.columns, settings["person"])
+            return PrivatePCA(**settings, ledger=spending.ledger).fit(named)
 
     return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)

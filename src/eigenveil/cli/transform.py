@@ -3,29 +3,42 @@
 Scores are raw data: the file is readable by its owner only, and the command says so.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, final
 
 import typer
 
-from eigenveil.cli._files import column_names, read_rows, require_file, require_input, require_output
-from eigenveil.cli._options import Data, Drop, Force
-from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
+from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import Reading, is_stdin, require_file, require_output, standard_input
+from eigenveil.cli._options import Carry, Data, Force
+from eigenveil.cli._terminal import busy, errors_as_lines, output, wrote
 from eigenveil.data.archive import whole_file
-from eigenveil.errors import listed, require
+from eigenveil.errors import ColumnsError, listed, require
+from eigenveil.params import TableParams
 
 if TYPE_CHECKING:
+    from eigenveil.data.columns import Layout
+    from eigenveil.data.named import NamedTable
     from eigenveil.data.rows import Rows
     from eigenveil.linalg import Array
     from eigenveil.model import Model
 
-__all__ = ["WRITERS", "scores_of", "transform"]
+__all__ = ["ENDINGS", "scores_of", "transform", "write_scores"]
+
+# Rows that are scored at once, fewer where they are wide.
+_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
+
+# Scores of some rows, (b, k), and the columns that are carried beside them: an Arrow table, or None.
+Scored = tuple["Array", Any]
 
 
 @errors_as_lines
+@with_options(TableParams, leave=("one_hot",))
 def transform(
     data: Data,
+    settings: dict[str, Any],
     model: Annotated[
         Path, typer.Option("--model", "-m", help="The model: a .safetensors file that `fit` wrote.", show_default=False)
     ],
@@ -39,71 +52,141 @@ def transform(
             show_default=False,
         ),
     ],
-    drop: Drop = None,
+    carry: Carry = None,
     force: Force = False,
 ) -> None:
     """Project rows on the components of a model: the scores of each row.
 
     Use it as the next step of your own analysis, where the rows may be
-    seen: clustering, plots, a regression on few columns.
+    seen: clustering, plots, a regression on few columns. This keeps an id
+    and a label beside the scores, to join and to colour them:
 
-      eigenveil transform people.csv -m model.safetensors -o scores.csv
+      eigenveil transform people.csv -m model.safetensors \\
+        -o scores.csv --carry id,label
 
     SCORES ARE RAW DATA. The guarantee covers the model. A person's scores
     are as private as that person's row. Only you can read the output
     (mode 0600).
 
     If the model and the file both have column names, columns are matched
-    by name. Columns that the model does not have are left out.
+    by name. Columns that the model does not have are left out. The table
+    is read once, block by block, and may be larger than memory.
     """
-    require_input(data)
+    read = Reading(TableParams(**settings), carry=tuple(carry or ()))
+    read.require(data)
     require_file(model)
-    require_output(scores, endings=tuple(WRITERS), force=force, inputs=[data, model])
-    from eigenveil.cli._report import scores_warning
+    inputs = [model] if is_stdin(data) else [data, model]
+    require_output(scores, endings=ENDINGS, force=force, inputs=inputs)
+    require(
+        not carry or scores.suffix.lower() != ".npy", "--carry needs --output .csv or .parquet: .npy has numbers only"
+    )
     from eigenveil.model import Model
 
     learned = Model.load(model)
-    rows, order, left_out = _matched(data, learned, drop or [])
+    with busy("reading the table"):
+        job = _matched(data, learned, read)
     names = [f"component{i}" for i in range(1, len(learned.components) + 1)]
-    with watched(rows) as seen, whole_file(scores) as temporary:
-        blocks = scores_of(learned, seen, order)
-        WRITERS[scores.suffix.lower()](temporary, names, blocks, rows.shape[0])
+    with busy("scoring rows"), whole_file(scores) as temporary:
+        write_scores(temporary, scores.suffix.lower(), names, job.scored)
     wrote(scores)
+    _show(data, scores, learned, job)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """The scores to come, and what is said about them: the columns that are carried and those that are `left_out`."""
+
+    scored: Iterator[Scored]
+    carried: tuple[str, ...] = ()
+    left_out: tuple[str, ...] = ()
+
+
+def _show(data: Path, scores: Path, model: "Model", job: _Job) -> None:
+    from eigenveil.cli._report import plain, scores_warning
+
     console = output()
-    if left_out:
-        console.print(f"left out, because the model does not have them: {listed(left_out)}", style="dim")
+    if job.left_out:
+        console.print(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
+    noted = model.settings.get("carry")
+    kept = [name for name in noted if name in job.left_out] if isinstance(noted, list) else []
+    if kept and not job.carried:
+        console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
     console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
+    whose = "standard input" if is_stdin(data) else str(data)
+    beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
+    console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
     console.print(scores_warning())
 
 
-def _matched(path: Path, model: "Model", drop: Sequence[str]) -> tuple["Rows", list[int] | None, list[str]]:
-    """Rows of the file, the order of columns that the model needs (None: as in the file), and the columns left out."""
-    from eigenveil.data.archive import SVMLIGHT
+def _matched(path: Path, model: "Model", reading: Reading) -> _Job:
+    """The scores of a table whose columns fit the model."""
+    from eigenveil.data.named import kind_of, open_named
+    from eigenveil.data.tables import read_table
 
-    names = column_names(path)
-    left_out: list[str] = []
-    if names is not None and model.columns is not None:
-        missing = [name for name in model.columns if name not in names or name in drop]
-        require(
-            not missing,
-            f"{path} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
-            "another model",
-        )
-        left_out = [name for name in names if name not in model.columns and name not in drop]
-    table = read_rows(path, drop=[*drop, *left_out], one_based=bool(model.settings.get("one_based", False)))
-    rows, dim = table.rows, model.components.shape[1]
-    if path.suffix.lower() in SVMLIGHT:
-        rows = _widened(rows, dim)
+    piped, dim = is_stdin(path), model.components.shape[1]
+    one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
+    if not piped and not reading.named(path):
+        svmlight = kind_of(path, reading.asked) == "svm"
+        files = {**reading.files, "one_based": one_based and svmlight}
+        chosen = {"columns": reading.asked.columns, "drop": reading.asked.drop or (), "carry": reading.carry}
+        rows = read_table(path, **chosen, **files).rows
+        rows = _widened(rows, dim) if svmlight else rows
+        _require_dim(path, rows.shape[1], dim)
+        return _Job((found, None) for found in scores_of(model, rows))
+    table = open_named(standard_input() if piped else path, reading.asked)
+    layout, left_out = _laid_out(table, model, reading)
+    _require_dim(table.source, len(layout.names), dim)
+    taken = {f"component{i}" for i in range(1, len(model.components) + 1)}.intersection(layout.carry)
+    require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
+    return _Job(_scored(table, layout, model), layout.carry, left_out)
+
+
+def _require_dim(source: Any, found: int, dim: int) -> None:
     require(
-        rows.shape[1] == dim,
-        f"{path} has {rows.shape[1]} columns and the model has {dim}. Use a table with the columns the model was fitted on",
+        found == dim,
+        f"{source} has {found} columns and the model has {dim}. Use a table with the columns the model was fitted on",
     )
-    # The model's order wins: a file with the same columns in another order gives the same scores.
-    order = None
-    if table.columns is not None and model.columns is not None and table.columns != model.columns:
-        place = {name: i for i, name in enumerate(table.columns)}
-        order = [place[name] for name in model.columns]
-    return rows, order, left_out
+
+
+def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["Layout", tuple[str, ...]]:
+    """The columns that the model needs, in its order, and those that are left out."""
+    from dataclasses import replace
+
+    from eigenveil.data.columns import Choice
+
+    choice = replace(Choice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
+    if model.columns is None or not table.named:
+        return choice.laid_out(table.source, table.names, table.kinds), ()
+    # Only to learn what --carry and --drop stand for, whatever kind the columns are.
+    said = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
+    offered = set(table.names) if not reading.asked.drop else {*said.read, *said.carry}
+    wanted = choice.sources(model.columns)
+    missing = [name for name in wanted if name not in offered]
+    require(
+        not missing,
+        f"{table.source} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
+        "another model",
+    )
+    try:
+        layout = choice.again(table.names, model.columns, source=table.source, kinds=table.kinds)
+    except ColumnsError as error:
+        raise ValueError(f"{table.source}: {error.happened}. The model was fitted on numbers there") from None
+    read = {*layout.read, *said.carry}
+    return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
+
+
+def _levels(model: "Model") -> Mapping[str, tuple[str, ...]]:
+    """The public levels of a model's columns of text. The model may come from anybody."""
+    from eigenveil.params.declarations.reading import public_levels
+    from eigenveil.params.values import Expected
+
+    try:
+        return public_levels(model.settings.get("one_hot", {}))
+    except Expected:
+        raise ValueError(
+            "the model's settings have levels of columns that cannot be read. Ask for another model"
+        ) from None
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":
@@ -118,59 +201,92 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
     return SparseRows(sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], dim)))
 
 
-def scores_of(model: "Model", rows: "Rows", order: list[int] | None) -> Iterator["Array"]:
-    import numpy as np
-
+def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
+    """The scores of rows that have the columns of the model, block by block."""
     from eigenveil.data.rows import block_size
 
     for block in rows.blocks(block_size(rows)):
-        found = model.transform(block.values if order is None else block.values[:, order])
-        require(
-            bool(np.isfinite(found).all()), "some rows have NaN or infinite entries. Fill in or remove such rows first"
-        )
-        yield found
+        yield _finite(model.transform(block.values))
 
 
-def _write_csv(path: Path, names: list[str], blocks: Iterator["Array"], _count: int) -> None:
+def _scored(table: "NamedTable", layout: "Layout", model: "Model") -> Iterator[Scored]:
+    size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
+    for batch in table.batches(layout.plain, layout.as_text, size):
+        try:
+            rows = layout.numbers(batch, gaps=False)
+        except ColumnsError as error:
+            raise ValueError(f"{table.source}: {error.happened}. Fill them in first, by a public rule") from None
+        yield _finite(model.transform(rows)), batch.select(list(layout.carry)) if layout.carry else None
+
+
+def _finite(found: "Array") -> "Array":
+    import numpy as np
+
+    require(bool(np.isfinite(found).all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
+    return found
+
+
+def write_scores(path: Path, ending: str, names: list[str], scored: Iterator[Scored]) -> None:
+    """Write scores, and what is carried beside them, block by block."""
+    _WRITERS[ending](path, names, scored)
+
+
+def _write_tables(opened: Callable[[Path, Any], Any]) -> Callable[[Path, list[str], Iterator[Scored]], None]:
+    def write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
+        import numpy as np
+
+        first = next(scored, None)
+        # Without rows there are names all the same.
+        start = _table(names, np.empty((0, len(names))), None) if first is None else _table(names, *first)
+        with opened(path, start.schema) as writer:
+            writer.write(start)
+            for block, carried in scored:
+                writer.write(_table(names, block, carried).cast(start.schema))
+
+    return write
+
+
+def _table(names: list[str], block: "Array", carried: Any) -> Any:
+    import pyarrow as pa
+
+    # What is carried comes first, as in the table that people join with.
+    beside = {} if carried is None else {name: carried.column(name) for name in carried.schema.names}
+    return pa.table({**beside, **dict(zip(names, map(pa.array, block.T.copy()), strict=True))})
+
+
+def _csv_writer(path: Path, schema: Any) -> Any:
     import pyarrow.csv as pc
 
-    with pc.CSVWriter(path, _schema(names)) as writer:
-        for block in blocks:
-            writer.write(_batch(names, block))
+    return pc.CSVWriter(path, schema)
 
 
-def _write_parquet(path: Path, names: list[str], blocks: Iterator["Array"], _count: int) -> None:
+def _parquet_writer(path: Path, schema: Any) -> Any:
     import pyarrow.parquet as pq
 
-    with pq.ParquetWriter(path, _schema(names)) as writer:
-        for block in blocks:
-            writer.write(_batch(names, block))
+    return pq.ParquetWriter(path, schema)
 
 
-def _write_npy(path: Path, names: list[str], blocks: Iterator["Array"], count: int) -> None:
+def _write_npy(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
     from numpy.lib.format import write_array_header_1_0
 
-    # Written block by block: numpy.save would need all scores in memory.
-    with path.open("wb") as file:
+    def header(count: int) -> None:
         write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (count, len(names))})
-        for block in blocks:
+
+    # Written block by block: numpy.save would need all scores in memory.
+    with path.open("w+b") as file:
+        # numpy leaves room in a header for any number of rows, so the number can be written when it is known.
+        header(0)
+        count = 0
+        for block, _ in scored:
             file.write(block.astype("<f8").tobytes())
+            count += len(block)
+        file.seek(0)
+        header(count)
 
 
-def _schema(names: list[str]) -> Any:
-    import pyarrow as pa
-
-    return pa.schema([(name, pa.float64()) for name in names])
-
-
-def _batch(names: list[str], block: "Array") -> Any:
-    import pyarrow as pa
-
-    return pa.RecordBatch.from_arrays([pa.array(column) for column in block.T.copy()], names=names)
-
-
-WRITERS: dict[str, Callable[[Path, list[str], Iterator["Array"], int], None]] = {
-    ".csv": _write_csv,
-    ".parquet": _write_parquet,
+_WRITERS: dict[str, Callable[[Path, list[str], Iterator[Scored]], None]] = {
+    ".csv": _write_tables(_csv_writer),
+    ".parquet": _write_tables(_parquet_writer),
     ".npy": _write_npy,
 }
+ENDINGS = tuple(_WRITERS)

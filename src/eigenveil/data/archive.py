@@ -18,7 +18,6 @@ from eigenveil.errors import EigenveilError, require
 __all__ = [
     "HISTORIES",
     "ITEMS_FORMAT",
-    "STREAMS",
     "SVMLIGHT",
     "TABLES",
     "ArchiveKind",
@@ -34,13 +33,11 @@ _KEY = "eigenveil"
 ITEMS_FORMAT = "eigenveil-items"
 
 SVMLIGHT: Final = (".svm", ".svmlight", ".libsvm")
-# Endings of tables, of streams of rows with the format of each, and of users' histories.
-TABLES: Final = (".csv", ".parquet", ".npy", ".npz", *SVMLIGHT)
-STREAMS: Final = {
-    **{".csv": "csv", ".arrow": "arrow", ".arrows": "arrow", ".feather": "arrow", ".ipc": "arrow"},
-    **{".parquet": "parquet", ".npy": "npy", ".npz": "npz"},
-    **dict.fromkeys(SVMLIGHT, "svm"),
-}
+# Endings of tables, with the format of each. Files of the format csv may be compressed.
+_PLAIN: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".xlsx": "xlsx", ".npy": "npy", ".npz": "npz"}
+_ARROW: Final = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
+_PACKED: Final = dict.fromkeys((".csv.gz", ".csv.zst", ".tsv.gz", ".tsv.zst"), "csv")
+TABLES: Final = {**_PLAIN, **_PACKED, **_ARROW, **dict.fromkeys(SVMLIGHT, "svm")}
 HISTORIES: Final = (".csv", ".csv.gz", ".parquet", ".npz")
 
 

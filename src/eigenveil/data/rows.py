@@ -24,6 +24,7 @@ __all__ = [
     "Block",
     "CheckedRows",
     "DenseRows",
+    "NamedRows",
     "Rows",
     "SparseRows",
     "Symmetric",
@@ -292,6 +293,44 @@ def counts_people(rows: Any) -> bool:
         if rows is None:
             return False
     return True
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class NamedRows:
+    """Rows of a file with what the file said of them: the `names` of their columns, and the column of the `person`.
+
+    The columns were chosen, and the rows weighted by person, when the file was read. An estimator learns the names, and takes
+    its own `person` for that column only if it is the same one.
+
+    >>> NamedRows(DenseRows(np.zeros((3, 2))), ("age", "pulse")).shape
+    (3, 2)
+    """
+
+    inner: Rows
+    names: tuple[str, ...] | None
+    person: str | None = None
+
+    def __post_init__(self) -> None:
+        require(
+            self.names is None or len(self.names) == self.inner.shape[1],
+            f"there must be one name for each of the {self.inner.shape[1]} columns",
+        )
+        require(self.person is None or counts_people(self.inner), "rows of people must be weighted by person")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """That of the inner rows."""
+        return self.inner.shape
+
+    @property
+    def sparse(self) -> bool:
+        """That of the inner rows."""
+        return self.inner.sparse
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """The blocks of the inner rows."""
+        return self.inner.blocks(size)
 
 
 @final

@@ -1,13 +1,10 @@
-"""Tables and files as `Rows`: numpy, scipy sparse, pandas, polars and pyarrow in memory; csv, parquet, npy, npz and svmlight.
+"""Tables and files as `Rows`: numpy, scipy sparse, pandas, polars and pyarrow in memory; files of every format.
 
-Nothing is unpickled. Parquet is streamed and npy is memory-mapped, so neither has to fit in memory. Errors name columns and
-files, which are public, and never show a value.
+Nothing is unpickled. Parquet, Arrow and npy files are read block by block, so they need not fit in memory. Errors name columns
+and files, which are public, and never show a value.
 """
 
-import re
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, final
@@ -15,40 +12,42 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.archive import SVMLIGHT, TABLES, ending_of
+from eigenveil.data.columns import Choice, Layout, as_numbers, require_numbers
+from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
 from eigenveil.data.people import identifiers, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
-from eigenveil.errors import ColumnsError, listed, require
+from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
+from eigenveil.linalg import Array
+from eigenveil.params.declarations.reading import FileParams
+from eigenveil.params.declare import checked
 
 __all__ = [
     "Table",
     "as_arrow",
-    "as_numbers",
     "as_rows",
-    "as_written",
-    "could_be_names",
-    "first_line",
     "is_arrow_like",
     "person_ids",
+    "read_named",
     "read_table",
-    "require_commas",
-    "require_names",
-    "require_numbers",
 ]
 
-# The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
-PANDAS_INDEX = re.compile(r"__index_level_\d+__")
 _NAMES_AT_ONCE = 1 << 16
+# Rows that are read at once into memory, fewer where they are wide.
+_AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """Rows ready to be read, their column names, if there are any, and the number of columns in the file."""
+    """Rows ready to be read, their column names, if there are any, and the number of columns in the file.
+
+    `carried` is an Arrow table of the columns that were asked for beside the rows. It is raw data.
+    """
 
     rows: Rows
     columns: tuple[str, ...] | None = None
     available: int | None = None
+    carried: Any = None
 
 
 @final
@@ -84,18 +83,17 @@ class ArrowRows:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class ParquetRows:
-    """Rows of a Parquet file, read again for every pass, a batch at a time: the file may be larger than memory."""
+class FileRows:
+    """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory."""
 
-    path: Path
-    columns: tuple[str, ...]
+    table: NamedTable
+    layout: Layout
 
     @property
     def shape(self) -> tuple[int, int]:
         """Rows and columns, from the file's own metadata."""
-        import pyarrow.parquet as pq
-
-        return int(pq.read_metadata(self.path).num_rows), len(self.columns)
+        assert self.table.count is not None
+        return self.table.count, len(self.layout.names)
 
     @property
     def sparse(self) -> bool:
@@ -104,12 +102,40 @@ class ParquetRows:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Arrays of at most `size` rows."""
-        import pyarrow.parquet as pq
+        texts = tuple(self.layout.one_hot)
+        for batch in self.table.batches(self.layout.plain, texts, size):
+            yield Block(_numbers(self.table, self.layout, batch))
 
-        with _reading(self.path), pq.ParquetFile(self.path) as file:
-            for batch in file.iter_batches(batch_size=size, columns=list(self.columns)):
-                # Batches have their columns in the order of the file.
-                yield Block(as_numbers(batch.select(list(self.columns))))
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class HeldRows:
+    """Rows of a file or pipe that were read into memory, in pieces as they came."""
+
+    pieces: tuple[Array, ...]
+    dim: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return sum(map(len, self.pieces)), self.dim
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Views of at most `size` rows."""
+        for piece in self.pieces:
+            yield from (Block(piece[start : start + size]) for start in range(0, len(piece), size))
+
+
+def _numbers(table: NamedTable, layout: Layout, batch: Any, *, gaps: bool = False) -> Array:
+    try:
+        return layout.numbers(batch, gaps=gaps)
+    except ColumnsError as error:
+        raise error.at(str(table.source)) from None
 
 
 def is_arrow_like(data: Any) -> bool:
@@ -154,128 +180,97 @@ def as_rows(data: Any) -> Rows:
 
 
 def read_table(
-    path: str | Path,
+    source: Any,
     *,
     person: str | None = None,
-    drop: Sequence[str] = (),
-    features: int | None = None,
-    one_based: bool = False,
-    kind: str | None = None,
     columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    one_hot: Mapping[str, Sequence[str]] | None = None,
+    carry: Sequence[str] = (),
+    literal: bool = False,
+    **how: Any,
 ) -> Table:
-    """Read a file by the ending of its name, or as `kind`, such as ".npy", without the columns in `drop`.
+    """Read a file by the ending of its name, a folder of Parquet files, or an open binary file such as a pipe.
 
-    A csv file has a header line. Parquet is streamed. An npy file is one two-dimensional array, memory-mapped. An npz file is a
-    scipy sparse matrix, or one two-dimensional array (called X if there are several). An svm file is svmlight / libsvm text.
+    `how` are the fields of `FileParams`, such as `kind="csv"` or `decimal=","`. A csv or xlsx file and a pipe are read into
+    memory. Parquet and Arrow are read again for every pass. An npy file is one two-dimensional array, memory-mapped. An npz file
+    is a scipy sparse matrix, or one two-dimensional array (called X if there are several). An svm file is svmlight / libsvm text.
 
-    The column `person` of a csv or parquet file says which person a row belongs to; it is not part of the rows.
+    `columns` and `drop` are names or patterns, or names as they stand if `literal`. The column `person` says which person a row
+    belongs to; it is not part of the rows, and neither are those of `carry`. A file without names takes none of these, and
+    with `literal` must have as many columns.
+
     The number of columns of svmlight text is `features`, because the file does not say. Without it, the largest index in the file
     decides, a number from the data. Its columns count from zero unless `one_based`. Read that way, a file that counts from one
     has an empty first column, which changes no component. A guess from the rows would let one row shift everybody's columns.
-    If the file has names, `columns` lists those to read, in this order. A file without names must have as many columns.
     """
-    path = Path(path)
-    require(path.is_file(), f"{path} does not exist or is not a file")
-    ending = ending_of(path, TABLES) if kind is None else kind
-    require(
-        features is None or ending in SVMLIGHT,
-        f"features is for svmlight text; leave it out for {path}, which says how many columns it has",
-    )
-    if ending in {".csv", ".parquet"}:
-        return _read_columns(path, ending, person, drop, columns)
-    require(
-        person is None and not drop,
-        f"{ending} files have no named columns; person and drop need csv or parquet",
-    )
-    if ending in SVMLIGHT:
-        return Table(_read_svmlight(path, features, one_based=one_based))
+    said = checked(FileParams, FileParams(**how))
+    piped = not isinstance(source, str | Path)
+    path = Path("the stream") if piped else Path(source)
+    if not piped:
+        require_readable(path)
+    kind = kind_of(path, said, piped=piped)
+    if kind in NAMED or piped:
+        levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
+        wanted = None if columns is None else tuple(columns)
+        choice = Choice(wanted, tuple(drop), levels, person, tuple(carry), literal)
+        return read_named(open_named(source, said), choice)
+    require_option(path, said, kind)
+    asked = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
+    for name, value in asked.items():
+        if value:
+            raise ParameterError(f"{verbatim(str(path))} is {kind} and has no column names. Leave out {{{name}}}")
+    require(not carry, f"{path} is {kind} and has no column names to carry")
+    if kind == "svm":
+        return Table(_read_svmlight(path, said.features, one_based=said.one_based))
     try:
-        return Table(_read_npy(path) if ending == ".npy" else _read_npz(path))
+        return Table(_read_npy(path) if kind == "npy" else _read_npz(path))
     except Exception as error:
         # For a damaged file, numpy, zipfile, zlib and tokenize raise almost any error.
-        raise ValueError(f"{path} cannot be read as {ending[1:]}: {error}") from error
+        raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
 
 
-def _read_columns(
-    path: Path, ending: str, person: str | None, drop: Sequence[str], chosen: Sequence[str] | None
-) -> Table:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
-    with _reading(path):
-        table = _read_csv(path, person) if ending == ".csv" else None
-        schema = table.schema if table is not None else pq.read_schema(path)
-    if table is not None:
-        require_commas(path, schema.names)
-    # Without a header, the first row, a person's data, would become the column names, which every model file shows.
-    require(
-        table is None or could_be_names(schema.names),
-        f"{path} seems to have no header line: its first line has numbers. "
-        "Add a line with the column names, because names are written to the model",
-    )
-    require(table is None or table.num_rows > 0, f"{path} has a header and no rows")
-    named = [*drop, *([person] if person is not None else [])]
-    # Also refuses names that occur twice: a selection by name would not say which column is meant.
-    require_names(path, schema.names, named)
-    if chosen is not None:
-        require_names(path, schema.names, chosen)
-        columns = tuple(chosen)
+def read_named(table: NamedTable, choice: Choice) -> Table:
+    """The rows of a table with column names. What only reading tells, such as a number that is none, is told here."""
+    try:
+        layout = choice.laid_out(table.source, table.names, table.kinds)
+    except ColumnsError as error:
+        raise error.at(str(table.source)) from None
+    columns = layout.names if table.named else None
+    beside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
+    if table.count is None:
+        rows, others = _held(table, layout, beside)
     else:
-        columns = tuple(name for name in schema.names if name not in named and not PANDAS_INDEX.fullmatch(name))
-    require(len(columns) > 0, f"{path} has no columns left to analyse")
-    require_numbers(pa.schema([schema.field(name) for name in columns]))
-    rows: Rows = ArrowRows(table.select(list(columns))) if table is not None else ParquetRows(path, columns)
-    if person is not None:
-        with _reading(path):
-            whole = table if table is not None else pq.read_table(path, columns=[person])
-        rows = WeightedRows.by_person(rows, person_ids(whole, person))
-    return Table(rows, columns, len(schema.names))
+        rows = FileRows(table, layout)
+        others = _columns(table, beside)
+    if layout.person is not None:
+        rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
+    carried = others.select(list(layout.carry)) if layout.carry else None
+    return Table(rows, columns, len(table.names), carried)
 
 
-def _read_csv(path: Path, person: str | None) -> Any:
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    uneven: list[Any] = []
-
-    def refuse(row: Any) -> str:
-        # The row itself is not kept: it is data.
-        uneven.append((row.actual_columns, row.expected_columns))
-        return "error"
-
-    parsing = pc.ParseOptions(invalid_row_handler=refuse)
-    try:
-        return pc.read_csv(path, parse_options=parsing, convert_options=as_written(person))
-    except pa.ArrowInvalid:
-        require(path.stat().st_size > 0, f"{path} is empty. It needs a line of column names, and rows below it")
-        if not uneven:
-            raise
-        found, expected = uneven[0]
-        raise ValueError(
-            f"{path} cannot be read as csv: a line has {found} fields and the header has {expected}. Correct that line"
-        ) from None
-
-
-def as_written(person: str | None) -> Any:
-    """Options that read the column `person` of a csv as text.
-
-    Whether "7" and "007" are one person must not depend on whether everybody else's identifier looks like a number.
-    """
-    import pyarrow as pa
-    import pyarrow.csv as pc
-
-    return pc.ConvertOptions(column_types={} if person is None else {person: pa.string()})
-
-
-@contextmanager
-def _reading(path: Path) -> Iterator[None]:
-    """Convert errors of pyarrow into a `ValueError` without the cause, whose message quotes the data."""
+def _held(table: NamedTable, layout: Layout, beside: Sequence[str]) -> tuple[Rows, Any]:
+    """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 
-    try:
-        yield
-    except (pa.ArrowException, OSError) as error:
-        raise ValueError(f"{path} cannot be read as {path.suffix.lower()[1:]}: {first_line(error)}") from None
+    pieces, others = [], []
+    for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
+        pieces.append(_numbers(table, layout, batch))
+        if beside:
+            one = batch.select(list(beside))
+            others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
+    require(bool(pieces), f"{table.source} has a header and no rows")
+    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if beside else None
+
+
+def _columns(table: NamedTable, names: Sequence[str]) -> Any:
+    import pyarrow as pa
+
+    return pa.Table.from_batches(table.batches((), names, _AT_ONCE)) if names else None
+
+
+def _size(columns: int) -> int:
+    return max(64, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, columns)))
 
 
 def person_ids(table: Any, person: str) -> Any:
@@ -315,54 +310,6 @@ def person_ids(table: Any, person: str) -> Any:
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
     return codes.indices.to_numpy(zero_copy_only=False)
-
-
-def require_commas(path: Path, names: Sequence[str]) -> None:
-    """Refuse a csv file with semicolons or tabs between its columns. Its first line, which may be a person's, is not shown."""
-    one = names[0] if len(names) == 1 else ""
-    require(
-        not (";" in one or "\t" in one),
-        f"{path} has semicolons or tabs between its columns. Save it with commas instead",
-    )
-
-
-def require_names(path: Path, names: Sequence[str], wanted: Sequence[str]) -> None:
-    """Refuse a table that lacks a `wanted` column, or has two columns of the same name."""
-    missing = [name for name in wanted if name not in names]
-    require(not missing, f"{path} has no column {listed(map(repr, missing))}; it has {listed(names)}")
-    twice = sorted(name for name, count in Counter(names).items() if count > 1)
-    require(not twice, f"{path} has more than one column called {listed(map(repr, twice))}")
-
-
-def require_numbers(schema: Any) -> None:
-    """Refuse a schema with columns that are not numbers, naming them."""
-    import pyarrow.types as types
-
-    good = (types.is_integer, types.is_floating, types.is_boolean, types.is_decimal)
-    bad = [field for field in schema if not any(test(field.type) for test in good)]
-    if bad:
-        shown = listed(f"{field.name} ({field.type})" for field in bad)
-        message = f"columns must hold numbers; these do not: {shown}. Encode them as numbers or leave them out"
-        raise ColumnsError(message, tuple(field.name for field in bad))
-
-
-def as_numbers(piece: Any, *, gaps: bool = False) -> Any:
-    """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN if `gaps` are allowed."""
-    import pyarrow as pa
-
-    empty = tuple(name for name, column in zip(piece.schema.names, piece.columns, strict=True) if column.null_count)
-    if empty and not gaps:
-        which = f"column {empty[0]!r} has" if len(empty) == 1 else f"{len(empty)} columns have"
-        names = "" if len(empty) == 1 else f": {listed(empty)}"
-        raise ColumnsError(f"{which} missing values{names}. Fill them in by a public rule or leave them out", empty)
-    out = np.empty((piece.num_rows, piece.num_columns))
-    for index, column in enumerate(piece.columns):
-        plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
-        if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
-            # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
-            plain = plain.cast(pa.float64(), safe=False)
-        out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
-    return out
 
 
 def _read_npy(path: Path) -> Rows:
@@ -414,24 +361,3 @@ def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows
         fitting = "" if features is None else f" with {features} columns"
         raise ValueError(f"{path} cannot be read as svmlight text{fitting} counted from {int(one_based)}") from None
     return SparseRows(sp.csr_array(matrix))
-
-
-def first_line(error: Exception) -> str:
-    """The first line of a library's message, truncated before it quotes the data."""
-    return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
-
-
-def could_be_names(names: Sequence[str]) -> bool:
-    """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
-    found = [number for number in map(_number, names) if number is not None]
-    if len(found) < 2:
-        return True
-    start = found[0]
-    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
-
-
-def _number(text: str) -> float | None:
-    try:
-        return float(text)
-    except ValueError:
-        return None

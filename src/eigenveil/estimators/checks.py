@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import FILL_PUBLICLY, in_silence, require_real
+from eigenveil.data.rows import FILL_PUBLICLY, NamedRows, Rows, in_silence, require_real
 from eigenveil.data.tables import is_arrow_like
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.params import param, parameters
@@ -22,6 +22,7 @@ __all__ = [
     "center_of",
     "checked_array",
     "is_real",
+    "learn_columns",
     "rank_and_fraction",
     "rank_of",
     "require_integer",
@@ -92,6 +93,15 @@ def with_names(estimator: Any, X: Any, *, reset: bool) -> Any:
         X = pa.Table.from_batches([X])
     validate_data(estimator, X, reset=reset, skip_check_array=True)
     return X
+
+
+def learn_columns(estimator: Any, rows: Rows) -> None:
+    """Let `estimator` learn the columns of `rows`, which are no array, so that scikit-learn does not."""
+    estimator.n_features_in_ = rows.shape[1]
+    # Names of an earlier fit do not belong to these rows.
+    estimator.__dict__.pop("feature_names_in_", None)
+    if isinstance(rows, NamedRows) and rows.names is not None:
+        estimator.feature_names_in_ = np.asarray(rows.names, dtype=object)
 
 
 def warn_if_weak(guarantee: Guarantee, people: float | None) -> None:

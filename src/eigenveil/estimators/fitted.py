@@ -15,7 +15,7 @@ from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
-from eigenveil.estimators.reading import read_rows, without_person
+from eigenveil.estimators.reading import chosen, read_rows
 from eigenveil.estimators.released import model_of
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
@@ -47,7 +47,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
-        X, _ = without_person(X, self.person, fitting=False)
+        X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         return (block.values for block in rows.blocks(max(1, min(rows.shape[0], size))))
 

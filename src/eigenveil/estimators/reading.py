@@ -1,15 +1,17 @@
 """Rows as callers give them, read and checked: arrays, sparse matrices and tables, with a column that names people."""
 
+import warnings
 from typing import Any
 
+from eigenveil.data.columns import Choice, Layout, kinds_of, one_hot_columns
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, Rows, Symmetric, counts_people
-from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
-from eigenveil.errors import require, require_param
-from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
+from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
+from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
+from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
 
-__all__ = ["column_names", "person_in", "read_rows", "without_person"]
+__all__ = ["chosen", "column_names", "person_in", "read_rows"]
 
 
 def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
@@ -20,29 +22,106 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
-            # A `Rows` is not an array, so scikit-learn does not learn its columns.
-            estimator.n_features_in_ = X.shape[1]
-            # Names of an earlier fit do not belong to these rows.
-            estimator.__dict__.pop("feature_names_in_", None)
+            learn_columns(estimator, X)
         return CheckedRows(X)
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
     return as_rows(checked_array(estimator, X, reset=reset, **least))
 
 
-def without_person(X: Any, person: Any, *, fitting: bool) -> tuple[Any, Any]:
-    """`X` without the column that names people, and the identifiers, one per row. Only a fit needs the column."""
-    if person is None:
+def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any, Any]:
+    """The columns of a table `X` that `asked` names, with its text as 0 and 1, and the identifiers of people, one per row.
+
+    Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order.
+    """
+    names = column_names(X)
+    if names is None and not fitting:
+        # Arrays come many thousand times into a stream.
         return X, None
-    if not isinstance(person, str):
-        return X, identifiers(person) if fitting else None
-    names = column_names(X) or []
-    if person not in names:
-        require_param(not fitting, "{person} names the column {@column}, which {X} does not have", column=person)
-        return X, None
-    ids = person_ids(X, person)
-    rest = [name for name in names if name != person]
-    return (X.select(rest) if is_arrow_like(X) else X[rest]), ids
+    person = getattr(asked, "person", None)
+    ids = identifiers(person) if fitting and person is not None and not isinstance(person, str) else None
+    column = person if isinstance(person, str) else None
+    choice = Choice.of(asked, person=column)
+    if isinstance(X, NamedRows):
+        # What they need was done when their file was read.
+        _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
+        require_param(not fitting or column in (None, X.person), _NO_COLUMN, column=column)
+        return X, ids
+    if names is None or not all(isinstance(name, str) for name in names):
+        _require_no_choice(asked, fitting=fitting, but="{X} has none")
+        require_param(not fitting or column is None, _NO_COLUMN, column=column)
+        return X, ids
+    if not fitting:
+        if choice.empty or (known is None and column not in names):
+            Choice().laid_out("X", names, _kinds(X))
+            return X, None
+        wanted = [name for name in names if name != column] if known is None else known
+        return _picked(X, choice.again(names, wanted, kinds=_kinds(X))), None
+    require_param(column is None or column in names, _NO_COLUMN, column=column)
+    layout = choice.laid_out("X", names, _kinds(X))
+    if layout.ids:
+        _warn_of_ids(layout.ids)
+    if column is not None:
+        ids = person_ids(X, column)
+    return X if choice.empty else _picked(X, layout), ids
+
+
+_NO_COLUMN = "{person} names the column {@column}, which {X} does not have"
+
+
+def _require_no_choice(asked: Any, *, fitting: bool, but: str) -> None:
+    """Refuse a choice of columns where there is nothing to choose from."""
+    given = [name for name in ("columns", "drop", "one_hot") if fitting and getattr(asked, name)]
+    if given:
+        raise ParameterError(f"{{{given[0]}}} needs a table with column names, and {but}")
+
+
+def _warn_of_ids(names: tuple[str, ...]) -> None:
+    says = f"{listed(map(repr, names))} look{'s' * (len(names) == 1)} like an id by name, and an id is no measurement"
+    advice = "Leave it out with {drop=}, or say whose rows they are with {person}"
+    warnings.warn(ParameterWarning(f"{verbatim(says)}. {advice}", drop=names), stacklevel=5)
+
+
+def _picked(X: Any, layout: Layout) -> Any:
+    """The analysed columns of a table in memory, in the order of the layout."""
+    made = {
+        f"{name}_{level}": column
+        for name, levels in layout.one_hot.items()
+        for level, column in zip(levels, one_hot_columns(_column(X, name), name, levels), strict=True)
+    }
+    if not is_arrow_like(X):
+        return X.assign(**made)[list(layout.names)] if made else X[list(layout.names)]
+    table = as_arrow(X)
+    if not made:
+        return table.select(list(layout.names))
+    import pyarrow as pa
+
+    arrays = [pa.array(made[name]) if name in made else table.column(name) for name in layout.names]
+    return pa.table(arrays, names=list(layout.names))
+
+
+def _column(X: Any, name: str) -> Any:
+    return as_arrow(X).column(name) if is_arrow_like(X) else X[name]
+
+
+def _kinds(X: Any) -> dict[str, str]:
+    """The kind of each column of a table in memory, in the same words for pandas, polars and Arrow."""
+    import pyarrow as pa
+
+    if is_arrow_like(X):
+        return kinds_of(as_arrow(X).schema)
+    found: dict[str, str] = {}
+    for place, (name, dtype) in enumerate(zip(X.columns, X.dtypes, strict=True)):
+        if getattr(dtype, "kind", "O") in "biuf":
+            found[name] = "number"
+            continue
+        try:
+            # A column of objects may hold numbers. What kind of thing it holds is a declared type in every other table.
+            found |= kinds_of(pa.schema([(name, pa.array(X.iloc[:, place], from_pandas=True).type)]))
+        except (pa.ArrowException, TypeError):
+            # Several kinds in one column; scikit-learn says more.
+            found[name] = "number"
+    return found
 
 
 def person_in(rows: Rows, person: Any) -> Person:
@@ -52,6 +131,8 @@ def person_in(rows: Rows, person: Any) -> Person:
 
 def column_names(X: Any) -> list[Any] | None:
     """The names of a table's columns, None if it has none."""
+    if isinstance(X, NamedRows):
+        return None if X.names is None else list(X.names)
     # In pyarrow `columns` is the data, and names are in the schema. In polars and pandas `columns` is the names.
     if is_arrow_like(X) and type(X).__module__.startswith("pyarrow"):
         return list(X.schema.names)

@@ -4,6 +4,7 @@
 """
 
 import math
+from collections.abc import Mapping
 from numbers import Integral
 from typing import Any, Final, Literal, get_args, get_origin
 
@@ -96,6 +97,9 @@ def _plain(value: Any) -> Any:
     """A value for JSON: words, truth values, numbers and lists of these. None for anything else."""
     if isinstance(value, str | bool):
         return value
+    if isinstance(value, Mapping):
+        # Public levels by column.
+        return {str(name): _plain(part) for name, part in value.items()} or None
     if isinstance(value, tuple | list):
         # A list of lists stays out, because a table of rows looks the same.
         parts = [_plain(part) for part in value]

@@ -7,7 +7,7 @@ from typing import Any, final
 
 from eigenveil.data.rows import Rows, Symmetric, WeightedRows, counts_people
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.estimators.reading import column_names, read_rows, without_person
+from eigenveil.estimators.reading import chosen, column_names, read_rows
 from eigenveil.privacy import Neighbours, bounded_count
 
 __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]
@@ -88,16 +88,16 @@ def read_sites(estimator: Any, sites: Any, *, word: str = "site") -> tuple[dict[
 
 def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tuple[Rows, Columns]:
     """One site's rows, and what is known of the columns after it. The estimator itself learns nothing from them."""
-    names = column_names(X)
-    names = None if names is None else [column for column in names if column != estimator.person]
-    if names is not None and columns is not None and columns.names is not None:
-        _require_columns(name, names, columns.first, columns.names)
     # A copy learns the columns: a site that is refused must leave no trace on the estimator.
     reader = copy.copy(estimator)
     for learnt in ("n_features_in_", "feature_names_in_"):
         reader.__dict__.pop(learnt, None)
     try:
-        rows, ids = _matrix(estimator, X) if isinstance(X, Symmetric) else _table(reader, X)
+        X, ids = (X, None) if isinstance(X, Symmetric) else chosen(X, reader, fitting=True)
+        names = None if isinstance(X, Symmetric) else column_names(X)
+        if names is not None and columns is not None and columns.names is not None:
+            _require_columns(names, columns.first, columns.names)
+        rows = _matrix(estimator, X) if isinstance(X, Symmetric) else _table(reader, X)
         count = rows.shape[1]
         if columns is not None and count != columns.count:
             raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
@@ -115,14 +115,12 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
     return rows, columns
 
 
-def _table(reader: Any, X: Any) -> tuple[Rows, Any]:
-    """The rows of a table, and whose they are if `person` is set."""
-    X, ids = without_person(X, reader.person, fitting=True)
+def _table(reader: Any, X: Any) -> Rows:
     # A site may have no rows. Whether there are enough is asked of all sites together, and only if that is public.
-    return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1), ids
+    return read_rows(reader, X, reset=True, ensure_min_samples=0, ensure_min_features=1)
 
 
-def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
+def _matrix(estimator: Any, X: Symmetric) -> Rows:
     """A matrix in place of rows. Refused, naming the parameter, if the fit needs the rows themselves."""
     require_param(
         estimator.center is None,
@@ -149,7 +147,7 @@ def _matrix(estimator: Any, X: Symmetric) -> tuple[Rows, None]:
         "covariance, power, fedpower or dr-svd",
         method=estimator.method,
     )
-    return X, None
+    return X
 
 
 def people_at(rows: Rows) -> float:
@@ -160,11 +158,11 @@ def people_at(rows: Rows) -> float:
     return float(round(float(bounded_count(rows, neighbours=Neighbours.ZERO_OUT).value)))
 
 
-def _require_columns(name: str, columns: list[Any], first: str, expected: list[Any]) -> None:
+def _require_columns(columns: list[Any], first: str, expected: list[Any]) -> None:
     if columns == expected:
         return
     if sorted(map(str, columns)) == sorted(map(str, expected)):
-        raise ValueError(f"{name}: the columns are those of {first} in another order. Put them in the same order")
+        raise ValueError(f"the columns are those of {first} in another order. Put them in the same order")
     extra = [str(column) for column in columns if column not in expected]
     lacking = [str(column) for column in expected if column not in columns]
-    raise ValueError(f"{name}: the columns are not those of {first}. Missing: {lacking[:5]}. Unexpected: {extra[:5]}")
+    raise ValueError(f"the columns are not those of {first}. Missing: {lacking[:5]}. Unexpected: {extra[:5]}")

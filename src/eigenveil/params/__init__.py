@@ -9,6 +9,7 @@ from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GossipParams
 from eigenveil.params.declarations.plan import PlanParams
 from eigenveil.params.declarations.private import PrivateParams
+from eigenveil.params.declarations.reading import ColumnsParams, FileParams, TableParams
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.declarations.simulate import SimulateParams
 from eigenveil.params.declarations.spectrum import SpectrumParams
@@ -18,7 +19,9 @@ from eigenveil.params.declare import Param, checked, declared, param, parameters
 __all__ = [
     "BoundsParams",
     "ColumnBoundsParams",
+    "ColumnsParams",
     "FederatedParams",
+    "FileParams",
     "GossipParams",
     "InteractionsParams",
     "Param",
@@ -29,6 +32,7 @@ __all__ = [
     "SimulateParams",
     "SpectrumParams",
     "StreamingParams",
+    "TableParams",
     "checked",
     "declared",
     "param",

@@ -102,6 +102,7 @@ class Param:
     switch: tuple[str, Any] | None = (
         None  # An option without a value, and what it stands for, in place of one with a value.
     )
+    many: bool = False  # The option may be repeated, and `parse` gets the list of its texts.
     only: str | None = None  # "trust=masked": with another trust it is refused, unless at its default.
     lenient: bool = False  # Refused there only if written out, because calls in Python may share settings.
     instead: str | None = None  # What to do if `only` does not hold.

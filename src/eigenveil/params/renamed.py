@@ -15,7 +15,6 @@ RENAMED_OPTIONS: Final = {
     "--mechanism": ("--method",),
     "--iterations": ("--rounds",),
     "--no-center": ("--center",),
-    "--columns": ("--per-column", "--features"),
     "--history": ("--have-file",),
     "--n": ("--first",),
     "-n": ("--first",),

@@ -1,8 +1,9 @@
 """How each surface writes a parameter and its value: Python, the command line, a study file, and the docs."""
 
 import json
+import shlex
 import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import MISSING
 from types import NoneType, UnionType
 from typing import Any, Literal, Union, get_args, get_origin
@@ -35,7 +36,8 @@ def in_options(cls: type, **others: str) -> Words:
         if name not in known:
             return others.get(name, in_python(name, value))
         one = known[name]
-        return flag(one) if value is ... else " ".join(_options(one, value))
+        # Quoted for a shell, because a message is copied into one.
+        return flag(one) if value is ... else shlex.join(_options(one, value))
 
     return words
 
@@ -91,9 +93,23 @@ def _options(one: Declared, value: Any) -> tuple[str, ...]:
         return (flag(one),)
     if isinstance(value, bool):
         return (flag(one) if value else f"--no-{flag(one)[2:]}",)
+    if spec.many:
+        return tuple(word for text in _texts(value) for word in (flag(one), text))
     text = text_of(value)
     # A value that begins with a minus would be read as an option.
     return (f"{flag(one)}={text}",) if text.startswith("-") else (flag(one), text)
+
+
+def _texts(value: Any) -> list[str]:
+    """The texts of an option that may be repeated: several names in one, if none of them has a comma."""
+    if isinstance(value, Mapping):
+        return [f"{name}={_levels(levels)}" for name, levels in value.items()]
+    names = [value] if isinstance(value, str) else list(value)
+    return names if any("," in name for name in names) else [",".join(names)]
+
+
+def _levels(levels: Sequence[str]) -> str:
+    return ",".join(f'"{level}"' if "," in level else level for level in levels)
 
 
 def as_options(asked: Any, *, always: Sequence[str] = (), unknown: Sequence[str] = ()) -> list[str]:

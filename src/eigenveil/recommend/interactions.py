@@ -14,10 +14,11 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.columns import as_numbers, require_numbers
 from eigenveil.data.people import require_ids
 from eigenveil.data.rows import require_real
-from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
-from eigenveil.errors import listed, require, require_param
+from eigenveil.data.tables import as_arrow, is_arrow_like
+from eigenveil.errors import ColumnsError, listed, require, require_param
 from eigenveil.estimators.checks import is_real
 
 __all__ = ["Interactions", "checked_interactions", "is_whole", "ones_at", "require_names_of_one_line"]
@@ -182,8 +183,8 @@ def _binary(given: Any, name: str, is_one: Callable[[Any], Any]) -> sp.csr_array
         given = as_arrow(given)
         try:
             require_numbers(given.schema)
-        except ValueError as error:
-            raise ValueError(f"{name}: {error}") from None
+        except ColumnsError as error:
+            raise ValueError(f"{name}: {error.happened}. Encode them as numbers or leave them out") from None
     else:
         require(
             sp.issparse(given) or isinstance(given, np.ndarray),

@@ -14,9 +14,9 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.archive import HISTORIES, ending_of
+from eigenveil.data.columns import as_numbers, require_names, require_numbers
 from eigenveil.data.people import require_ids
-from eigenveil.data.tables import as_numbers, first_line, require_names, require_numbers
-from eigenveil.errors import ParameterError, listed, require, require_param, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import InteractionsParams, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
@@ -124,10 +124,15 @@ def _reading(path: Path, value: str | None) -> Iterator[None]:
     except (pa.ArrowException, OSError, EOFError, zlib.error) as error:
         # Never pyarrow's whole message, which quotes lines of the file.
         numeric = value is not None and "conversion error to double" in str(error)
-        why = f"column {value!r} must contain numbers" if numeric else first_line(error)
+        why = f"column {value!r} must contain numbers" if numeric else _first_line(error)
         if "invalid UTF8" in str(error):
             why = "it is not UTF-8 text"
         raise ValueError(f"{path} cannot be read: {why}") from None
+
+
+def _first_line(error: Exception) -> str:
+    """The first line of a library's message, truncated before it quotes the data."""
+    return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
 
 
 def _names(path: Path, ending: str) -> list[str]:
@@ -178,13 +183,20 @@ def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> 
     if ending == ".parquet":
         table = pq.read_table(path, columns=list(types), partitioning=None).select(list(types))
         if value is not None:
-            require_numbers(pa.schema([table.schema.field(value)]))
+            _require_numbers(pa.schema([table.schema.field(value)]))
         return table
     return pc.read_csv(
         path,
         parse_options=pc.ParseOptions(newlines_in_values=True),
         convert_options=pc.ConvertOptions(include_columns=list(types), column_types=types),
     )
+
+
+def _require_numbers(schema: Any) -> None:
+    try:
+        require_numbers(schema)
+    except ColumnsError as error:
+        raise ValueError(f"{error.happened}. Encode them as numbers first") from None
 
 
 def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]]:

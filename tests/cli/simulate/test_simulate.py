@@ -425,13 +425,13 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     named = tmp_path / "gone X.csv"
     assert refusal("simulate", named, *EXACT, "--sites", 3) == f"error: {named} does not exist. Check the path"
     for kind in ("npy", "svm"):
-        assert "needs a csv or parquet file" in refusal(
+        assert "needs a table with column names" in refusal(
             "simulate", written(tmp_path, kind), *EXACT, "--split", "by:age"
         )
     gaps = visits(tmp_path, "parquet", ward=[None] + [1.0] * (COUNT - 1))
     drop = ("--drop", "hospital", "--drop", "patient")
     assert "column 'ward' has missing values" in refusal("simulate", gaps, *EXACT, "--split", "by:ward", *drop)
-    assert "ward (string)" in refusal("simulate", source, *EXACT, "--sites", 3)
+    assert "ward (text)" in refusal("simulate", source, *EXACT, "--sites", 3)
 
 
 def test_published_noise_guarantees_nothing_and_claims_no_floor(tmp_path: Path) -> None:

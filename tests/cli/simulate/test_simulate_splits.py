@@ -6,21 +6,19 @@ from typing import Any
 import numpy as np
 
 from cli.cli_tables import COUNT, NAMES, rows, written
+from eigenveil.cli._files import Reading
 from eigenveil.cli.simulate.splits import SplitRule, part
+from eigenveil.data.rows import NamedRows
+from eigenveil.params import TableParams
 
-READING: dict[str, Any] = {
-    "person": None,
-    "person_sites": 1,
-    "drop": [],
-    "features": None,
-    "one_based": False,
-    "scale": None,
-}
+READING: dict[str, Any] = {"reading": Reading(TableParams()), "person_sites": 1, "scale": None}
 
 
 def values(folder: Path, rule: SplitRule, seed: int = 0, kind: str = "npy") -> list[Any]:
     found = part(written(folder, kind), rule, rng=np.random.default_rng(seed), **READING)
-    assert found.columns == (NAMES if kind == "csv" else None)
+    for site in found.sites.values():
+        assert isinstance(site, NamedRows)
+        assert site.names == (NAMES if kind == "csv" else None)
     return [next(site.blocks(COUNT)).values for site in found.sites.values()]
 
 

@@ -9,12 +9,12 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
 from eigenveil.cli.study import spending as kept
 from eigenveil.errors import require, require_param
-from eigenveil.params import BoundsParams
+from eigenveil.params import BoundsParams, TableParams
 
 if TYPE_CHECKING:
     from eigenveil.estimators.bounds.columns import FoundColumnBounds
@@ -24,16 +24,14 @@ __all__ = ["bounds"]
 
 
 @errors_as_lines
-@with_options(BoundsParams)
+@with_options(BoundsParams, reads=True)
 def bounds(
     data: option.Data,
     settings: dict[str, Any],
-    columns: bounding.Columns = False,
+    reading: TableParams,
+    per_column: bounding.PerColumn = False,
     total: bounding.Total = None,
     components: bounding.Rank = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -64,25 +62,25 @@ def bounds(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    require_input(data)
+    read = Reading(reading, settings["person"])
+    read.require(data)
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, ledger) if path])
     searched = settings["center"] == "private"
-    require(not columns or components is None, "--components is for a bound on rows: leave out --per-column")
-    require(not columns or searched, "--center is for a bound on rows: leave out --per-column")
+    require(not per_column or components is None, "--components is for a bound on rows: leave out --per-column")
+    require(not per_column or searched, "--center is for a bound on rows: leave out --per-column")
     require_param(
-        columns or searched or settings["origin"] is None,
+        per_column or searched or settings["origin"] is None,
         "{origin} is where the search for the mean starts, and only {center=private} searches: leave out one of them",
     )
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli._report import warning_panel
     from eigenveil.cli.bounds.show import Asked, BoundsAnswer
 
-    reading = {"drop": drop or [], "features": features, "one_based": one_based}
     found, names, spending = _found(
-        data, settings, reading, lasting, columns=columns, listed=target is not None or as_json
+        data, settings, read, lasting, columns=per_column, listed=target is not None or as_json
     )
-    answer = BoundsAnswer.of(found, Asked(data, settings, reading, left, components, names, target))
+    answer = BoundsAnswer.of(found, Asked(data, settings, read, left, components, names, target))
     if target is not None:
         bounding.write_json(target, answer.plain)
         wrote(target)
@@ -96,7 +94,7 @@ def bounds(
         if answer.steps:
             console.print()
         bounding.show_steps(console, answer.steps)
-        if settings["epsilon"] is not None and bounding.columns_were_counted(data, features):
+        if settings["epsilon"] is not None and read.counted(data):
             console.print(warning_panel(option.COUNTED))
         spending.show()
         if target is not None:
@@ -108,7 +106,7 @@ def bounds(
 def _found(
     data: Path,
     settings: Mapping[str, Any],
-    reading: Mapping[str, Any],
+    reading: Reading,
     lasting: kept.LastingLedger,
     *,
     columns: bool,
@@ -118,13 +116,12 @@ def _found(
 
     `listed`: the answer will be in a file or in JSON.
     """
-    from dataclasses import replace
-
+    from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.columns import find_column_bounds
     from eigenveil.estimators.bounds.rows import find_bounds
 
     given = dict(settings)
-    table = read_rows(data, person=(person := given.pop("person")), **reading)
+    table = reading.table(data)
     dim = table.rows.shape[1]
     require(
         # Refused before the release: afterwards the budget would be spent on ranges that cannot be passed on.
@@ -134,15 +131,14 @@ def _found(
     )
     found: FoundBounds | FoundColumnBounds
     with (
-        lasting.charged(table.rows, given, person=person, title=f"bounds, {data.name}") as spending,
+        lasting.charged(table.rows, given, person=reading.person, title=f"bounds, {data.name}") as spending,
         watched(table.rows) as rows,
     ):
-        given["ledger"] = spending.ledger
+        given["ledger"], named = spending.ledger, NamedRows(rows, table.columns, reading.person)
         if columns:
             del given["center"]
-            # Rows read from a file have no names, so they are added here.
-            found = replace(find_column_bounds(rows, **given), columns=table.columns)
+            found = find_column_bounds(named, **given)
         else:
-            found = find_bounds(rows, **given)
+            found = find_bounds(named, **given)
         spending.released = found.words().encode()
     return found, table.columns, spending

@@ -116,7 +116,7 @@ class BoundsFile:
         require(
             not self.of_columns,
             f"--bounds {self.path} has column ranges, and a stream needs a bound on rows. Run `eigenveil bounds` without "
-            "--columns",
+            "--per-column",
         )
         require(
             self.settings["scale"] is None,

@@ -16,12 +16,12 @@ from eigenveil.errors import require, require_param
 if TYPE_CHECKING:
     from rich.console import Console
 
-__all__ = ["Step", "columns_were_counted", "command_of", "left_for_fit", "reading_words", "show_steps", "write_json"]
+__all__ = ["Step", "command_of", "left_for_fit", "show_steps", "write_json"]
 
 # The most columns whose numbers fit on a command line.
 WIDEST: Final = 16
 
-Columns: TypeAlias = Annotated[
+PerColumn: TypeAlias = Annotated[
     bool, typer.Option("--per-column", help="Find a range for each column instead, with sqrt(columns) times the noise.")
 ]
 Total: TypeAlias = Annotated[
@@ -122,24 +122,6 @@ def command_of(*words: Any) -> str:
     "eigenveil fit 'my table.csv' -k 5"
     """
     return shlex.join(["eigenveil", *map(str, words)])
-
-
-def reading_words(reading: Mapping[str, Any]) -> list[str]:
-    """The options with which the next command reads the same table.
-
-    >>> reading_words({"drop": ["a", "b"], "features": None, "one_based": True})
-    ['--drop', 'a', '--drop', 'b', '--one-based']
-    """
-    features = [] if reading["features"] is None else ["--features", str(reading["features"])]
-    dropped = [word for name in reading["drop"] for word in ("--drop", name)]
-    return [*dropped, *features, *(["--one-based"] if reading["one_based"] else [])]
-
-
-def columns_were_counted(data: Path, features: int | None) -> bool:
-    """Whether the number of columns was read from the rows themselves."""
-    from eigenveil.data.archive import SVMLIGHT
-
-    return data.suffix.lower() in SVMLIGHT and features is None
 
 
 def write_json(path: Path, plain: Mapping[str, Any]) -> None:

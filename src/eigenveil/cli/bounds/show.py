@@ -11,9 +11,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.cli._files import Reading
 from eigenveil.cli._report import guarantee_panel, plain
 from eigenveil.cli.bounds.file import FORMAT, reach_of_ranges
-from eigenveil.cli.bounds.options import WIDEST, Step, command_of, reading_words, why_next
+from eigenveil.cli.bounds.options import WIDEST, Step, command_of, why_next
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.found import FoundBounds
 from eigenveil.params import PrivateParams
@@ -51,7 +52,7 @@ class Asked:
 
     data: Path
     settings: Mapping[str, Any]
-    reading: Mapping[str, Any]
+    reading: Reading
     left: tuple[float, float] | None
     rank: int | None
     columns: tuple[str, ...] | None = None
@@ -67,7 +68,7 @@ class Asked:
         """The fit to run next, with these bounds on the command line or from the file that contains them."""
         private = self.settings["epsilon"] is not None
         same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale")}
-        own = reading_words(self.reading)
+        own = self.reading.words
         if self.target is not None:
             # The file contains the scale too.
             bounds, own = {"scale": None}, [*own, "--bounds", str(self.target)]

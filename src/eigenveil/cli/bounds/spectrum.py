@@ -8,12 +8,12 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import read_rows, require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds import options as bounding
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.study import spending as kept
-from eigenveil.params import SpectrumParams
+from eigenveil.params import SpectrumParams, TableParams
 from eigenveil.params.texts import text_of
 
 if TYPE_CHECKING:
@@ -27,16 +27,14 @@ _SHOWN: Final = 12
 
 
 @errors_as_lines
-@with_options(SpectrumParams)
+@with_options(SpectrumParams, reads=True)
 def spectrum(
     context: typer.Context,
     data: option.Data,
     settings: dict[str, Any],
+    reading: TableParams,
     total: bounding.Total = None,
     bounds: BoundsPath = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -60,15 +58,15 @@ def spectrum(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    require_input(data)
+    read = Reading(reading, settings["person"])
+    read.require(data)
     require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])
     epsilon, delta = settings["epsilon"], settings["delta"]
     left = bounding.left_for_fit(total, epsilon, delta)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
-    found, spending = _released(data, settings, reading, known, lasting)
+    found, spending = _released(data, settings, read, known, lasting)
     console = output()
     if settings["random_state"] is not None and epsilon is not None:
         from eigenveil.cli._report import warning_panel
@@ -78,7 +76,7 @@ def spectrum(
         bounding.write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
         wrote(target)
     console.print(_view(found))
-    if epsilon is not None and bounding.columns_were_counted(data, features):
+    if epsilon is not None and read.counted(data):
         from eigenveil.cli._report import warning_panel
 
         console.print(warning_panel(option.COUNTED))
@@ -94,20 +92,22 @@ def spectrum(
 def _released(
     data: Path,
     settings: Mapping[str, Any],
-    reading: Mapping[str, Any],
+    reading: Reading,
     known: BoundsFile | None,
     lasting: kept.LastingLedger,
 ) -> "tuple[ReleasedSpectrum, kept.Spending]":
+    from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.spectrum import released_spectrum
 
-    table = read_rows(data, **reading)
+    table = reading.table(data)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
     with (
-        lasting.charged(table.rows, settings, person=reading["person"], title=f"spectrum, {data.name}") as spending,
+        lasting.charged(table.rows, settings, person=reading.person, title=f"spectrum, {data.name}") as spending,
         watched(table.rows) as rows,
     ):
-        found = released_spectrum(rows, **settings, ledger=spending.ledger)
+        named = NamedRows(rows, table.columns, reading.person)
+        found = released_spectrum(named, **settings, ledger=spending.ledger)
         spending.released = found.words().encode()
     return found, spending
 

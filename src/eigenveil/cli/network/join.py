@@ -5,7 +5,7 @@ disk before the study is closed in the ledger.
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Collection, Coroutine, Iterator
+from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
@@ -53,6 +53,7 @@ class Given:
     dry_run: bool
     force: bool
     memory: int
+    reading: Mapping[str, Any]
     passphrase_file: Path | None = None
     require_head: Path | None = None
 
@@ -135,7 +136,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
     # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
-    holding = SiteData.read(given.data, study)
+    holding = SiteData.read(given.data, study, **given.reading)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)

@@ -86,7 +86,8 @@ Data: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Your table: .csv, .parquet, .npy or .npz. Columns that the study does not name are not read.",
+        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy or .npz. Columns that the study "
+        "does not name are not read.",
         show_default=False,
     ),
 ]

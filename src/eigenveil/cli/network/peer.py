@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
+from eigenveil.cli._derived import with_options
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -14,6 +15,7 @@ from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import PeersLost, ProtocolError
+from eigenveil.params import FileParams
 from eigenveil.params.declarations.study import PeerStudy
 from eigenveil.params.words import in_study
 
@@ -30,9 +32,11 @@ _NOTHING: Final = "nothing was sent and nothing was charged"
 
 
 @errors_as_lines
+@with_options(FileParams, leave=("features", "one_based"))
 def peer(
     study: option.Study,
     data: option.Data,
+    settings: dict[str, Any],
     keys: option.Keys = None,
     policy: option.PolicyFile = None,
     ledger: option.Ledger = Path("ledger.db"),
@@ -94,6 +98,7 @@ def peer(
         dry_run,
         force,
         allowed,
+        settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
     )

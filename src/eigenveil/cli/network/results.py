@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from eigenveil.cli._terminal import wrote
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.network.words import left_words, rounded
-from eigenveil.cli.transform import WRITERS, scores_of
+from eigenveil.cli.transform import ENDINGS, scores_of, write_scores
 from eigenveil.data.archive import whole_file
 
 if TYPE_CHECKING:
@@ -44,7 +44,7 @@ class Results:
         return (
             ("--output", self.model, [".safetensors"]),
             ("the guarantee", self.guarantee, [".txt"]),
-            ("--scores", self.scores, list(WRITERS)),
+            ("--scores", self.scores, list(ENDINGS)),
         )
 
     def write(self, model: "Model", rows: "Rows") -> None:
@@ -58,7 +58,8 @@ class Results:
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
-            WRITERS[self.scores.suffix.lower()](temporary, names, scores_of(model, rows, None), rows.shape[0])
+            scored = ((block, None) for block in scores_of(model, rows))
+            write_scores(temporary, self.scores.suffix.lower(), names, scored)
 
     def show(self, voice: Voice, model: "Model", *, role: str) -> None:
         """Show the guarantee in words, and where everything is."""

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
+from eigenveil.cli._derived import with_options
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -13,6 +14,7 @@ from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError
+from eigenveil.params import FileParams
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
@@ -25,9 +27,11 @@ __all__ = ["site"]
 
 
 @errors_as_lines
+@with_options(FileParams, leave=("features", "one_based"))
 def site(
     study: option.Study,
     data: option.Data,
+    settings: dict[str, Any],
     keys: option.Keys = None,
     policy: option.PolicyFile = None,
     ledger: option.Ledger = Path("ledger.db"),
@@ -88,6 +92,7 @@ def site(
         dry_run,
         force,
         allowed,
+        settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
     )

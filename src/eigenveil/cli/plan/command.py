@@ -16,7 +16,7 @@ from eigenveil.cli.plan import options as planning
 from eigenveil.cli.plan.plot import svg_curve
 from eigenveil.cli.plan.show import PlanAnswer, as_values, show
 from eigenveil.cli.plan.spectrum import KnownSpectrum
-from eigenveil.params import PlanParams, checked
+from eigenveil.params import PlanParams, TableParams, checked
 
 if TYPE_CHECKING:
     from eigenveil.plan import Facts, Forecast
@@ -25,12 +25,12 @@ __all__ = ["plan"]
 
 
 @errors_as_lines
-@with_options(PlanParams)
+@with_options(PlanParams, reads=True, leave=("features", "one_based"))
 def plan(
     settings: dict[str, Any],
+    reading: TableParams,
     spectrum: planning.SpectrumFile = None,
     public_data: planning.PublicData = None,
-    drop: planning.Drop = None,
     from_model: planning.FromModel = None,
     epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
     plot: planning.Plot = None,
@@ -63,7 +63,7 @@ def plan(
     If nothing can work, the first line says so and the plan says what would.
     """
     asked = checked(PlanParams, PlanParams(**settings))
-    known = KnownSpectrum(asked, file=spectrum, table=public_data, model=from_model, drop=tuple(drop or ()))
+    known = KnownSpectrum(asked, file=spectrum, table=public_data, model=from_model, reading=reading)
     known.require_files()
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:

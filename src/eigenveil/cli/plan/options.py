@@ -35,16 +35,6 @@ PublicData: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
-Drop: TypeAlias = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--drop",
-        metavar="COLUMN",
-        help="Leave out this column of the public table. Repeat for several.",
-        rich_help_panel=SPECTRUM,
-        show_default=False,
-    ),
-]
 FromModel: TypeAlias = Annotated[
     Path | None,
     typer.Option(

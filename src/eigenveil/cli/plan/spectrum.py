@@ -6,13 +6,14 @@ passed.
 
 import json
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.cli._files import read_rows, require_input
+from eigenveil.cli._files import Reading
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.params import PlanParams
+from eigenveil.params import PlanParams, TableParams
+from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
     from eigenveil.linalg import Array
@@ -36,7 +37,7 @@ class KnownSpectrum:
     file: Path | None = None
     table: Path | None = None
     model: Path | None = None
-    drop: tuple[str, ...] = ()
+    reading: TableParams = field(default_factory=TableParams)
 
     def __post_init__(self) -> None:
         fill, bound = self.asked.fill, self.asked.row_bound
@@ -57,7 +58,8 @@ class KnownSpectrum:
             not (units and fill is not None and bound is not None),
             "--fill and --row-bound both set row norms relative to the bound: choose one of them",
         )
-        require(not self.drop or self.table is not None, "--drop is for --public-data")
+        said = as_options(self.reading)
+        require(not said or self.table is not None, f"{said[0] if said else ''} is for --public-data")
         require(self.asked.scale is None or self.table is not None, "--scale is for --public-data")
 
     @property
@@ -113,9 +115,9 @@ class KnownSpectrum:
             good = self.file.suffix.lower() in _ENDINGS
             require(good, f"--spectrum must end in {', '.join(_ENDINGS)}, got {self.file}")
         if self.table is not None:
-            require_input(self.table)
+            Reading(self.reading, people=False).require(self.table)
         for path in self.files:
-            require(path.is_file(), f"{path} does not exist or is not a file")
+            require(path.is_file() or path == self.table, f"{path} does not exist or is not a file")
 
     def _from_file(self, path: Path) -> "Spectrum":
         from eigenveil.plan import Spectrum
@@ -148,7 +150,7 @@ class KnownSpectrum:
     def _from_table(self, path: Path) -> "Spectrum":
         from eigenveil.plan import Spectrum
 
-        rows = _whole(read_rows(path, drop=self.drop).rows, self.asked.scale, path)
+        rows = _whole(Reading(self.reading, people=False).table(path).rows, self.asked.scale, path)
         try:
             return Spectrum.of_rows(rows, row_bound=self.asked.row_bound, fill=self._fill)
         except ValueError as error:

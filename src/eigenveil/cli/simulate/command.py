@@ -15,14 +15,14 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import require_input, require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
@@ -46,11 +46,11 @@ _COMPARED: Final = "The captured variance is NOT covered by the guarantee: it wa
 @final
 @dataclass(frozen=True, slots=True)
 class _Job:
-    """What to do: split `data` by `rule`, read with the options `reading`, and fit as `asked`. No `target`: no model."""
+    """What to do: split `data` by `rule`, read as `reading` says, and fit as `asked`. No `target`: no model."""
 
     data: Path
     rule: SplitRule
-    reading: Mapping[str, Any]
+    reading: Reading
     asked: FederatedParams | GossipParams
     loss: float
     delay: float
@@ -71,20 +71,18 @@ class _Job:
 
 
 @errors_as_lines
-@with_options(SimulateParams, alone=True, ahead=("sites", "split"), panels=simulating.PANELS)
+@with_options(SimulateParams, alone=True, reads=True, ahead=("sites", "split"), panels=simulating.PANELS)
 def simulate(
     context: typer.Context,
     data: option.Data,
     settings: dict[str, Any],
+    reading: TableParams,
     sites: simulating.Sites = None,
     split: simulating.Split = "iid",
     loss: simulating.Loss = 0.0,
     delay: simulating.Delay = 0.0,
     duplicate: simulating.Duplicate = 0.0,
     dead: simulating.Dead = None,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
     compare: simulating.Compare = None,
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
@@ -135,16 +133,16 @@ def simulate(
     line for each round: who answered, bytes on all links, how far the
     directions moved (the largest sine), and the charge.
     """
-    reading = {"person": settings.pop("person"), "drop": drop or [], "features": features, "one_based": one_based}
+    read = Reading(reading, settings["person"])
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
-    require_input(data)
+    read.require(data)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     _run(
         _Job(
             data,
             SplitRule.read(split, sites),
-            reading,
+            read,
             asked,
             loss,
             delay,
@@ -160,7 +158,7 @@ def simulate(
 
 def _run(job: _Job) -> None:
     parted, pca, warned = _fitted(job)
-    model = replace(_model(job, parted, pca), warnings=tuple(warned))
+    model = replace(_model(job, pca), warnings=tuple(warned))
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
@@ -180,7 +178,7 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator", list[str]]:
     # The split has its own random stream, so that it reveals nothing about the start basis or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
     several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
-    parted = part(job.data, job.rule, person_sites=several, scale=job.asked.scale, rng=rng, **job.reading)
+    parted = part(job.data, job.rule, job.reading, person_sites=several, scale=job.asked.scale, rng=rng)
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
         with busy("starting"):
@@ -262,14 +260,14 @@ def _fail(error: QuorumLost | PeersLost, asked: FederatedParams | GossipParams, 
     raise typer.Exit(_QUORUM_LOST) from None
 
 
-def _model(job: _Job, parted: Parted, pca: "Estimator") -> "Model":
-    """The model with column names, which the estimator does not see, and with the caveat that it was simulated."""
-    extra: dict[str, Any] = {"split": job.rule.words} | ({"one_based": True} if job.reading["one_based"] else {})
+def _model(job: _Job, pca: "Estimator") -> "Model":
+    """The model with what is public of the split and the file, and with the caveat that it was simulated."""
+    extra: dict[str, Any] = {"split": job.rule.words} | job.reading.facts
     guarantee = pca.model_.guarantee
     if guarantee.epsilon is not None:
         guarantee = replace(guarantee, caveats=(*guarantee.caveats, _SIMULATED))
     settings = {**pca.model_.settings, **extra}
-    return replace(pca.model_, columns=parted.columns, settings=settings, guarantee=guarantee)
+    return replace(pca.model_, settings=settings, guarantee=guarantee)
 
 
 @contextmanager
@@ -326,7 +324,6 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
         warned,
         warning_panel,
     )
-    from eigenveil.data.archive import SVMLIGHT
 
     if job.private and job.asked.random_state is not None:
         console.print(warning_panel(option.SEEDED))
@@ -344,7 +341,7 @@ def _show(console: "Console", job: _Job, pca: "Estimator", model: "Model", compa
         console.print(line)
     if pca.tied_:
         console.print("The last component is not unique: the next direction has the same variance.", style="yellow")
-    if job.private and job.data.suffix.lower() in SVMLIGHT and job.reading["features"] is None:
+    if job.private and job.reading.counted(job.data):
         console.print(warning_panel(option.COUNTED))
 
 

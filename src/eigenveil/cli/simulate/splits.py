@@ -1,13 +1,13 @@
 """Deal one table out to the sites of `eigenveil simulate`: which site gets which rows."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
-from eigenveil.cli._files import read_rows
+from eigenveil.cli._files import Reading, is_stdin
 from eigenveil.cli._terminal import busy, watched
-from eigenveil.errors import require
+from eigenveil.errors import require, require_param
 
 if TYPE_CHECKING:
     from numpy.random import Generator
@@ -61,47 +61,49 @@ class SplitRule:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Parted:
-    """The rows of each site, all of them together, and the names of the columns where the file has any."""
+    """The rows of each site, and all of them together."""
 
-    sites: dict[str, "Rows"]
+    sites: Mapping[str, "Rows"]
     pooled: "Rows"
-    columns: tuple[str, ...] | None
 
 
 def part(
     path: Path,
     rule: SplitRule,
+    reading: Reading,
     *,
-    person: str | None,
     person_sites: int,
-    drop: Sequence[str],
-    features: int | None,
-    one_based: bool,
     scale: Any,
     rng: "Generator",
 ) -> Parted:
     """The table in `path`, split by `rule`. Everything is read into memory."""
+    from eigenveil.data.rows import NamedRows
     from eigenveil.data.tables import person_ids
 
+    named = is_stdin(path) or reading.named(path)
     require(
-        rule.column is None or path.suffix.lower() in {".csv", ".parquet"},
-        f"--split by:{rule.column} needs a csv or parquet file, because its columns have names",
+        rule.column is None or named,
+        f"--split by:{rule.column} needs a table with column names, such as csv or parquet",
     )
-    named = [name for name in (rule.column, person) if name is not None]
-    table = read_rows(path, drop=[*drop, *named], features=features, one_based=one_based)
+    require_param(reading.person is None or named, "{person} needs a table with column names, such as csv or parquet")
+    # Carried along and not analysed: people are dealt out before anybody is weighted.
+    beside = tuple(dict.fromkeys(name for name in (rule.column, reading.person) if name is not None))
+    table = replace(reading, person=None, carry=beside).table(path)
     with watched(table.rows) as rows:
         values = _whole(rows)
     with busy("dealing rows out to the sites"):
-        people = None if person is None else person_ids(_column(path, person, as_text=True), person)
-        return _parted(path, rule, values, people, table.columns, person_sites=person_sites, scale=scale, rng=rng)
+        people = None if reading.person is None else person_ids(table.carried, reading.person)
+        column = None if rule.column is None else table.carried[rule.column]
+        parted = _parted(column, rule, values, people, person_sites=person_sites, scale=scale, rng=rng)
+    sites = {name: NamedRows(rows, table.columns, reading.person) for name, rows in parted.sites.items()}
+    return replace(parted, sites=sites)
 
 
 def _parted(
-    path: Path,
+    column: Any,
     rule: SplitRule,
     values: Any,
     people: Any,
-    columns: tuple[str, ...] | None,
     *,
     person_sites: int,
     scale: Any,
@@ -110,7 +112,7 @@ def _parted(
     import numpy as np
 
     if rule.column is not None:
-        names, place = _by_column(path, rule.column)
+        names, place = _by_column(column, rule.column)
         _require_few_sites(place, people, person_sites)
     else:
         assert rule.count is not None
@@ -125,7 +127,7 @@ def _parted(
         name: _weighted(values[mine], None if people is None else people[mine])
         for name, mine in zip(names, np.split(order, ends), strict=True)
     }
-    return Parted(sites, _weighted(values, people), columns)
+    return Parted(sites, _weighted(values, people))
 
 
 def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generator") -> Any:
@@ -169,21 +171,24 @@ def _mixed(along: "Array", rng: "Generator") -> Any:
     return np.argsort(np.where(rng.random(len(along)) < 0.5, rng.random(len(along)), position), kind="stable")
 
 
-def _by_column(path: Path, column: str) -> tuple[list[str], Any]:
+def _by_column(whole: Any, column: str) -> tuple[list[str], Any]:
     """The names of the sites, and the site of each row."""
     import numpy as np
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    whole = _column(path, column)[column]
-    missing = bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
+    # A csv has text, where nothing at all is a missing value.
+    blank = bool(pc.any(pc.equal(whole, "")).as_py()) if pa.types.is_string(whole.type) else False
+    missing = blank or bool(pc.any(pc.is_null(whole, nan_is_null=True)).as_py())
     require(not missing, f"column {column!r} has missing values, so some rows have no site. Fill them in first")
     if pa.types.is_dictionary(whole.type):
         # A dictionary may list one value twice, so the decoded values decide.
         whole = whole.cast(whole.type.value_type)
     codes = whole.combine_chunks().dictionary_encode()
     values = codes.dictionary.to_pylist()
-    rank = sorted(range(len(values)), key=values.__getitem__)
+    # Numbers in text count as people count: 2 comes before 10.
+    numbers = all(isinstance(value, str) and value.isdecimal() for value in values)
+    rank = sorted(range(len(values)), key=lambda place: int(values[place]) if numbers else values[place])
     place = np.empty(len(values), dtype=np.int64)
     place[rank] = np.arange(len(values))
     return [f"{column} {values[i]}" for i in rank], place[codes.indices.to_numpy(zero_copy_only=False)]
@@ -200,20 +205,6 @@ def _require_few_sites(place: Any, people: Any, person_sites: int) -> None:
         f"somebody has rows at more than {person_sites} site{'s' * (person_sites != 1)}. Raise --person-sites, the most sites of "
         "one person",
     )
-
-
-def _column(path: Path, name: str, *, as_text: bool = False) -> Any:
-    """A column of a file that was read before. With `as_text`, a csv column is not converted."""
-    import pyarrow.csv as pc
-    import pyarrow.parquet as pq
-
-    from eigenveil.data.tables import as_written
-
-    if path.suffix.lower() == ".parquet":
-        return pq.read_table(path, columns=[name])
-    options = as_written(name if as_text else None)
-    options.include_columns = [name]
-    return pc.read_csv(path, convert_options=options)
 
 
 def _whole(rows: "Rows") -> Any:

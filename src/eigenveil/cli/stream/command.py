@@ -10,30 +10,26 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options, written_out
-from eigenveil.cli._files import require_output
+from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
 from eigenveil.errors import require, require_param
-from eigenveil.params import StreamingParams
+from eigenveil.params import StreamingParams, TableParams
 
 __all__ = ["stream"]
 
 
 @errors_as_lines
-@with_options(StreamingParams, rows="the stream", unless="resume")
+@with_options(StreamingParams, rows="the stream", unless="resume", reads=True)
 def stream(
     context: typer.Context,
     source: streaming.Source,
     settings: dict[str, Any] | None,
+    reading: TableParams,
     bounds: BoundsPath = None,
     sync_every: streaming.SyncEvery = None,
-    format_name: streaming.Format = None,
-    no_header: streaming.NoHeader = False,
-    drop: option.Drop = None,
-    features: option.Features = None,
-    one_based: option.OneBased = False,
     model: option.Output = Path("model.safetensors"),
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
@@ -63,7 +59,8 @@ def stream(
     0600). A private stream can be resumed only once from each state.
     """
     known: BoundsFile | None = None
-    require_source(source, format_name)
+    read = Reading(reading, people=False)
+    require_source(source, read)
     if settings is None:
         _require_nothing_new(context)
         require(state is not None, "--resume needs a state to continue from. Name it with --state FILE")
@@ -81,14 +78,7 @@ def stream(
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
-    reading = {
-        "kind": format_name,
-        "header": not no_header,
-        "drop": drop or [],
-        "features": features,
-        "one_based": one_based,
-    }
-    run(Job(source, reading, settings, sync_every, model, state, spare=not no_state, even_if_noise=even_if_noise))
+    run(Job(source, read, settings, sync_every, model, state, spare=not no_state, even_if_noise=even_if_noise))
     if known is not None and settings is not None and settings["epsilon"] is not None:
         from eigenveil.privacy import Neighbours
         from eigenveil.privacy.facts import Person

@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
+from eigenveil.cli._files import Reading
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
 from eigenveil.cli.stream.live import live_view
-from eigenveil.data.archive import STREAMS, SVMLIGHT, ending_of
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
@@ -34,7 +34,7 @@ _WORDS: Final = in_options(StreamingParams, X="the stream")
 @final
 @dataclass(frozen=True, slots=True)
 class Job:
-    """What to do: follow the rows of `source`, read with the options `reading`.
+    """What to do: follow the rows of `source`, read as `reading` says.
 
     A new stream has `settings`; None resumes the one in `state`. It also releases after every `sync_every` rows. The model is
     written to `target`, and the stream to `state` if one is named. If it is interrupted without one, `spare` allows a state
@@ -42,7 +42,7 @@ class Job:
     """
 
     source: Path
-    reading: Mapping[str, Any]
+    reading: Reading
     settings: Mapping[str, Any] | None
     sync_every: int | None
     target: Path
@@ -51,20 +51,10 @@ class Job:
     even_if_noise: bool = False
 
 
-def require_source(path: Path, kind: str | None) -> None:
+def require_source(path: Path, reading: Reading) -> None:
     """Refuse a source that cannot be followed, at once, before anything heavy is imported."""
-    if is_pipe(path):
-        require(
-            kind is not None,
-            "--format is missing. A pipe does not say what it carries: give --format csv or --format arrow",
-        )
-        return
-    require(path.exists() and not path.is_dir(), f"{path} does not exist or is a folder. Check the name")
-    if kind is None:
-        try:
-            ending_of(path, STREAMS)
-        except ValueError as error:
-            raise ValueError(f"{error}, or give its format with --format") from None
+    # A named pipe has a name, and its ending says nothing about what somebody writes into it.
+    reading.require(Path("-") if is_pipe(path) else path)
 
 
 def run(job: Job) -> None:
@@ -123,12 +113,15 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
 
 
 def _opened(job: Job, stop: Interrupts, *, when_quiet: Callable[[], None]) -> "Source":
-    from eigenveil.data.streams import open_source
+    from eigenveil.data.named import open_named
+    from eigenveil.data.streams import follow_named, open_source
 
-    require(job.reading["features"] is None or _is_svmlight(job), "--features is for svmlight files only. Leave it out")
-    piped = is_pipe(job.source)
-    rows = open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source
-    return open_source(rows, **job.reading)
+    asked, piped = job.reading.asked, is_pipe(job.source)
+    if not piped and not job.reading.named(job.source):
+        chosen = {name: value for name in ("columns", "drop", "one_hot") if (value := getattr(asked, name))}
+        return open_source(job.source, **chosen, **job.reading.files)
+    table = open_named(open_pipe(job.source, stop, when_quiet=when_quiet) if piped else job.source, asked)
+    return follow_named(table, job.reading.settled(table))
 
 
 def _require_same_columns(pca: "StreamingPCA", source: "Source") -> None:
@@ -181,11 +174,11 @@ def _ended(pca: "StreamingPCA", job: Job) -> "Model":
 
 
 def _written(pca: "StreamingPCA", job: Job, warned: tuple[str, ...] | None = None) -> "Model":
-    extra = {"one_based": True} if job.reading["one_based"] else {}
     learned = pca.model_
     # What was said before the first release names no parameter. The rest is in the words of the command.
     first = learned.warnings if warned is None else learned.warnings[: len(learned.warnings) - len(warned)]
-    model = replace(learned, settings={**learned.settings, **extra}, warnings=first + (warned or ()))
+    settings = {**learned.settings, **job.reading.facts}
+    model = replace(learned, settings=settings, warnings=first + (warned or ()))
     model.save(job.target)
     wrote(job.target)
     return model
@@ -255,11 +248,6 @@ def _state(job: Job) -> Path:
     return job.state
 
 
-def _is_svmlight(job: Job) -> bool:
-    kind = job.reading["kind"]
-    return kind == "svm" or (kind is None and job.source.suffix.lower() in SVMLIGHT)
-
-
 def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
 
@@ -267,7 +255,7 @@ def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None
     if pca.epsilon is not None and pca.random_state is not None:
         console.print(warning_panel(SEEDED))
     console.print(model_summary(model, reason=reason))
-    if pca.epsilon is not None and _is_svmlight(job) and job.reading["features"] is None:
+    if pca.epsilon is not None and job.reading.counted(job.source):
         console.print(warning_panel(COUNTED))
 
 

@@ -1,11 +1,10 @@
 """The options of `eigenveil stream` that no other command has, each with its help."""
 
 from pathlib import Path
-from typing import Annotated, Final, Literal, TypeAlias
+from typing import Annotated, Final, TypeAlias
 
 import typer
 
-_READING: Final = "Reading the rows"
 _PRIVACY: Final = "Privacy"
 _KEEPING: Final = "Stopping and resuming"
 
@@ -16,21 +15,6 @@ Source: TypeAlias = Annotated[
         help="Where the rows come from: a file, a named pipe, or - for standard input.",
         show_default=False,
     ),
-]
-Format: TypeAlias = Annotated[
-    Literal["csv", "arrow", "parquet", "npy", "npz", "svm"] | None,
-    typer.Option(
-        "--format",
-        metavar="WHICH",
-        help="The format: csv, arrow, parquet, npy, npz or svm. Needed for a pipe, which can be csv or arrow. A file's "
-        "ending says it otherwise.",
-        rich_help_panel=_READING,
-        show_default=False,
-    ),
-]
-NoHeader: TypeAlias = Annotated[
-    bool,
-    typer.Option("--no-header", help="The csv has no line of column names.", rich_help_panel=_READING),
 ]
 SyncEvery: TypeAlias = Annotated[
     int | None,

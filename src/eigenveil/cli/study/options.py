@@ -60,7 +60,7 @@ NodeAddress: TypeAlias = Annotated[
 ]
 Columns: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="A,B,C", help="The columns by name, in the same order for all parties.", show_default=False),
+    typer.Option(metavar="NAMES", help="The columns by name, in the same order for all parties.", show_default=False),
 ]
 ColumnsFrom: TypeAlias = Annotated[
     Path | None,

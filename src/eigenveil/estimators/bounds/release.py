@@ -10,7 +10,7 @@ from sklearn.base import BaseEstimator
 
 from eigenveil.data.rows import Rows, WeightedRows
 from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
-from eigenveil.estimators.reading import column_names, person_in, read_rows, without_person
+from eigenveil.estimators.reading import chosen, column_names, person_in, read_rows
 from eigenveil.params import parameters
 from eigenveil.params.declarations.bounds import SmallReleaseParams
 from eigenveil.privacy import (
@@ -62,7 +62,7 @@ class SmallRelease:
     def of(cls, X: Any, asked: AskedOfRows) -> "SmallRelease":
         """Read rows `X`, (n, d). Checks only that they are finite numbers."""
         budget, ledger = budget_of(asked.epsilon, asked.delta), asked.ledger
-        X, ids = without_person(X, asked.person, fitting=True)
+        X, ids = chosen(X, asked, fitting=True)
         names = column_names(X)
         rows = read_rows(_Reader(), X, reset=True)
         if ids is not None:

@@ -19,7 +19,7 @@ from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.rounds import Unfinished, Watch
 from eigenveil.estimators.sites import SiteInfo, read_site, read_sites
 from eigenveil.linalg import Array
-from eigenveil.params import FederatedParams, checked, param, parameters
+from eigenveil.params import ColumnsParams, FederatedParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.runtimes import Faults
@@ -32,7 +32,7 @@ _MANY = 1_000_000
 
 
 @parameters(panel="Waiting")
-class FederatedPCA(FederatedParams, FittedPCA):
+class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     """Principal components of rows at many sites, none of which leaves its site. Changes in place: `fit` spends.
 
     Parameters
@@ -121,6 +121,16 @@ class FederatedPCA(FederatedParams, FittedPCA):
         learn's PCA. It costs nothing.
     calibration : "exact" or "paper", default 'exact'
         exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
+    columns : list of str or None, default None: all
+        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
+        table with column names. Its order is that of the components.
+    drop : list of str or None, default None
+        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
+        for a table with column names.
+    one_hot : dict of lists or None, default None
+        Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
+        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
+        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 

@@ -27,7 +27,7 @@ from eigenveil.estimators.sites import SiteInfo, read_sites
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
 from eigenveil.papers.d_dp_pm import PublishedSegments
-from eigenveil.params import GossipParams, checked, param, parameters
+from eigenveil.params import ColumnsParams, GossipParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import guessed_eigenvalues
@@ -55,7 +55,7 @@ _MANY_STEPS = 1000
 
 
 @parameters(panel="Waiting")
-class GossipPCA(GossipParams, FittedPCA):
+class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     """Principal components of rows at peers on a graph, without a trusted hub. Changes in place: `fit` spends.
 
     Parameters
@@ -138,6 +138,16 @@ class GossipPCA(GossipParams, FittedPCA):
         covariance. segments: one direction at a time (D-DP-PM).
     people : int or None, default None
         A public guess at the number of people, for the starts of segments alone.
+    columns : list of str or None, default None: all
+        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
+        table with column names. Its order is that of the components.
+    drop : list of str or None, default None
+        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
+        for a table with column names.
+    one_hot : dict of lists or None, default None
+        Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
+        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
+        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 

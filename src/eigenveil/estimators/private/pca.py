@@ -9,7 +9,7 @@ from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
-from eigenveil.estimators.reading import person_in, read_rows, without_person
+from eigenveil.estimators.reading import chosen, person_in, read_rows
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.params import PrivateParams, checked, parameters
 from eigenveil.privacy import Ledger, Neighbours, Noise
@@ -64,6 +64,16 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
+    columns : list of str or None, default None: all
+        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
+        table with column names. Its order is that of the components.
+    drop : list of str or None, default None
+        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
+        for a table with column names.
+    one_hot : dict of lists or None, default None
+        Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
+        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
+        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     method : "auto", "covariance" or "power", default 'auto'
         covariance: one noisy covariance, best while it fits in memory. power: noisy products with a few vectors.
         auto: covariance where it fits in memory.
@@ -117,7 +127,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         asked = checked(PrivatePCA, self)
         # Before rows are read: a wrong budget is refused at once.
         budget = budget_of(asked.epsilon, asked.delta)
-        X, person = without_person(X, asked.person, fitting=True)
+        X, person = chosen(X, asked, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
             rows = WeightedRows.by_person(rows, person)

@@ -11,10 +11,11 @@ from typing import Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.columns import as_numbers, require_numbers
 from eigenveil.data.rows import Rows, require_real
-from eigenveil.data.tables import as_arrow, as_numbers, is_arrow_like, require_numbers
+from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
-from eigenveil.estimators.checks import checked_array, with_names
+from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.linalg import Array
 from eigenveil.tracking import GramTracker, SketchTracker
 from eigenveil.tracking.missing import has_gaps, sum_of_squares
@@ -88,7 +89,7 @@ def _is_plain(estimator: Any, X: Any, least: int, *, nameless: bool) -> bool:
 
 def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
     if reset:
-        estimator.n_features_in_ = X.shape[1]
+        learn_columns(estimator, X)
     require_param(
         X.shape[1] == estimator.n_features_in_,
         f"{{X}} has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",

@@ -16,10 +16,11 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
 from eigenveil.data.rows import in_silence
-from eigenveil.data.streams import open_source
+from eigenveil.data.streams import Source, open_source
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
+from eigenveil.estimators.reading import chosen
 from eigenveil.estimators.released import divisor_of, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
@@ -29,7 +30,7 @@ from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
 from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, forewarned, verdict_of
 from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
-from eigenveil.params import StreamingParams, checked, param, parameters
+from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
@@ -68,6 +69,16 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
+    columns : list of str or None, default None: all
+        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
+        table with column names. Its order is that of the components.
+    drop : list of str or None, default None
+        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
+        for a table with column names.
+    one_hot : dict of lists or None, default None
+        Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
+        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
+        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     row_bound : float, "private" or None, default 'private'
         Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
         of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
@@ -157,18 +168,27 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         self._require_finished()
         named = isinstance(X, str | Path) or hasattr(X, "read")
         whole = not named and not hasattr(X, "__next__")
-        source = open_source(X, kind="csv" if hasattr(X, "read") else None) if named else None
+        source = self._opened(X) if named else None
         # Only after the source was opened: a path that does not exist must not cost the earlier fit.
         self._forget_stream()
         try:
             for batch in [X] if whole else X if source is None else source.batches:
                 # One array is all that will come, and components need two rows. Batches may be single rows.
-                self._take(batch, least=2 if whole else 1)
+                self._take(batch, least=2 if whole else 1, ready=source is not None)
             self._end(None if source is None else source.columns)
         except BaseException:
             self._keep_unfinished()
             raise
         return self
+
+    def _opened(self, X: Any) -> Source:
+        """The rows of a file or pipe with the columns that were chosen."""
+        asked = checked(ColumnsParams, self)
+        kind = "csv" if hasattr(X, "read") else None
+        return open_source(X, columns=asked.columns, drop=asked.drop or (), one_hot=asked.one_hot, kind=kind)
+
+    def _known_names(self) -> Any:
+        return getattr(self, "feature_names_in_", None)
 
     def _end(self, columns: Any) -> None:
         """End a fit whose rows have all come: release what is pending."""
@@ -233,6 +253,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
         model, view = self.model_, self._view()
         scores = []
+        X, _ = chosen(X, self, fitting=False, known=self._known_names())
         for rows in checked_batch(self, X, reset=False, least=1)[1]:
             gaps = not sp.issparse(rows) and has_gaps(rows)
             scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
@@ -240,6 +261,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows without gaps, at most `size` at a time."""
+        X, _ = chosen(X, self, fitting=False, known=self._known_names())
         for rows in checked_batch(self, X, reset=False, least=1)[1]:
             require_param(
                 sp.issparse(rows) or not has_gaps(rows),
@@ -560,12 +582,17 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         rows = view.rows if self._begun("").merged is None else space.rank
         return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
-    def _take(self, X: Any, *, least: int) -> None:
-        """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace."""
+    def _take(self, X: Any, *, least: int, ready: bool = False) -> None:
+        """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace.
+
+        Rows that are `ready` have the chosen columns already.
+        """
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
         kept = self._stream.kept() if "_stream" in before else None
         try:
-            count, pieces = checked_batch(self, X, reset=kept is None, least=least, nameless=True)
+            begun = kept is not None
+            X, _ = (X, None) if ready else chosen(X, self, fitting=not begun, known=self._known_names())
+            count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True)
             for rows in pieces:
                 with _FIRST:
                     if not hasattr(self, "_stream"):

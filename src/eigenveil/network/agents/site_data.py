@@ -7,12 +7,12 @@ import math
 from collections.abc import Collection
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import final
+from typing import Any, final
 
 from eigenveil.data.fingerprints import fingerprints
 from eigenveil.data.rows import CheckedRows, Rows
 from eigenveil.data.tables import read_table
-from eigenveil.errors import OtherStudy, ParameterError, require
+from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
 from eigenveil.estimators.sites import people_at
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
@@ -80,14 +80,19 @@ class SiteData:
     columns: int | None = None
 
     @classmethod
-    def read(cls, path: Path, study: StudyFile) -> "SiteData":
-        """The columns that the study names, from a file that may have others; errors name the file and no value."""
+    def read(cls, path: Path, study: StudyFile, **how: Any) -> "SiteData":
+        """The columns that the study names, from a file that may have others; errors name the file and no value.
+
+        `how` are the fields of `FileParams`.
+        """
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
-            table = read_table(path, person=study.params.person, columns=study.columns)
-        except UnicodeDecodeError:
-            # The original message would quote a byte of the table.
-            raise ValueError(f"{path} is not UTF-8 text") from None
+            table = read_table(path, person=study.params.person, columns=study.columns, literal=True, **how)
+        except ColumnsError as error:
+            # A site can leave no column out: the study needs them all.
+            raise ValueError(
+                f"{error.happened}. The study needs numbers there: encode them, or fill them in by a public rule"
+            ) from None
         count = table.rows.shape[1]
         require(
             count == len(study.columns),

@@ -14,6 +14,7 @@ from eigenveil.params.declarations.groups import (
     Protection,
     Units,
 )
+from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import Aloud, again, param, parameters
 from eigenveil.params.texts import numbers_from, pair_from
 from eigenveil.params.values import Expected, Numbers, Vector, as_float, real
@@ -33,7 +34,7 @@ def range_of(value: Any) -> tuple[float, float]:
 
 
 @parameters(panel="Privacy")
-class SmallReleaseParams(PersonParams, Protection, BudgetParams):
+class SmallReleaseParams(ColumnsParams, PersonParams, Protection, BudgetParams):
     """What every release that prepares a fit has: a budget, and who is protected."""
 
     epsilon: float | None = param(

@@ -15,6 +15,7 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
+from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import again, declared, param, parameters
 
 __all__ = ["FOR_HUBS", "FOR_PEERS", "SimulateParams"]
@@ -41,7 +42,18 @@ class AnyMethod:
 
 @parameters(panel="Method", section="task")
 class SimulateParams(
-    Whitening, Waiting, Rounds, AnyMethod, Peers, HubParams, Places, Protection, PooledBounds, PairBudget, Components
+    ColumnsParams,
+    Whitening,
+    Waiting,
+    Rounds,
+    AnyMethod,
+    Peers,
+    HubParams,
+    Places,
+    Protection,
+    PooledBounds,
+    PairBudget,
+    Components,
 ):
     """The parameters of `eigenveil simulate`. Without a graph there is a hub."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, BudgetParams, Seed, Whitening
+from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import param, parameters
 from eigenveil.params.texts import bound_from, bytes_from, center_from, numbers_from, pair_from
 from eigenveil.params.values import Expected, Numbers, as_float, bound_value, positive, real, stream_center, whole
@@ -24,7 +25,7 @@ def energy_bounds(value: Any) -> tuple[float, float]:
 
 
 @parameters(panel="Method")
-class StreamingParams(Whitening, Seed, BudgetParams):
+class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
     """The parameters of `StreamingPCA`. The budget is for the whole stream, however long."""
 
     n_components: int = param(

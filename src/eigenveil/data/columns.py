@@ -1,0 +1,320 @@
+"""Columns of a table: which are analysed, in which order, and what text becomes.
+
+Only names and declared types decide, never values: whether a fit is refused or asks a question must not depend on anybody's row.
+A table in memory, a file and a stream all go through `Choice.laid_out`, so that all of them give the same errors.
+"""
+
+import re
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from fnmatch import fnmatchcase
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
+from eigenveil.linalg import Array
+from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declare import checked
+
+__all__ = [
+    "PANDAS_INDEX",
+    "Choice",
+    "Layout",
+    "advice_for",
+    "as_numbers",
+    "kinds_of",
+    "looks_like_id",
+    "one_hot_columns",
+    "require_names",
+    "require_numbers",
+]
+
+# The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
+PANDAS_INDEX: Final = re.compile(r"__index_level_\d+__")
+# Words for the kinds of columns. Those in the first row are analysed as they are.
+_NUMBERS: Final = ("number", "truth value")
+_TEXTS: Final = ("text", "category")
+# A word of a name that says "this names somebody or something": patient_id, PatientID, uuid. The first or the last word counts.
+_ID_WORDS: Final = frozenset(("id", "ids", "uid", "uuid", "guid", "pid", "mrn", "ssn", "identifier", "rowid", "userid"))
+# Names of things, with "id" or "number" written onto them without a break: patientid, customer_number.
+_THINGS: Final = "patient person user customer client member subject participant employee student account record case"
+_ID_NAMES: Final = re.compile(rf"(?:{'|'.join(_THINGS.split())})s?[ _.-]?(?:id|no|nr|num|number|key|code)")
+# What pandas calls row numbers in a csv, and what people call them.
+_ROW_NUMBERS: Final = frozenset(("unnamed: 0", "index", "row_number", "rownumber", "row number"))
+_WORD: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
+_PATTERN: Final = re.compile(r"[*?\[]")
+
+
+def looks_like_id(name: str) -> bool:
+    """Whether a column's name says that it identifies people or rows. Its numbers would dominate components and mean nothing.
+
+    >>> [looks_like_id(name) for name in ("id", "patient_id", "PatientID", "customerid", "acid", "idle_time", "width")]
+    [True, True, True, True, False, False, False]
+    """
+    words = [word.lower() for word in _WORD.findall(name)]
+    plain = name.strip().lower()
+    edges = {words[0], words[-1]} if words else set()
+    return bool(edges & _ID_WORDS) or _ID_NAMES.fullmatch(plain) is not None or plain in _ROW_NUMBERS
+
+
+def kinds_of(schema: Any) -> dict[str, str]:
+    """The kind of each column of an Arrow schema in one or two words, such as number, text or date."""
+    return {field.name: _kind(field.type) for field in schema}
+
+
+def _kind(kind: Any) -> str:
+    import pyarrow.types as types
+
+    tests = (
+        ("truth value", (types.is_boolean,)),
+        ("number", (types.is_integer, types.is_floating, types.is_decimal)),
+        ("text", (types.is_string, types.is_large_string)),
+        ("category", (types.is_dictionary,)),
+        ("date", (types.is_temporal,)),
+        ("nothing", (types.is_null,)),
+    )
+    # Arrow's own word for the rest, such as list<double>.
+    return next((word for word, every in tests if any(test(kind) for test in every)), str(kind))
+
+
+def require_numbers(schema: Any) -> None:
+    """Refuse a schema with columns that are not numbers, naming them."""
+    _require_kinds(kinds_of(schema), schema.names)
+
+
+def _require_kinds(kinds: Mapping[str, str], names: Sequence[str]) -> None:
+    bad = {name: kinds[name] for name in names if kinds[name] not in _NUMBERS}
+    if bad:
+        shown = listed(f"{name} ({kind})" for name, kind in bad.items())
+        raise ColumnsError(f"columns must hold numbers; these do not: {shown}", tuple(bad), advice=advice_for(bad))
+
+
+def advice_for(bad: Mapping[str, str]) -> str:
+    """What to do about columns that are not numbers, a template of `ParameterError`."""
+    text = f"Leave {'it' if len(bad) == 1 else 'them'} out with {{drop=}}"
+    if any(kind in _TEXTS for kind in bad.values()):
+        text += ", or turn text into 0 and 1 with {one_hot}"
+    if "date" in bad.values():
+        text += ". A date must become a number first, such as days since a public day"
+    return text
+
+
+def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> None:
+    """Refuse a table that lacks a `wanted` column, or has two columns of the same name."""
+    known = set(names)
+    missing = [name for name in wanted if name not in known]
+    require(not missing, f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}")
+    twice = sorted(name for name, count in Counter(names).items() if count > 1) if len(known) < len(names) else []
+    require(not twice, f"{source} has more than one column called {listed(map(repr, twice))}. Rename all but one")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Layout:
+    """The columns of one table as they are read: those that are analysed, `read`, become the columns `names`.
+
+    The columns in `one_hot` become one column for each level. `person` and `carry` are read beside them, unchanged. `ids` look
+    like identifiers and were not asked for by name.
+    """
+
+    read: tuple[str, ...]
+    names: tuple[str, ...]
+    one_hot: Mapping[str, tuple[str, ...]]
+    person: str | None = None
+    carry: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()
+
+    @property
+    def plain(self) -> tuple[str, ...]:
+        """The columns that are read as numbers."""
+        return tuple(name for name in self.read if name not in self.one_hot)
+
+    @property
+    def as_text(self) -> tuple[str, ...]:
+        """The columns that a csv has as text: whether "7" and "007" differ must not depend on the other rows."""
+        beside = () if self.person is None else (self.person,)
+        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *self.carry)))
+
+    def numbers(self, batch: Any, *, gaps: bool) -> Array:
+        """The analysed columns of an Arrow batch, (b, d). Missing numbers are refused, or are NaN if `gaps` are allowed."""
+        if not self.one_hot:
+            return as_numbers(batch.select(list(self.read)), gaps=gaps)
+        plain = as_numbers(batch.select(list(self.plain)), gaps=gaps)
+        found = np.empty((batch.num_rows, len(self.names)))
+        place, number = 0, 0
+        for name in self.read:
+            if name in self.one_hot:
+                levels = one_hot_columns(batch.column(name), name, self.one_hot[name])
+                found[:, place : place + len(levels)] = np.column_stack(levels)
+                place += len(levels)
+            else:
+                found[:, place] = plain[:, number]
+                place, number = place + 1, number + 1
+        return found
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """What a caller says of the columns of a table.
+
+    `columns` and `drop` are names or patterns; an entry that is no name may be several of them with commas between. With
+    `literal` they are names as they stand, from a model or a study. `carry` is read beside the rows, for whoever may see them.
+    """
+
+    columns: tuple[str, ...] | None = None
+    drop: tuple[str, ...] = ()
+    one_hot: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    person: str | None = None
+    carry: tuple[str, ...] = ()
+    literal: bool = False
+
+    @classmethod
+    def of(cls, asked: Any, *, person: str | None = None) -> "Choice":
+        """From the parameters of an estimator or a command."""
+        found = checked(ColumnsParams, asked)
+        return cls(found.columns, found.drop or (), found.one_hot or {}, person)
+
+    @property
+    def empty(self) -> bool:
+        """Whether nothing was said of columns."""
+        return self.columns is None and not self.drop and not self.one_hot and self.person is None and not self.carry
+
+    def without(self, names: Sequence[str]) -> "Choice":
+        """The same, with these columns left out."""
+        return replace(self, drop=(*self.drop, *names))
+
+    def sources(self, known: Sequence[str]) -> tuple[str, ...]:
+        """The columns of a table that the columns `known` of a fit were made from, in their order."""
+        made = {f"{name}_{level}": name for name, levels in self.one_hot.items() for level in levels}
+        return tuple(dict.fromkeys(made.get(name, name) for name in known))
+
+    def again(
+        self, names: Sequence[str], known: Sequence[str], *, source: Any = "X", kinds: Mapping[str, str] | None = None
+    ) -> Layout:
+        """The layout of another table for the columns `known` of a fit, in their order; its columns may have any other."""
+        wanted = self.sources(known)
+        levels = {name: every for name, every in self.one_hot.items() if name in wanted}
+        return Choice(wanted, one_hot=levels, literal=True).laid_out(source, names, kinds)
+
+    def laid_out(self, source: Any, names: Sequence[str], kinds: Mapping[str, str] | None = None) -> Layout:
+        """The layout of a table with these column names. `kinds` are its declared types in words, if it declares any."""
+        beside = [] if self.person is None else [self.person]
+        require_names(source, names, [*beside, *self.one_hot])
+        known = frozenset(names)
+        carry = tuple(dict.fromkeys(name for name, _ in self._found("carry", self.carry, source, names, known)))
+        dropped = {name for name, _ in self._found("drop", self.drop, source, names, known)}
+        apart = dropped.union(beside, carry)
+        if self.columns is None:
+            asked = {name: False for name in names if not PANDAS_INDEX.fullmatch(name)}
+        else:
+            asked = {}
+            for name, exact in self._found("columns", self.columns, source, names, known):
+                asked[name] = asked.get(name, False) or exact
+        read = tuple(name for name in asked if name not in apart)
+        require(len(read) > 0, f"{source} has no columns left to analyse")
+        unused = [name for name in self.one_hot if name not in read]
+        if unused:
+            raise ParameterError(
+                f"{{one_hot}} names columns of {verbatim(str(source))} that are left out: {verbatim(listed(unused))}"
+            )
+        if kinds is not None:
+            _require_kinds(kinds, [name for name in read if name not in self.one_hot])
+        made = tuple(_named(read, self.one_hot))
+        require_names(f"{source}, with its text as 0 and 1,", made, ())
+        ids = tuple(name for name in read if name not in self.one_hot and not asked[name] and looks_like_id(name))
+        return Layout(
+            read, made, {name: self.one_hot[name] for name in read if name in self.one_hot}, *(self.person, carry, ids)
+        )
+
+    def _found(
+        self, parameter: str, entries: Sequence[str], source: Any, names: Sequence[str], known: frozenset[str]
+    ) -> Iterator[tuple[str, bool]]:
+        """The columns that `entries` stand for, and whether each was named exactly; all that stand for none in one error."""
+        missing: list[str] = []
+        found: list[tuple[str, bool]] = []
+        for entry in entries:
+            # A name with a comma or a star in it is a name first.
+            parts = [entry] if entry in known or self.literal else [part.strip() for part in entry.split(",")]
+            for part in filter(None, parts):
+                if part in known:
+                    found.append((part, True))
+                    continue
+                matching = [name for name in names if fnmatchcase(name, part)] if _PATTERN.search(part) else []
+                found += [(name, False) for name in matching]
+                missing += [part] * (not matching or self.literal)
+        if missing:
+            words = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
+            raise ParameterError(
+                f"{verbatim(words)}. Check {{{parameter}}}" if parameter != "carry" else verbatim(words)
+            )
+        yield from found
+
+
+def _named(read: Sequence[str], one_hot: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    for name in read:
+        yield from (f"{name}_{level}" for level in one_hot[name]) if name in one_hot else (name,)
+
+
+def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> list[Array]:
+    """One column of 0 and 1, (n,), for each level. A value that is missing or not listed is 0 in all of them.
+
+    Every row has at most a single 1, because levels differ. So a row's part here has norm 0 or 1, however many levels there are.
+    An error for a value that is not listed would tell that somebody has it.
+
+    >>> import pyarrow as pa
+    >>> [column.tolist() for column in one_hot_columns(pa.array(["f", None, "x", "m"]), "sex", ("f", "m"))]
+    [[1.0, 0.0, 0.0, 0.0], [0.0, 0.0, 0.0, 1.0]]
+    """
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, from_pandas=True)
+    if pa.types.is_dictionary(values.type):
+        values = values.cast(values.type.value_type)
+    kind = _kind(values.type)
+    if kind == "truth value":
+        values, kind = values.cast(pa.string()), "text"
+    # All missing: a column of no type.
+    values = values.cast(pa.string()) if kind == "nothing" else values
+    require(
+        kind in ("text", "number", "nothing"),
+        f"column {name!r} cannot be turned into 0 and 1: it is of the kind {kind}. Text, categories and numbers can",
+    )
+    wanted: list[Any] = [_level_as_number(name, level) for level in levels] if kind == "number" else list(levels)
+    # As numbers, 1 and 1.0 are one level, and a row would get two ones.
+    require(
+        len(set(wanted)) == len(wanted), f"column {name!r} has numbers, and two of its public levels are the same one"
+    )
+    values = values.cast(pa.float64(), safe=False) if kind == "number" else values.cast(pa.string())
+    equal = (pc.fill_null(pc.equal(values, pa.scalar(level)), False) for level in wanted)
+    return [np.asarray(pc.cast(one, pa.int8()), dtype=np.float64) for one in equal]
+
+
+def _level_as_number(name: str, level: str) -> float:
+    try:
+        return float(level)
+    except ValueError:
+        raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is no number") from None
+
+
+def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
+    """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN if `gaps` are allowed."""
+    import pyarrow as pa
+
+    empty = tuple(name for name, column in zip(piece.schema.names, piece.columns, strict=True) if column.null_count)
+    if empty and not gaps:
+        which = f"column {empty[0]!r} has" if len(empty) == 1 else f"{len(empty)} columns have"
+        names = "" if len(empty) == 1 else f": {listed(empty)}"
+        advice = f"Fill them in by a public rule, or leave the column{'s' * (len(empty) > 1)} out with {{drop=}}"
+        raise ColumnsError(f"{which} missing values{names}", empty, advice=advice)
+    out = np.empty((piece.num_rows, piece.num_columns))
+    for index, column in enumerate(piece.columns):
+        plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
+        if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
+            # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
+            plain = plain.cast(pa.float64(), safe=False)
+        out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
+    return out

@@ -1,0 +1,389 @@
+"""Tables whose columns have names: csv, Parquet, Arrow and xlsx files, folders of Parquet, and pipes of csv or Arrow.
+
+`open_named` reads names and types, checks them, and gives the rows out as Arrow batches, as often as they are asked for; from a
+pipe once. A file is read again for every pass, so it may be larger than memory.
+"""
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+from eigenveil.data.archive import TABLES, ending_of
+from eigenveil.data.columns import kinds_of, require_names
+from eigenveil.data.text_files import CsvTable
+from eigenveil.errors import ParameterError, listed, require, verbatim
+from eigenveil.params.declarations.reading import FileParams
+
+__all__ = ["NAMED", "NamedTable", "kind_of", "open_named"]
+
+# The formats whose columns have names, and those that a pipe can carry.
+NAMED: Final = ("csv", "parquet", "arrow", "xlsx")
+_PIPES: Final = ("csv", "arrow")
+
+
+class NamedTable(Protocol):
+    """A table in a file or pipe, its names and types checked, its rows not read yet."""
+
+    @property
+    def source(self) -> Any:
+        """What errors call it: the path, or "the stream"."""
+        ...
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The names of all columns, in the order of the file."""
+        ...
+
+    @property
+    def named(self) -> bool:
+        """Whether the file gives these names, or they were made up because it has no header."""
+        ...
+
+    @property
+    def kinds(self) -> dict[str, str] | None:
+        """The declared type of each column in words, None if the file declares none."""
+        ...
+
+    @property
+    def count(self) -> int | None:
+        """How many rows there are, None if only reading tells."""
+        ...
+
+    @property
+    def once(self) -> bool:
+        """Whether the rows can be read only once."""
+        ...
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow tables or batches of at most `size` rows with these columns. A file without types gives `texts` as text."""
+        ...
+
+
+def kind_of(path: Path, how: FileParams, *, piped: bool = False) -> str:
+    """The format of a file: what was said, or by the ending of its name. A folder is Parquet."""
+    if how.kind is not None:
+        return how.kind
+    if piped:
+        raise ParameterError(f"the format of a pipe must be given: {{kind}} {' or '.join(_PIPES)}")
+    if path.is_dir():
+        return "parquet"
+    try:
+        return TABLES[ending_of(path, TABLES)]
+    except ValueError as error:
+        raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
+
+
+def open_named(source: Any, how: FileParams) -> NamedTable:
+    """A table from a path or an open binary file. Names, types and order of all its parts are checked now."""
+    piped = not isinstance(source, str | Path)
+    path = Path("the stream") if piped else Path(source)
+    kind = kind_of(path, how, piped=piped)
+    require_option(path, how, kind)
+    if piped:
+        require(kind in _PIPES, f"{kind} cannot be read from a pipe; use a file, or send csv or arrow through the pipe")
+    else:
+        require_readable(path)
+        require(
+            not path.is_dir() or kind == "parquet",
+            f"{path} is a folder. Give a file in it, or a folder of Parquet files",
+        )
+    if kind == "csv":
+        return CsvTable.open(source if piped else path, path, how)
+    if kind == "arrow":
+        return ArrowTable.open(source if piped else path, path)
+    return ParquetTable.open(path) if kind == "parquet" else ExcelTable.open(path, how)
+
+
+def require_readable(path: Path) -> None:
+    """Refuse a path that is not there, or that this user may not read."""
+    require(path.exists(), f"{path} does not exist. Check the path")
+    require(os.access(path, os.R_OK), f"{path}: you may not read it. Ask its owner for permission")
+
+
+def require_option(path: Path, how: FileParams, kind: str) -> None:
+    """Refuse an option that the format of the file has no use for: it would be read differently than the caller thinks."""
+    own = {"header": "csv", "separator": "csv", "decimal": "csv", "quote": "csv", "encoding": "csv", "sheet": "xlsx"}
+    own |= {"features": "svm", "one_based": "svm"}
+    words = {"svm": "svmlight", "csv": "csv", "xlsx": "xlsx"}
+    plain = FileParams()
+    for name, only in own.items():
+        if kind != only and getattr(how, name) != getattr(plain, name):
+            raise ParameterError(
+                f"{{{name}}} is for {words[only]} files, and {verbatim(str(path))} is {kind}. Leave it out"
+            )
+
+
+@contextmanager
+def reading(source: Any, kind: str, seen: int | None = None) -> Iterator[None]:
+    """Convert errors of pyarrow into a `ValueError` without their words, which quote the data."""
+    import pyarrow as pa
+
+    try:
+        yield
+    except (pa.ArrowException, OSError):
+        place = "" if seen is None else f" after row {seen}"
+        raise ValueError(
+            f"{source} cannot be read as {kind}{place}: it is damaged, ends too early, or is no {kind}"
+        ) from None
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ParquetTable:
+    """A Parquet file, or a folder of them with the same columns, in the order of their names."""
+
+    source: Path
+    parts: tuple[Path, ...]
+    names: tuple[str, ...]
+    kinds: dict[str, str]
+    count: int
+    named: bool = True
+    once: bool = False
+
+    @classmethod
+    def open(cls, path: Path) -> "ParquetTable":
+        """The schema of each part is read, and all must agree."""
+        import pyarrow.parquet as pq
+
+        parts = _parts(path)
+        schemas, count = [], 0
+        for part in parts:
+            require_readable(part)
+            with reading(part, "parquet"):
+                found = pq.read_metadata(part)
+                schemas.append(found.schema.to_arrow_schema())
+            count += found.num_rows
+        for part, schema in zip(parts, schemas, strict=True):
+            _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
+            require_names(part, schema.names, ())
+        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count)
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Batches of each part."""
+        import pyarrow.parquet as pq
+
+        wanted = [*numbers, *texts]
+        for part in self.parts:
+            seen = 0
+            with reading(part, "parquet"), pq.ParquetFile(part) as file:
+                stream = file.iter_batches(batch_size=size, columns=wanted)
+                while True:
+                    with reading(part, "parquet", seen):
+                        batch = next(stream, None)
+                    if batch is None:
+                        break
+                    seen += batch.num_rows
+                    # Batches have their columns in the order of the file, and names may begin alike.
+                    yield batch.select(wanted)
+
+
+def _parts(path: Path) -> tuple[Path, ...]:
+    if not path.is_dir():
+        return (path,)
+    # Spark and others leave files such as _SUCCESS beside the data.
+    inside = sorted(one for one in path.iterdir() if one.name[:1] not in "._")
+    found = tuple(one for one in inside if one.is_file() and one.suffix.lower() == ".parquet")
+    folders = [one.name for one in inside if one.is_dir()]
+    require(
+        not folders,
+        f"{path} has folders in it: {listed(folders, most=5)}. Give one of them, or move their files together",
+    )
+    require(len(found) > 0, f"{path} is a folder without Parquet files. Give a file in it")
+    return found
+
+
+def _require_same(part: Path, kinds: dict[str, str], first: Path, expected: dict[str, str]) -> None:
+    """Refuse a part of a folder with other columns than the first. The order may differ: columns are found by name."""
+    lacking = [name for name in expected if name not in kinds]
+    extra = [name for name in kinds if name not in expected]
+    require(
+        not lacking,
+        f"{part} lacks columns that {first.name} has: {listed(lacking)}. Files of a folder need the same ones",
+    )
+    require(
+        not extra,
+        f"{part} has columns that {first.name} lacks: {listed(extra)}. Files of a folder need the same ones",
+    )
+    other = [f"{name} ({kinds[name]}, there {kind})" for name, kind in expected.items() if kinds[name] != kind]
+    require(
+        not other, f"{part} has columns of another type than {first.name}: {listed(other)}. Write them with one type"
+    )
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ArrowTable:
+    """An Arrow or Feather file, or an Arrow stream through a pipe."""
+
+    source: Path
+    names: tuple[str, ...]
+    kinds: dict[str, str]
+    file: Any
+    count: int | None
+    named: bool = True
+
+    @classmethod
+    def open(cls, file: Any, path: Path) -> "ArrowTable":
+        """The schema is read now. What was read of a pipe is kept."""
+        once = not isinstance(file, Path) or file.is_fifo()
+        with reading(path, "arrow"):
+            opened = file.open("rb") if isinstance(file, Path) else file
+            reader = _arrow_reader(opened)
+            schema = reader.schema
+            # One pass over a file, which also finds damage before anything is spent. Its own index has no number of rows.
+            count = None if once else sum(batch.num_rows for batch in reader)
+        if not once:
+            opened.close()
+        require_names(path, schema.names, ())
+        return cls(path, tuple(schema.names), kinds_of(schema), reader if once else file, count)
+
+    @property
+    def once(self) -> bool:
+        """Unless it is a file."""
+        return not isinstance(self.file, Path)
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Batches of at most `size` rows: the sender decides how long its own are."""
+        if not isinstance(self.file, Path):
+            yield from self._of(self.file, [*numbers, *texts], size)
+            return
+        with reading(self.source, "arrow"), self.file.open("rb") as opened:
+            yield from self._of(_arrow_reader(opened), [*numbers, *texts], size)
+
+    def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
+        stream, seen = iter(reader), 0
+        while True:
+            with reading(self.source, "arrow", seen):
+                batch = next(stream, None)
+            if batch is None:
+                return
+            seen += batch.num_rows
+            for start in range(0, batch.num_rows, size):
+                yield batch.slice(start, size).select(wanted)
+
+
+def _arrow_reader(file: Any) -> Any:
+    """A stream of record batches, from the streaming format or, where the file is seekable, the file format."""
+    import pyarrow as pa
+
+    seekable = bool(getattr(file, "seekable", lambda: False)())
+    # The file format begins with these bytes and has its index at the end, so a pipe cannot carry it.
+    if seekable and file.read(6) == b"ARROW1":
+        file.seek(0)
+        whole = pa.ipc.open_file(file)
+        return pa.RecordBatchReader.from_batches(
+            whole.schema, (whole.get_batch(i) for i in range(whole.num_record_batches))
+        )
+    if seekable:
+        file.seek(0)
+    return pa.ipc.open_stream(file)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ExcelTable:
+    """One sheet of an xlsx file, with its column names in the first row. Cells have types; columns do not."""
+
+    source: Path
+    names: tuple[str, ...]
+    sheet: str
+    named: bool = True
+    kinds: None = None
+    count: None = None
+    once: bool = False
+
+    @classmethod
+    def open(cls, path: Path, how: FileParams) -> "ExcelTable":
+        """The names are read now."""
+        with _workbook(path) as book:
+            sheets = book.sheetnames
+            if how.sheet is None and len(sheets) > 1:
+                raise ParameterError(
+                    f"{verbatim(f'{path} has several sheets: {listed(sheets)}')}. Say which with {{sheet}}"
+                )
+            sheet = sheets[0] if how.sheet is None else how.sheet
+            if sheet not in sheets:
+                raise ParameterError(
+                    f"{verbatim(f'{path} has no sheet {sheet!r}; it has {listed(sheets)}')}. Check {{sheet}}"
+                )
+            first = next(iter(book[sheet].iter_rows(values_only=True)), ())
+        names = list(first)
+        while names and names[-1] is None:
+            names.pop()
+        require(
+            bool(names) and all(isinstance(name, str) and name.strip() for name in names),
+            f"{path}, sheet {sheet!r}: the first row must be the column names, as text",
+        )
+        found = tuple(name.strip() for name in names)
+        require_names(path, found, ())
+        return cls(path, found, sheet)
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Batches of cells, the `numbers` as float64."""
+        place = {name: at for at, name in enumerate(self.names)}
+        with _workbook(self.source) as book:
+            rows = book[self.sheet].iter_rows(min_row=2, max_col=len(self.names), values_only=True)
+            seen = 0
+            # Rows below the table that are empty, or were only formatted, are no rows.
+            filled = (row for row in rows if any(cell is not None for cell in row))
+            while block := _taken(filled, size):
+                yield self._batch(block, place, numbers, texts, seen)
+                seen += len(block)
+
+    def _batch(
+        self, block: list[Any], place: dict[str, int], numbers: Sequence[str], texts: Sequence[str], seen: int
+    ) -> Any:
+        import pyarrow as pa
+
+        from eigenveil.data.columns import advice_for
+        from eigenveil.errors import ColumnsError
+
+        cells = {name: [row[place[name]] for row in block] for name in (*numbers, *texts)}
+        kinds = {name: _kind_of_cells(cells[name]) for name in numbers}
+        bad = {name: kind for name, kind in kinds.items() if kind != "number"}
+        if bad:
+            shown = listed(f"{name} ({kind})" for name, kind in bad.items())
+            where = f"{self.source} cannot be read after row {seen}: columns must hold numbers; these do not: {shown}"
+            raise ColumnsError(where, tuple(bad), advice=advice_for(bad))
+        arrays = [
+            pa.array([None if cell is None else float(cell) for cell in cells[name]], pa.float64()) for name in numbers
+        ]
+        arrays += [
+            pa.array([None if cell is None else str(cell) for cell in cells[name]], pa.string()) for name in texts
+        ]
+        return pa.table(arrays, names=[*numbers, *texts])
+
+
+def _taken(rows: Iterator[Any], size: int) -> list[Any]:
+    return [row for row, _ in zip(rows, range(size), strict=False)]
+
+
+def _kind_of_cells(cells: Sequence[Any]) -> str:
+    wrong = next((cell for cell in cells if cell is not None and not isinstance(cell, int | float)), None)
+    # Numbers and truth values are what Python calls numbers; what is neither that nor text is a date or a time.
+    return "number" if wrong is None else "text" if isinstance(wrong, str) else "date"
+
+
+@contextmanager
+def _workbook(path: Path) -> Iterator[Any]:
+    """An open workbook. Formulas give the numbers that were saved with them."""
+    try:
+        from openpyxl import load_workbook
+    except ImportError:
+        raise ValueError(
+            f"{path}: xlsx files need openpyxl. Install it with: pip install 'eigenveil[excel]', or save the sheet as csv"
+        ) from None
+    from zipfile import BadZipFile
+
+    try:
+        book = load_workbook(path, read_only=True, data_only=True)
+    except (BadZipFile, KeyError, ValueError, OSError, EOFError):
+        # Messages of openpyxl may quote what the file holds.
+        raise ValueError(f"{path} cannot be read as xlsx. It may be damaged") from None
+    try:
+        yield book
+    finally:
+        book.close()

@@ -1,0 +1,381 @@
+"""csv text as Arrow batches: its header, its dialect, and blocks whose types are given and never inferred.
+
+The separator is read from the header line, which is public. Decimal mark, quotes and encoding are options. A field is a number,
+a truth value (true or false), or missing, by the same rule in every block, so that no row decides how another one is read. Lines
+are parsed as they arrive. Errors name columns and places, never a value.
+"""
+
+import codecs
+import csv
+import io
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+from typing import Any, Final, final
+
+from eigenveil.data.columns import advice_for
+from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
+from eigenveil.params.declarations.reading import FileParams
+
+__all__ = ["CsvTable", "could_be_names"]
+
+_BOM: Final = b"\xef\xbb\xbf"
+# What is read at once: of a file more, because every block of a very wide table takes a second, however short it is.
+_BYTES, _BYTES_OF_FILE = 1 << 20, 1 << 23
+# A longer line is not a header or a row: the file is not csv.
+_LONGEST_LINE = 1 << 24
+_SEPARATORS: Final = (",", ";", "\t", "|")
+_NAMED: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "|"}
+# What stands for a missing number: pyarrow's own list, and what pandas and Python write.
+_GAPS: Final = (
+    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
+    *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "<NA>", "None"),
+)
+_COMPRESSED: Final = {".gz": "gzip", ".zst": "zstd"}
+
+Begin = Callable[[], tuple[Iterator[bytes], bytes]]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class CsvTable:
+    """A csv file, or a pipe that can be read once: its column names, and its rows in blocks.
+
+    `named` says whether the names are those of a header, or were made up for a file without one.
+    """
+
+    source: Any
+    names: tuple[str, ...]
+    named: bool
+    separator: str
+    how: FileParams
+    begin: Begin
+    once: bool
+
+    @classmethod
+    def open(cls, file: Any, name: Path, how: FileParams) -> "CsvTable":
+        """The table in a file by its path, or in an open binary file. Its header line is read and checked now."""
+        lines, head = _begun(file, name, how)
+        if not isinstance(file, Path) or file.is_fifo():
+            return cls._of(head, name, how, lambda: (lines, head), once=True)
+        lines.close()
+        return cls._of(head, name, how, lambda: _begun(file, name, how), once=False)
+
+    @classmethod
+    def _of(cls, head: bytes, name: Path, how: FileParams, begin: Begin, *, once: bool) -> "CsvTable":
+        try:
+            first = head.partition(b"\n")[0].decode().strip("\r")
+        except UnicodeDecodeError:
+            raise ParameterError(f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}") from None
+        separator = how.separator or (_separator(first, name, how) if how.header else ",")
+        if separator == how.decimal:
+            raise ParameterError(
+                f"{verbatim(str(name))} has commas between its columns and as decimal mark. Give another {{separator}}"
+            )
+        fields = [field.strip() for field in _fields(first, separator, how, name)]
+        one = fields[0] if len(fields) == 1 else ""
+        if any(other in one for other in _SEPARATORS):
+            # The line itself is not shown: it may be a person's.
+            raise ParameterError(
+                f"{verbatim(str(name))} has another character between its columns. Give it with {{separator}}"
+            )
+        if how.header and not could_be_names(fields):
+            # The first row, a person's data, would become the column names, which every model file shows.
+            raise ParameterError(
+                f"{verbatim(str(name))} seems to have no header line: its first line has numbers, and column names are "
+                "written to the model. Add a line of names, or say {header=False}"
+            )
+        # pandas writes row numbers under no name at all, and calls them "Unnamed: 0" when it reads them.
+        given = [field or f"Unnamed: {place}" for place, field in enumerate(fields)]
+        names = given if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
+        return cls(name, tuple(names), how.header, separator, how, begin, once)
+
+    @property
+    def kinds(self) -> None:
+        """A csv declares no types."""
+        return None
+
+    @property
+    def count(self) -> None:
+        """Not known before the end."""
+        return None
+
+    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
+        """Arrow tables with the columns `numbers` as float64 and `texts` as they are written, block by block."""
+        lines, head = self.begin()
+        rest = head.partition(b"\n")[2] if self.named else head
+        reader = _Blocks(self, tuple(numbers), tuple(texts))
+        for table in reader.of(lines, rest):
+            for start in range(0, table.num_rows, size):
+                yield table.slice(start, size)
+
+
+def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes]:
+    """The lines of a file in UTF-8, and the chunk that begins with its first line that is not blank."""
+    lines = _whole_lines(_chunks(file, name, how), name, None if how.quote is None else how.quote.encode())
+    head = next((text for chunk in lines if (text := chunk.lstrip(b"\r\n"))), b"")
+    require(head != b"", f"{name} is empty. It needs a line of column names, and rows below it")
+    return lines, head
+
+
+def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
+    """What arrives, in UTF-8, until the end. A file that is opened here, by its path, is closed here."""
+    opened = _opened(file) if isinstance(file, Path) else file
+    try:
+        # `read1` and raw reads return what is there; a plain read would wait for a full buffer.
+        read = getattr(opened, "read1", None) or opened.read
+        # UTF-8 is checked column by column: a column that is left out may hold anything.
+        decode = None if how.encoding == "utf-8" else codecs.getincrementaldecoder(how.encoding)()
+        size = _BYTES_OF_FILE if isinstance(file, Path) else _BYTES
+        while chunk := _read(read, name, size):
+            yield chunk if decode is None else _decoded(decode, chunk, name, how)
+        if decode is not None:
+            yield _decoded(decode, b"", name, how, final=True)
+    finally:
+        if isinstance(file, Path):
+            opened.close()
+
+
+def _opened(path: Path) -> Any:
+    import pyarrow as pa
+
+    packed = _COMPRESSED.get(path.suffix.lower())
+    # Python's own file for plain text: it gives out what a named pipe has, without waiting for more.
+    return path.open("rb") if packed is None else pa.input_stream(str(path), compression=packed)
+
+
+def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
+    import pyarrow as pa
+
+    try:
+        chunk = read(size)
+    except (pa.ArrowException, OSError) as error:
+        why = "it is damaged or ends too early" if not isinstance(error, PermissionError) else "you may not read it"
+        raise ValueError(f"{name} cannot be read as csv: {why}") from None
+    require(
+        isinstance(chunk, bytes),
+        f"{name} must be opened in binary mode, and reads must block until bytes arrive: a read gave {type(chunk).__name__}",
+    )
+    return bytes(chunk)
+
+
+def _decoded(decode: Any, chunk: bytes, name: Path, how: FileParams, *, final: bool = False) -> bytes:
+    try:
+        return str(decode.decode(chunk, final)).encode()
+    except UnicodeDecodeError:
+        raise ParameterError(f"{verbatim(str(name))} is not {how.encoding} text. Give its {{encoding}}") from None
+
+
+def _whole_lines(chunks: Iterator[bytes], name: Path, quote: bytes | None) -> Iterator[bytes]:
+    """Complete lines as soon as they arrive; a last line without a line end is yielded when the file ends.
+
+    A line end between quotes, as in notes that people typed, is no end of a row.
+    """
+    held, first = b"", True
+    for chunk in chunks:
+        held += chunk
+        if first and len(held) >= len(_BOM):
+            # A byte-order mark would become part of the first column's name.
+            held, first = held.removeprefix(_BOM), False
+        end = held.rfind(b"\n") + 1
+        while end and quote is not None and held.count(quote, 0, end) % 2:
+            end = held.rfind(b"\n", 0, end - 1) + 1
+        require(len(held) - end <= _LONGEST_LINE, f"{name} has a line longer than {_LONGEST_LINE} bytes")
+        if end and not first:
+            yield held[:end]
+            held = held[end:]
+    if held:
+        yield held + b"\n"
+
+
+def _separator(first: str, name: Path, how: FileParams) -> str:
+    """The separator that the header line has most often outside quotes; a comma if it has none."""
+    bare = first if how.quote is None else "".join(first.split(how.quote)[::2])
+    counts = {mark: bare.count(mark) for mark in _SEPARATORS}
+    most = max(counts.values())
+    found = [mark for mark, count in counts.items() if count == most]
+    if most == 0:
+        return ","
+    if len(found) > 1:
+        marks = " and ".join(_NAMED[mark] for mark in found)
+        raise ParameterError(
+            f"{verbatim(str(name))} has {marks} equally often in its header line. Say which with {{separator}}"
+        )
+    return found[0]
+
+
+def _fields(line: str, separator: str, how: FileParams, name: Path) -> list[str]:
+    try:
+        return _split(line, separator, how)
+    except csv.Error:
+        raise ValueError(f"{name} has a first line that is not separated values: a quote is open") from None
+
+
+def _split(line: str, separator: str, how: FileParams) -> list[str]:
+    quoting = {"quoting": csv.QUOTE_NONE} if how.quote is None else {"quotechar": how.quote, "strict": True}
+    (fields,) = csv.reader(line.splitlines(keepends=True), delimiter=separator, skipinitialspace=True, **quoting)
+    return fields
+
+
+def could_be_names(names: Sequence[str]) -> bool:
+    """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
+    found = [number for number in map(_number, names) if number is not None]
+    if len(found) < 2:
+        return True
+    start = found[0]
+    return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
+
+
+def _number(text: str) -> float | None:
+    try:
+        # A decimal comma is a number too, whatever was said of the file.
+        return float(text.replace(",", "."))
+    except ValueError:
+        return None
+
+
+@final
+class _Blocks:
+    """Chunks of lines to Arrow tables. Changes in place: it counts rows, and learns which columns hold truth values."""
+
+    def __init__(self, table: CsvTable, numbers: tuple[str, ...], texts: tuple[str, ...]) -> None:
+        import pyarrow.csv as pc
+
+        self.table, self.numbers, self.texts = table, numbers, texts
+        self.seen, self.worded, self.bad = 0, frozenset[str](), tuple[str, ...]()
+        # pyarrow needs a whole line in one block, so the block is as long as the longest line that is accepted.
+        self.reading = pc.ReadOptions(column_names=list(table.names), use_threads=False, block_size=_LONGEST_LINE)
+        self.parsing = pc.ParseOptions(
+            delimiter=table.separator, quote_char=table.how.quote or False, newlines_in_values=True
+        )
+        self.types = self._types()
+
+    def of(self, lines: Iterator[bytes], first: bytes) -> Iterator[Any]:
+        """The tables of these lines, in order. Good lines before a bad one are given out first."""
+        waiting = deque([first])
+        while waiting or (waiting := deque(islice(lines, 1))):
+            chunk = waiting.popleft()
+            if not chunk.strip():
+                continue
+            table = self._table(chunk)
+            if table is not None:
+                self.seen += table.num_rows
+                if table.num_rows:
+                    yield table
+                continue
+            middle = self._row_end(chunk, len(chunk) // 2) or self._row_end(chunk, 0)
+            if not middle:
+                raise self._refusal(chunk)
+            # One line is bad. Split the chunk, so that the good lines before it are yielded first.
+            waiting.extendleft((chunk[middle:], chunk[:middle]))
+
+    def _row_end(self, chunk: bytes, start: int) -> int:
+        """Where the first row ends after `start`, and another follows; 0 if there is no such place."""
+        quote = None if self.table.how.quote is None else self.table.how.quote.encode()
+        end = chunk.find(b"\n", start) + 1
+        while end and quote is not None and chunk.count(quote, 0, end) % 2:
+            end = chunk.find(b"\n", end) + 1
+        return end if end < len(chunk) else 0
+
+    def _types(self) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv as pc
+
+        # Types are given, because inferred ones would change with what a chunk happens to contain.
+        kinds = {name: pa.float64() for name in self.numbers} | dict.fromkeys((*self.texts, *self.worded), pa.string())
+        return pc.ConvertOptions(
+            column_types=kinds,
+            include_columns=[*self.numbers, *self.texts],
+            null_values=list(_GAPS),
+            decimal_point=self.table.how.decimal,
+        )
+
+    def _table(self, chunk: bytes) -> Any:
+        """The lines as a table, None if one of them is bad."""
+        import pyarrow as pa
+
+        table = self._parsed(chunk)
+        if table is None and self.numbers:
+            # Perhaps truth values: read such columns as text from here on.
+            before, self.worded = self.worded, frozenset(self.numbers)
+            self.types = self._types()
+            table = self._parsed(chunk)
+            self.worded = before if table is None else before.union(self._worded(table))
+            self.types = self._types()
+        if table is None:
+            return None
+        bad: list[str] = []
+        for place, name in enumerate(table.schema.names):
+            if name in self.texts or not pa.types.is_string(table.schema.field(place).type):
+                continue
+            found = _as_floats(table.column(place), self.table.how.decimal)
+            bad += [name] * (found is None)
+            table = table if found is None else table.set_column(place, name, found)
+        # The longest list is that of the first chunk, before it is split.
+        self.bad = self.bad or tuple(bad)
+        return None if bad else table
+
+    def _worded(self, table: Any) -> list[str]:
+        """The columns of text among the numbers that hold truth values."""
+        import pyarrow.compute as pc
+
+        lower = {name: pc.utf8_lower(pc.utf8_trim_whitespace(table.column(name))) for name in self.numbers}
+        return [name for name, column in lower.items() if pc.any(pc.is_in(column, value_set=_words())).as_py()]
+
+    def _parsed(self, chunk: bytes) -> Any:
+        import pyarrow as pa
+        import pyarrow.csv as pc
+
+        try:
+            return pc.read_csv(
+                io.BytesIO(chunk),
+                read_options=self.reading,
+                parse_options=self.parsing,
+                convert_options=self.types,
+            )
+        except (pa.ArrowException, OSError):
+            return None
+
+    def _refusal(self, line: bytes) -> ValueError:
+        """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
+        table, where = self.table, f"{self.table.source} cannot be read after row {self.seen}"
+        try:
+            fields = _split(line.decode().strip("\r\n"), table.separator, table.how)
+        except UnicodeDecodeError:
+            return ParameterError(
+                f"{verbatim(where)}: the next line is not UTF-8 text. Give the {{encoding}} of the file"
+            )
+        except (csv.Error, ValueError):
+            return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
+        if len(fields) != len(table.names):
+            return ValueError(
+                f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
+            )
+        bad = self.bad or self.numbers
+        which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
+        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice_for(dict.fromkeys(bad, "text")))
+
+
+def _words() -> Any:
+    import pyarrow as pa
+
+    return pa.array(["true", "false"])
+
+
+def _as_floats(column: Any, decimal: str) -> Any:
+    """A column of text as float64: numbers, truth values as 1 and 0, and gaps. None if it holds anything else."""
+    import pyarrow as pa
+    import pyarrow.compute as pc
+
+    # Blanks only: a number does not go on in the next line.
+    text = pc.utf8_trim(column, characters=" \t")
+    text = pc.if_else(pc.is_in(text, value_set=pa.array(_GAPS)), pa.scalar(None, pa.string()), text)
+    lower = pc.utf8_lower(text)
+    text = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", text))
+    text = text if decimal == "." else pc.replace_substring(text, pattern=decimal, replacement=".")
+    try:
+        return text.cast(pa.float64())
+    except pa.ArrowException:
+        return None

@@ -1,0 +1,205 @@
+"""How a table is read: which of its columns are analysed, and how its file is written."""
+
+from __future__ import annotations
+
+import codecs
+import csv
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, Literal
+
+from eigenveil.params.declarations.groups import OFFLINE
+from eigenveil.params.declare import param, parameters
+from eigenveil.params.values import Expected, whole
+
+__all__ = ["ColumnsParams", "FileParams", "TableParams"]
+
+COLUMNS: Final = "Columns"
+FILES: Final = "Reading the table"
+_CLI: Final = frozenset({"cli"})
+# More levels than a table has columns are a mistake, such as a list of people.
+_MOST_LEVELS: Final = 10_000
+
+
+def names_or_patterns(value: Any) -> tuple[str, ...]:
+    """Names of columns, or patterns such as lab_*, as a tuple. One text may stand for a list of one."""
+    every = [value] if isinstance(value, str) else value
+    if not isinstance(every, Sequence) or not all(isinstance(one, str) and one for one in every):
+        raise Expected("names of columns, or patterns such as lab_*")
+    return tuple(every)
+
+
+def public_levels(value: Any) -> dict[str, tuple[str, ...]]:
+    """The public levels of each column that is encoded, as texts."""
+    if not isinstance(value, Mapping) or not all(isinstance(name, str) and name for name in value):
+        raise Expected('levels by column, such as {{"sex": ["f", "m"]}}')
+    return {name: _levels(name, levels) for name, levels in value.items()}
+
+
+def _levels(name: str, levels: Any) -> tuple[str, ...]:
+    if isinstance(levels, str) or not isinstance(levels, Sequence) or not 0 < len(levels) <= _MOST_LEVELS:
+        raise Expected(f"a list of 1 to {_MOST_LEVELS} public levels", at=f"column {name}", given=levels)
+    if not all(isinstance(level, str | int | float) for level in levels):
+        raise Expected("texts, numbers or truth values", at=f"column {name}", given=levels)
+    # Truth values are written as files write them.
+    found = tuple(str(level).lower() if isinstance(level, bool) else str(level) for level in levels)
+    if len(set(found)) < len(found):
+        raise Expected("different from each other", at=f"levels of column {name}", given=levels)
+    return found
+
+
+def levels_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
+    """Levels by column, from texts. Quotes keep a comma inside a level.
+
+    >>> levels_from(["sex=f,m", 'ward="a,b",c'])
+    {'sex': ('f', 'm'), 'ward': ('a,b', 'c')}
+    """
+    found: dict[str, tuple[str, ...]] = {}
+    for text in texts:
+        name, equals, levels = text.partition("=")
+        if not (name and equals and levels) or name in found:
+            raise Expected("COLUMN=LEVEL,LEVEL, once for each column", given=text)
+        found[name] = _levels(name, [level for line in csv.reader([levels]) for level in line])
+    return found
+
+
+def one_character(value: Any) -> str:
+    """One character; the word tab is one too."""
+    text = {"tab": "\t", "\\t": "\t"}.get(value, value) if isinstance(value, str) else ""
+    if len(text) != 1 or not text.isascii() or text.isalnum() or text in "\r\n":
+        raise Expected("one character that is no letter and no digit, or the word tab")
+    return str(text)
+
+
+def decimal_mark(value: Any) -> str:
+    """A point or a comma."""
+    if value not in (".", ","):
+        raise Expected("a point or a comma")
+    return str(value)
+
+
+def known_encoding(value: Any) -> str:
+    """An encoding of text that Python knows, by its usual name."""
+    try:
+        found = codecs.lookup(value)
+    except (LookupError, TypeError):
+        raise Expected("the name of an encoding, such as utf-8, latin-1 or cp1252") from None
+    # Python's codecs also convert bytes to bytes, which is no text.
+    if not found._is_text_encoding:
+        raise Expected("the name of an encoding of text, such as utf-8, latin-1 or cp1252")
+    return found.name
+
+
+@parameters(panel=COLUMNS)
+class ColumnsParams:
+    """Which columns of a table with names are analysed, and what text becomes. Names and levels are public."""
+
+    columns: Any = param(
+        "The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated.",
+        more="A list, for a table with column names. Its order is that of the components.",
+        default=None,
+        said="list of str or None",
+        check=names_or_patterns,
+        parse=tuple,
+        many=True,
+        metavar="NAMES",
+        written="a,b,lab_*",
+        unset="all",
+        recorded=False,  # A model has the names of its columns.
+        surfaces=OFFLINE,
+    )
+    drop: Any = param(
+        "Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas.",
+        more="A list, for a table with column names.",
+        default=None,
+        said="list of str or None",
+        check=names_or_patterns,
+        parse=tuple,
+        many=True,
+        metavar="NAMES",
+        written="a,b,*_note",
+        recorded=False,
+        surfaces=OFFLINE,
+    )
+    one_hot: Any = param(
+        "Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or is "
+        "missing, is 0 in all of them. May be repeated.",
+        more='For example {{"sex": ["f", "m"]}}. You must know the levels without looking at these rows. A row gets at most a '
+        "single 1, so that its norm grows by at most 1.",
+        default=None,
+        said="dict of lists or None",
+        check=public_levels,
+        parse=levels_from,
+        many=True,
+        metavar="COLUMN=LEVELS",
+        written="sex=f,m",
+        recorded=True,
+        surfaces=OFFLINE,
+    )
+
+
+@parameters(panel=FILES)
+class FileParams:
+    """How the file of a table is written. Nothing of it is guessed from rows."""
+
+    kind: Literal["csv", "parquet", "arrow", "npy", "npz", "svm", "xlsx"] | None = param(
+        "The format: csv, parquet, arrow, npy, npz, svm or xlsx. Needed for a pipe, which can be csv or arrow.",
+        default=None,
+        called="format",
+        metavar="WHICH",
+        unset="by the ending of the name",
+        surfaces=_CLI,
+    )
+    header: bool = param(
+        "The csv has no line of column names.", default=True, switch=("--no-header", False), surfaces=_CLI
+    )
+    separator: str | None = param(
+        "What is between the columns of a csv: one character, or tab.",
+        default=None,
+        check=one_character,
+        metavar="CHARACTER",
+        unset="read from the header line: comma, semicolon, tab or |",
+        surfaces=_CLI,
+    )
+    decimal: str = param(
+        "The decimal mark of a csv, a point or a comma.",
+        default=".",
+        check=decimal_mark,
+        metavar="CHARACTER",
+        surfaces=_CLI,
+    )
+    quote: str | None = param(
+        "What is around texts in a csv, or none.",
+        default='"',
+        check=one_character,
+        parse=str,
+        none="none",
+        metavar="CHARACTER",
+        surfaces=_CLI,
+    )
+    encoding: str = param(
+        "The encoding of a csv, such as latin-1 or cp1252.",
+        default="utf-8",
+        check=known_encoding,
+        metavar="NAME",
+        surfaces=_CLI,
+    )
+    sheet: str | None = param(
+        "The sheet of an xlsx file.", default=None, metavar="NAME", unset="the only one", surfaces=_CLI
+    )
+    features: int | None = param(
+        "The number of columns of an svmlight file, which does not state it. Without this option it is the largest index in the "
+        "file, a number from the data.",
+        default=None,
+        check=whole(1),
+        short="-d",
+        metavar="D",
+        surfaces=_CLI,
+    )
+    one_based: bool = param(
+        "The svmlight file counts its columns from one.", default=False, switch=("--one-based", True), surfaces=_CLI
+    )
+
+
+@parameters()
+class TableParams(FileParams, ColumnsParams):
+    """How a command reads a table: its columns, and its file."""

@@ -1,0 +1,260 @@
+"""Tables as people have them, on the command line: ids, dialects, pipes, columns of text, and what is carried beside scores."""
+
+import io
+import json
+import shlex
+import stat
+import sys
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from typer.testing import CliRunner
+
+from cli.cli_tables import PRIVATE, eigenveil, files_in, refusal
+from eigenveil import PrivatePCA
+from eigenveil.cli import _files, app
+from eigenveil.model import Model
+from eigenveil.privacy import Guarantee, Neighbours, PrivacyUnit
+
+SECRET = "8675309"
+FIT = ("-k", 2, *PRIVATE)
+
+
+def people(count: int = 300) -> Any:
+    """A table with an id, a date, text, a label and numbers."""
+    rng = np.random.default_rng(0)
+    return pd.DataFrame(
+        {
+            "patient_id": 8675309 + np.arange(count),
+            "visit": "2020-01-01",
+            "sex": rng.choice(["f", "m", "x"], count),
+            "acid": rng.normal(size=count) * 4,
+            "sugar": rng.normal(size=count) * 2,
+            "ph": rng.normal(size=count),
+            "label": rng.choice(["red", "white"], count),
+        }
+    )
+
+
+@pytest.fixture
+def table(tmp_path: Path) -> Path:
+    path = tmp_path / "people.csv"
+    people().to_csv(path, index=False)
+    return path
+
+
+def test_one_message_names_all_that_must_be_left_out(table: Path, tmp_path: Path) -> None:
+    before = files_in(tmp_path)
+    target = ("-o", tmp_path / "m.safetensors")
+    pq.write_table(pa.Table.from_pandas(people(), preserve_index=False), tmp_path / "people.parquet")
+    before.add("people.parquet")
+    for source in (table, tmp_path / "people.parquet"):
+        for command in ("fit", "spectrum"):
+            given = FIT if command == "fit" else PRIVATE
+            line = refusal(
+                command, source, *given, "-o", tmp_path / ("m.safetensors" if command == "fit" else "s.json")
+            )
+            assert "--drop patient_id,visit,sex,label" in line and "--person patient_id" in line
+            assert SECRET not in line
+    assert files_in(tmp_path) == before
+    # What it says works when it is typed.
+    words = shlex.split(line[line.index("--drop") :])[:2]
+    assert eigenveil("fit", table, *FIT, *target, words[0], words[1].rstrip(",")).exit_code == 0
+    assert Model.load(tmp_path / "m.safetensors").columns == ("acid", "sugar", "ph")
+
+
+def test_a_person_at_a_terminal_is_asked_about_ids(
+    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_files, "_can_ask", lambda _: True)
+    given = [
+        "fit",
+        str(table),
+        *map(str, FIT),
+        "--drop",
+        "visit,sex,label",
+        "--force",
+        "-o",
+        str(tmp_path / "m.safetensors"),
+    ]
+    for typed, columns in (("y\n", 3), ("\n", 3), ("n\n", 4)):
+        result = CliRunner().invoke(app, given, input=typed)
+        assert result.exit_code == 0 and "Leave out 'patient_id'?" in result.stderr
+        assert Model.load(tmp_path / "m.safetensors").components.shape[1] == columns
+    assert CliRunner().invoke(app, given, input="perhaps\n").exit_code == 2
+    assert CliRunner().invoke(app, given, input="").exit_code == 130
+
+
+def test_an_id_can_be_analysed_by_name(table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "m.safetensors"
+    kept = ("--columns", "patient_id,acid,s*", "--drop", "sex")
+    assert eigenveil("fit", table, *FIT, *kept, "-o", target).exit_code == 0
+    assert Model.load(target).columns == ("patient_id", "acid", "sugar")
+
+
+def fitted(table: Path, target: Path, *more: object) -> Model:
+    options = ("--drop", "visit", "--carry", "patient_id,label", "--one-hot", "sex=f,m", "--seed", 0, *more)
+    result = eigenveil("fit", table, *FIT, *options, "-o", target, "--force")
+    assert result.exit_code == 0, result.output
+    return Model.load(target)
+
+
+def test_the_command_and_python_fit_the_same_model(table: Path, tmp_path: Path) -> None:
+    model = fitted(table, tmp_path / "m.safetensors")
+    assert model.columns == ("sex_f", "sex_m", "acid", "sugar", "ph")
+    given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "row_bound": 12.0, "random_state": 0}
+    pca = PrivatePCA(2, **given, drop=["visit", "patient_id", "label"], one_hot={"sex": ["f", "m"]})
+    assert np.array_equal(pca.fit(people()).components_, model.components)
+
+
+@pytest.mark.parametrize("ending", ["csv", "parquet"])
+def test_scores_carry_what_they_are_joined_by(ending: str, table: Path, tmp_path: Path) -> None:
+    model = fitted(table, tmp_path / "m.safetensors")
+    scores = tmp_path / f"scores.{ending}"
+    # Another order of columns, another separator, one column more.
+    other = tmp_path / "other.csv.gz"
+    people()[["label", "ph", "acid", "sugar", "sex", "patient_id"]].assign(more="x").to_csv(other, index=False, sep=";")
+    result = eigenveil("transform", other, "-m", tmp_path / "m.safetensors", "-o", scores, "--carry", "patient_id,lab*")
+    assert result.exit_code == 0, result.output
+    assert "raw data of the people in" in result.output.replace("\n", " ") and "patient_id, label" in result.output
+    assert "left out, because the model does not have them: more" in result.output
+    found = pd.read_csv(scores) if ending == "csv" else pd.read_parquet(scores)
+    assert list(found) == ["patient_id", "label", "component1", "component2"]
+    assert found["patient_id"].astype(int).tolist() == people()["patient_id"].tolist()
+    table_ = people()
+    rows = np.column_stack([table_["sex"] == "f", table_["sex"] == "m", table_["acid"], table_["sugar"], table_["ph"]])
+    assert np.allclose(found[["component1", "component2"]], model.transform(rows))
+    assert stat.S_IMODE(scores.stat().st_mode) == 0o600
+
+
+def test_what_cannot_be_carried_is_refused(table: Path, tmp_path: Path) -> None:
+    model = tmp_path / "m.safetensors"
+    fitted(table, model)
+    assert "--carry needs" in refusal("transform", table, "-m", model, "-o", tmp_path / "s.npy", "--carry", "label")
+    assert "has no column 'who'" in refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--carry", "who")
+    people().assign(component1=1).to_csv(table, index=False)
+    taken = refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv", "--carry", "component1")
+    assert "has the name of a column of scores" in taken
+    people().assign(acid="x" + SECRET).to_csv(table, index=False)
+    line = refusal("transform", table, "-m", model, "-o", tmp_path / "s.csv")
+    assert "not a number in column 'acid'" in line and SECRET not in line
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_a_pipe_can_be_fitted_and_scored(table: Path, tmp_path: Path) -> None:
+    def piped(*arguments: object) -> Any:
+        return CliRunner().invoke(app, [str(one) for one in arguments], input=table.read_bytes())
+
+    chosen = ("--columns", "acid,sugar,ph", "--seed", 0)
+    assert eigenveil("fit", table, *FIT, *chosen, "-o", tmp_path / "file.safetensors").exit_code == 0
+    result = piped("fit", "-", "--format", "csv", *FIT, *chosen, "-o", tmp_path / "pipe.safetensors")
+    assert result.exit_code == 0, result.output
+    one, other = Model.load(tmp_path / "file.safetensors"), Model.load(tmp_path / "pipe.safetensors")
+    assert np.array_equal(one.components, other.components)
+    for ending in ("npy", "csv"):
+        target = tmp_path / f"s.{ending}"
+        assert (
+            piped("transform", "-", "--format", "csv", "-m", tmp_path / "file.safetensors", "-o", target).exit_code == 0
+        )
+    assert np.allclose(np.load(tmp_path / "s.npy"), pd.read_csv(tmp_path / "s.csv"))
+    assert "--format is missing" in piped("fit", "-", *FIT, *chosen, "--force").stderr
+
+
+def test_bounds_hand_their_options_on_to_the_fit(table: Path, tmp_path: Path) -> None:
+    text = table.read_text().replace(",", ";").replace(".", ",")
+    table.write_text(text)
+    given = ("--columns", "acid,sugar,ph", "--decimal", ",", "--epsilon", 0.5, "--delta", 1e-5, "--json")
+    answer = json.loads(eigenveil("bounds", table, *given).stdout)
+    command = shlex.split(answer["next"][0])
+    assert command[command.index("--columns") + 1] == "acid,sugar,ph" and command[command.index("--decimal") + 1] == ","
+    assert answer["columns"] == ["acid", "sugar", "ph"]
+
+
+def test_every_command_reads_a_folder_with_the_same_columns(tmp_path: Path) -> None:
+    (tmp_path / "parts").mkdir()
+    for place in range(2):
+        part = people()[place * 150 : place * 150 + 150]
+        pq.write_table(pa.Table.from_pandas(part, preserve_index=False), tmp_path / "parts" / f"{place}.parquet")
+    chosen = ("--columns", "acid,sugar,ph")
+    for command, more in {
+        "fit": ("-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors"),
+        "stream": ("-k", 1, "--no-privacy", "-o", tmp_path / "s.safetensors"),
+        "simulate": ("-k", 1, "--no-privacy", "--split", "by:label", "-o", tmp_path / "f.safetensors"),
+        "bounds": ("--no-privacy",),
+        "spectrum": ("--no-privacy", "--row-bound", 5, "-o", tmp_path / "s.json"),
+    }.items():
+        result = eigenveil(command, tmp_path / "parts", *more, *chosen)
+        assert result.exit_code == 0, result.output
+    models = [Model.load(tmp_path / f"{name}.safetensors") for name in "msf"]
+    assert {model.columns for model in models} == {("acid", "sugar", "ph")}
+    for model in models[1:]:
+        assert abs(float(model.components[0] @ models[0].components[0])) == pytest.approx(1, abs=1e-9)
+
+
+def test_inspect_shows_bounds_count_and_mean(table: Path, tmp_path: Path) -> None:
+    target = tmp_path / "m.safetensors"
+    model = fitted(table, target)
+    plain = json.loads(eigenveil("inspect", target, "--json").stdout)
+    assert plain["bounds"] == {"row_bound": 12.0, "column_bounds": None}
+    assert plain["mean"] == model.mean.tolist() and abs(plain["people"] - 300) < 150
+    assert plain["people"] != 300
+    assert plain["settings"]["one_hot"] == {"sex": ["f", "m"]} and plain["settings"]["carry"] == ["patient_id", "label"]
+    shown = " ".join(eigenveil("inspect", target).output.split())
+    assert f"about {plain['people']:.0f}, with noise" in shown
+    assert f"acid {model.mean[2]:.4g}" in shown
+    assert "one hot sex: f, m carry patient_id, label" in shown
+    eigenveil(
+        "fit", table, "-k", 2, "--no-privacy", "--columns", "acid,ph", "--center", "none", "-o", target, "--force"
+    )
+    plain = json.loads(eigenveil("inspect", target, "--json").stdout)
+    assert plain["people"] == pytest.approx(300) and plain["bounds"]["row_bound"] is None
+    assert "none was taken off" in eigenveil("inspect", target).output
+
+
+@pytest.mark.parametrize(
+    "command", [("fit",), ("simulate", "--sites", "3"), ("simulate", "--sites", "3", "--graph", "ring"), ("stream",)]
+)
+def test_a_column_that_dominates_is_named_in_the_model(command: tuple[str, ...], tmp_path: Path) -> None:
+    rng = np.random.default_rng(0)
+    values = pd.DataFrame(rng.normal(size=(4000, 4)), columns=["acid", "sugar", "ph", "income"])
+    values["income"] *= 100.0
+    values.to_csv(tmp_path / "people.csv", index=False)
+    budget = ("-k", 1, "--epsilon", 4, "--delta", 1e-6, "--row-bound", 250)
+    # Not in the order of the file.
+    chosen = ("--columns", "income,acid,ph", "-o", tmp_path / "m.safetensors")
+    result = eigenveil(command[0], tmp_path / "people.csv", *command[1:], *budget, *chosen)
+    assert result.exit_code == 0, result.output
+    model = Model.load(tmp_path / "m.safetensors")
+    assert any(words.startswith("Column income has ") for words in model.warnings)
+    assert "Column income has " in " ".join(result.stdout.split())
+
+
+def test_the_column_of_people_is_in_every_guarantee(table: Path, tmp_path: Path) -> None:
+    model, bounds, spectrum = (tmp_path / name for name in ("m.safetensors", "b.json", "s.json"))
+    read = ("--person", "patient_id", "--columns", "acid,sugar,ph", "--force")
+    budget = ("--epsilon", 1, "--delta", 1e-6)
+    unit = PrivacyUnit("person", Neighbours.ADD_REMOVE, "patient_id")
+    for more in ((), ("--per-column",)):
+        eigenveil("bounds", table, "--epsilon", 60, "--delta", 1e-6, *read, *more, "-o", bounds)
+        plain = json.loads(bounds.read_text(encoding="utf-8"))
+        assert Guarantee.from_dict(plain["guarantee"]).protects == unit
+        assert plain["columns"] == ["acid", "sugar", "ph"]
+    # Both are about the same people, so their costs add up.
+    result = eigenveil("fit", table, "-k", 1, *budget, "--bounds", bounds, *read, "-o", model)
+    assert Model.load(model).guarantee.protects == unit
+    assert "the total is" in result.stdout and "named by the column 'patient_id'" in " ".join(result.stdout.split())
+    eigenveil("spectrum", table, "--epsilon", 60, "--delta", 1e-6, "--row-bound", 12, *read, "-o", spectrum)
+    assert Guarantee.from_dict(json.loads(spectrum.read_text(encoding="utf-8"))["guarantee"]).protects == unit
+    for graph in ((), ("--graph", "ring")):
+        eigenveil("simulate", table, "--sites", 3, *graph, "-k", 1, *budget, "--row-bound", 12, *read, "-o", model)
+        assert Model.load(model).guarantee.protects == unit
+
+
+def test_standard_input_is_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"a,b\n")))
+    assert _files.standard_input().read() == b"a,b\n"
