@@ -63,7 +63,7 @@ def fit(
     `eigenveil account` adds the costs up. With --ledger each fit is charged
     to one budget that lasts, and refused when that is used up:
 
-      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 --row-bound 1 \\
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
         --ledger ledger.db --dataset patients --life-epsilon 4
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
