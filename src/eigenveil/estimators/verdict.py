@@ -222,7 +222,7 @@ def verdict_of(
         *before,
         *_warned(seen, asked, names),
         *_flat(seen, names),
-        *_nothing(seen, budget, method, neighbours, sites, before),
+        *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
     return FitVerdict(seen.noise_floor, seen.fill[0], seen.clipped, warned, said=len(before))
 
@@ -276,6 +276,7 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
 
 def _nothing(
     seen: Released,
+    asked: dict[str, Any],
     budget: Budget | None,
     method: str,
     neighbours: Neighbours,
@@ -286,7 +287,11 @@ def _nothing(
     if seen.above.any():
         return
     people, dim, rank = max(2, round(seen.people)), seen.space.dim, seen.space.rank
-    say = "" if budget is None or before else f" {_plan_line(people, dim, rank, budget)} says what would work."
+    units = asked.get("scale") == "private"
+    find = not units and asked.get("row_bound") == "private" and "column_bounds" not in asked
+    bound = None if find else seen.radius
+    line = "" if budget is None or before else _plan_line(people, dim, rank, budget, bound, units=units)
+    say = f" {line} says what would work." if line else ""
     yield ParameterWarning(
         "Nothing stands out from the noise: no component is above the noise floor, so all of them may be noise alone."
         + say
@@ -295,7 +300,16 @@ def _nothing(
         # Two digits of a noisy count are enough, and rehearsals for the same number are kept.
         about = int(float(f"{people:.1e}"))
         yield from forewarned(
-            method, dim=dim, rank=rank, people=about, budget=budget, neighbours=neighbours, sites=sites, about="about "
+            method,
+            dim=dim,
+            rank=rank,
+            people=about,
+            budget=budget,
+            neighbours=neighbours,
+            sites=sites,
+            about="about ",
+            row_bound=bound,
+            scale="private" if units else None,
         )
 
 
@@ -309,15 +323,24 @@ def forewarned(
     neighbours: Neighbours,
     sites: int = 1,
     about: str = "",
+    bounds: RowBounds | None = None,
     **more: Any,
 ) -> tuple[HopelessBudget, ...]:
     """A warning if `plan` calls this budget hopeless for so many `people`, a public or released number; None says nothing.
 
-    `method` is the name of one in a plan, and `more` are further `Facts`.
+    `method` is the name of one in a plan, and `more` are further `Facts`. The `bounds` of a fit say what it will search for.
     """
     if budget is None or people is None or method not in METHODS or rank > dim:
         return ()
     count = max(2, round(people))
+    if bounds is not None:
+        # In a box without a row bound the radius is known only with the center, and any number stands for a known one.
+        known = bounds.row_bound if math.isfinite(bounds.row_bound) else 1.0
+        more |= {
+            "search": bounds.search,
+            "row_bound": None if bounds.find else known,
+            "scale": "private" if bounds.units else None,
+        }
     facts = Facts(dim, rank, count, budget, _guess(dim), neighbours=neighbours, sites=max(1, min(sites, count)), **more)
     found = hopeless(facts, method)
     if found is None:
@@ -326,7 +349,8 @@ def forewarned(
         HopelessBudget(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
             f"{found.captured.value:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget)} says what would work."
+            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            "says what would work."
         ),
     )
 
@@ -338,8 +362,8 @@ def _guess(dim: int) -> Spectrum:
     return Spectrum.guessed(dim)
 
 
-def _plan_line(people: int, dim: int, rank: int, budget: Budget) -> str:
-    """The command that says what a budget buys, in backquotes."""
+def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:
+    """The command that says what a budget buys, in backquotes; with a `row_bound` of None for a fit that finds one."""
     words = [
         "eigenveil",
         "plan",
@@ -353,5 +377,6 @@ def _plan_line(people: int, dim: int, rank: int, budget: Budget) -> str:
         budget.epsilon,
         "--delta",
         budget.delta,
+        *(["--scale", "private"] if units else [] if row_bound is None else ["--row-bound", float(row_bound)]),
     ]
     return verbatim(f"`{shlex.join(f'{word:g}' if isinstance(word, float) else str(word) for word in words)}`")

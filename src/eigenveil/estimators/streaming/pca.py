@@ -550,6 +550,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             budget=terms.budget,
             neighbours=terms.neighbours,
             center="private" if terms.center else None,
+            bounds=terms.bounds,
         )
         for warning in self._before:
             warnings.warn(warning, stacklevel=6)

@@ -29,7 +29,8 @@ def params_of(
         "n_components": facts.rank,
         "epsilon": facts.budget.epsilon,
         "delta": facts.budget.delta,
-        "row_bound": facts.row_bound,
+        # Its default, "private", where the fit finds one. In found units rows have a bound without a search.
+        **({} if facts.row_bound is None else {"row_bound": facts.row_bound}),
         "neighbours": neighbours.value,
     }
     if isinstance(plan, StreamPlan):
@@ -38,7 +39,7 @@ def params_of(
         # Numbers are subtracted beforehand: a stream does not take them.
         center: Any = "private" if facts.center == "private" else None
         return StreamingParams(**given, publish=_any(how), horizon=horizon, block_size=block, center=center)
-    given["center"] = facts.center
+    given |= {"center": facts.center, "scale": facts.scale}
     match setting:
         case "curator":
             return PrivateParams(**given, method=_any(how))
@@ -69,11 +70,8 @@ def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
     """The parameters that the plan relies on and only the caller knows."""
     stream = isinstance(params, StreamingParams)
     near = facts.center == "private" and not facts.search
-    asked = {
-        "row_bound": facts.row_bound is None,
-        "mean_bound": near and not stream,
-    }
-    return tuple(name for name, needed in asked.items() if needed)
+    # A search for units finds where columns lie, too.
+    return ("mean_bound",) if near and not stream and facts.scale is None else ()
 
 
 def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
@@ -92,8 +90,8 @@ def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
 def call_of(params: FitParams, unknown: tuple[str, ...]) -> str:
     """The Python call that runs the fit.
 
-    >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ("row_bound",))
-    "StreamingPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., publish='sync')"
+    >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ())
+    "StreamingPCA(2, epsilon=1.0, delta=1e-06, publish='sync')"
     """
     name, choosing = estimator_of(params)
     return as_call(params, name, always=choosing, unknown=unknown)
