@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
@@ -37,6 +37,7 @@ __all__ = [
     "forewarned",
     "noise_floor",
     "released_of",
+    "scaled_by",
     "verdict_of",
 ]
 
@@ -78,6 +79,7 @@ class Released:
     `people_noise`. Rows were clipped to norm `radius`, and these have the sum of squares `energy`: that is the trace, unless
     variances were made one after the release. The search for the mean ended at its edge if `at_edge`. Noise alone stays below
     `noise_floor`. The columns at the places `flat` hardly vary, and about `clipped` of the people have rows beyond the bound.
+    Columns were `scaled` by units that were given or found privately, or not at all.
     """
 
     space: Subspace
@@ -91,6 +93,7 @@ class Released:
     energy: float
     flat: tuple[int, ...] = ()
     clipped: float | None = None
+    scaled: Literal["given", "private"] | None = None
 
     @property
     def above(self) -> Array:
@@ -174,7 +177,13 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         energy=_energy(found),
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
+        scaled=scaled_by(study.bounds),
     )
+
+
+def scaled_by(bounds: RowBounds) -> Literal["given", "private"] | None:
+    """Where the units of the columns come from, None if they are left as they are."""
+    return "private" if bounds.units else None if bounds.scale is None else "given"
 
 
 def _energy(found: FitResult) -> float:
@@ -230,7 +239,7 @@ def verdict_of(
 def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
     # A bound that was found privately may clip most rows on purpose.
-    given = asked.get("row_bound") != "private" and asked.get("scale") != "private"
+    given = asked.get("row_bound") != "private" and seen.scaled != "private"
     low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
     if given and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
@@ -254,12 +263,11 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
     # With two columns one of them often has nearly all of the variance, and the components still say how they go together.
-    if len(shares) > 2 and shares[column] > _ONE_COLUMN and asked.get("scale") is None:
+    if len(shares) > 2 and shares[column] > _ONE_COLUMN and seen.scaled is None:
         name = f"Column {column + 1}" if names is None else f"Column {verbatim(names[column])}"
-        mend = "refit with {scale=private}, or give public units as {scale}" if "publish" not in asked else "rescale it"
         yield ParameterWarning(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
-            f"the reason, {mend}."
+            "the reason, refit with {scale=private}, or give public units as {scale}."
         )
 
 
@@ -287,7 +295,7 @@ def _nothing(
     if seen.above.any():
         return
     people, dim, rank = max(2, round(seen.people)), seen.space.dim, seen.space.rank
-    units = asked.get("scale") == "private"
+    units = seen.scaled == "private"
     find = not units and asked.get("row_bound") == "private" and "column_bounds" not in asked
     bound = None if find else seen.radius
     line = "" if budget is None or before else _plan_line(people, dim, rank, budget, bound, units=units)

@@ -265,7 +265,7 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
     # A stream's number of rows is public, so a person's rows are blanked and not removed.
     near = facts.neighbours if facts.neighbours.count_is_public else Neighbours.ZERO_OUT
     oversample = max(10, facts.rank)
-    split = stream_split(center=facts.center == "private", bound=facts.seeks == "bound")
+    split = stream_split(center=facts.center == "private", bound=facts.seeks == "bound", units=facts.seeks == "units")
 
     def planned(limit: int | None) -> StreamPlan:
         return plan_stream(
@@ -284,6 +284,7 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
             noise_target=None,
             memory_limit=limit,
             bound=facts.seeks == "bound",
+            units=facts.seeks == "units",
         )
 
     plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
@@ -295,8 +296,6 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
         louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
     if name == "sync" and plan.tracker == "slices":
         refused = refused or "the sum over all pairs of columns does not fit in memory: use stream/block"
-    if facts.seeks == "units":
-        refused = refused or "a stream does not find units: give it a row bound, or leave the scale out"
     params = params_of(facts, f"stream/{name}", plan, near)
     return MethodPlan(
         f"stream/{name}",

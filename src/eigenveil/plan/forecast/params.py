@@ -32,6 +32,7 @@ def params_of(
         # Its default, "private", where the fit finds one. In found units rows have a bound without a search.
         **({} if facts.row_bound is None else {"row_bound": facts.row_bound}),
         "neighbours": neighbours.value,
+        "scale": facts.scale,
     }
     if isinstance(plan, StreamPlan):
         block = None if facts.blocks is None else plan.block
@@ -39,7 +40,7 @@ def params_of(
         # Numbers are subtracted beforehand: a stream does not take them.
         center: Any = "private" if facts.center == "private" else None
         return StreamingParams(**given, publish=_any(how), horizon=horizon, block_size=block, center=center)
-    given |= {"center": facts.center, "scale": facts.scale}
+    given["center"] = facts.center
     match setting:
         case "curator":
             return PrivateParams(**given, method=_any(how))
