@@ -96,6 +96,7 @@ def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> Non
         ("curator/power", {"row_bound": None, "center": None}),
         ("site/merge", {"row_bound": None}),
         ("stream/sync", {"row_bound": None}),
+        ("stream/block", {"scale": "private"}),
     ],
 )
 def test_a_search_costs_what_was_planned(method: str, changes: dict[str, Any]) -> None:
