@@ -91,6 +91,8 @@ class Group:
             budget=Budget(self.epsilon, DELTA),
             spectrum=spectrum,
             center="private" if self.look else None,
+            # The fits that were measured had a given bound.
+            row_bound=1.0,
             sites=1 if self.alone else SITES,
         )
 

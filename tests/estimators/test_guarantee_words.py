@@ -107,6 +107,8 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "sites, masked, bound found privately": lambda: sphere(FederatedPCA, trust="masked"),
     "peers, bound found privately": lambda: sphere(GossipPCA, graph="complete"),
     "stream, bound found privately": lambda: sphere(StreamingPCA, block_size=60),
+    "stream, units found privately": lambda: stream(scale="private", row_bound=2.0, epsilon=6.0).guarantee_,
+    "stream, in given units": lambda: stream(scale=2.0).guarantee_,
     "sites, trusted hub": hub,
     "sites, noise at the sites": lambda: hub(trust="site"),
     "sites, noise in both places": lambda: hub(**PAIR),

@@ -168,6 +168,27 @@ def test_a_private_count_is_told_only_after_it_was_released(fit: str, monkeypatc
     assert asked == []
 
 
+@pytest.mark.parametrize("fit", list(FITS))
+@pytest.mark.parametrize(
+    ("given", "seeks"), [({}, "bound"), ({"scale": "private"}, "units"), ({"row_bound": 12.0, "scale": 2.0}, None)]
+)
+def test_a_plan_is_asked_about_what_the_fit_will_search_for(
+    fit: str, given: dict[str, Any], seeks: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[Any] = []
+
+    def hopeless(facts: Any, method: str) -> None:
+        asked.append(facts)
+
+    monkeypatch.setattr(verdict, "hopeless", hopeless)
+    # A stream says how many rows there are by its horizon, and other fits by their relation.
+    public = {"publish": "continual", "horizon": 20_000} if fit == "stream" else {"neighbours": "zero-out"}
+    # Before anything is searched for, and again if nothing stands out.
+    said(fit, np.random.default_rng(0).standard_normal((12_000, DIM)), epsilon=1.0, **public, **given)
+    assert asked and {facts.seeks for facts in asked} == {seeks}
+    assert {facts.row_bound for facts in asked} <= ({12.0} if seeks is None else {None, math.sqrt(DIM)})
+
+
 def test_a_stream_with_a_horizon_is_warned_of_before_its_first_row() -> None:
     given: dict[str, Any] = {"epsilon": 0.05, "delta": 1e-6, "row_bound": 12.0, "publish": "continual"}
     ledger = Ledger(epsilon=5.0, delta=1e-6)

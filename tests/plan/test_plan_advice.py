@@ -13,7 +13,7 @@ QUICK = ("hub/covariance", "hub/power", "site/covariance", "site/power", "masked
 
 
 def facts(people: int = 20_000, **changes: Any) -> Facts:
-    given: dict[str, Any] = {"budget": Budget(1.0, 1e-6), "sites": 6} | changes
+    given: dict[str, Any] = {"budget": Budget(1.0, 1e-6), "sites": 6, "row_bound": 1.0} | changes
     return Facts(dim=30, rank=3, people=people, spectrum=Spectrum.guessed(30), **given)
 
 
@@ -104,6 +104,42 @@ def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() 
     few = Facts(40, 37, 10, Budget(0.01, 1e-6), Spectrum.guessed(40))
     found = advise(few, methods=("curator/covariance",))
     assert found.chosen is None and found.forecasts[0].captured.value > 0.9
+
+
+def test_too_few_people_for_a_search_are_told_what_would_do() -> None:
+    rich = Spectrum.guessed(30, rank=3, explained=0.95, fill=0.9)
+    few = replace(facts(300, sites=1, row_bound=None), spectrum=rich)
+    found = advise(few, methods=("curator/covariance",))
+    assert (found.verdict, found.best, found.chosen) == ("unfound", None, None)
+    assert found.forecasts[0].least > 300
+    epsilon = next(float(line.split("epsilon = ")[1].split()[0]) for line in found.instead if "epsilon = " in line)
+    people = next(int(line.split()[1]) for line in found.instead if "people" in line)
+    assert people == found.forecasts[0].least
+    for other in (
+        replace(few, budget=Budget(epsilon, 1e-6)),
+        replace(few, people=people),
+        replace(few, row_bound=1.0),
+    ):
+        assert advise(other, methods=("curator/covariance",)).verdict == "works"
+    # Units need more people than a bound.
+    units = advise(replace(few, people=800, scale="private"), methods=("curator/covariance",))
+    assert units.verdict == "unfound" and units.forecasts[0].least > people
+    assert any("leave out the scale" in line for line in units.instead)
+
+
+def test_what_is_hopeless_with_a_known_bound_is_hopeless_without() -> None:
+    found = advise(facts(60, sites=1, row_bound=None), methods=("curator/covariance",))
+    assert found.verdict == "hopeless" and found.best is found.forecasts[0]
+    # What would work includes the search.
+    people = next(int(line.split()[1]) for line in found.instead if "people" in line)
+    assert not forecast(facts(people, sites=1, row_bound=None), "curator/covariance", fits=1).refused
+
+
+def test_what_a_search_costs_is_said() -> None:
+    for changes, share, word in (({"row_bound": None}, "11%", "row bound"), ({"scale": "private"}, "28%", "units")):
+        said = advise(facts(sites=1, **changes), methods=("curator/covariance",)).reasons
+        (line,) = (line for line in said if "of the budget goes to" in line)
+        assert share in line and word in line and "mean" in line
 
 
 def test_methods_are_checked_and_watched() -> None:

@@ -11,7 +11,7 @@ from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array, captured_variance, product_edge, symmetric_edge
 from eigenveil.plan import SETTINGS, Facts, SitesPlan, Spectrum, forecast
 from eigenveil.plan.forecast.methods import method_plan
-from eigenveil.plan.forecast.rehearsal import found_center, judged
+from eigenveil.plan.forecast.rehearsal import found_center, found_inside, judged
 from eigenveil.privacy import Budget, Neighbours
 
 DIM, RANK, PEOPLE, SITES, EPSILON, DELTA = 40, 2, 3500, 4, 0.7, 1e-6
@@ -31,7 +31,7 @@ SPECTRUM = Spectrum(np.linalg.eigvalsh(GRAM)[::-1] / PEOPLE, "given")
 
 def facts(**changes: Any) -> Facts:
     given: dict[str, Any] = {"people": PEOPLE, "sites": SITES, "trust": SETTINGS} | changes
-    return Facts(dim=DIM, rank=RANK, budget=Budget(EPSILON, DELTA), spectrum=SPECTRUM, **given)
+    return Facts(dim=DIM, rank=RANK, budget=Budget(EPSILON, DELTA), spectrum=SPECTRUM, **{"row_bound": 1.0, **given})
 
 
 def fitted(method: str, *, look: bool, seed: int, **more: Any) -> Any:
@@ -86,6 +86,46 @@ def test_fits_find_what_was_rehearsed(method: str, look: bool, fits: int) -> Non
     # Five deviations of the difference, where fits differ so much that 0.03 would be less; most are tenths of a per cent off.
     assert predicted.captured.value == pytest.approx(found.mean(), abs=max(0.03, 5 * np.hypot(error, 0.006)))
     assert 0.5 < found.mean() < 0.999
+
+
+@pytest.mark.parametrize(
+    ("method", "changes"),
+    [
+        ("curator/covariance", {"row_bound": None}),
+        ("curator/covariance", {"scale": "private"}),
+        ("curator/power", {"row_bound": None, "center": None}),
+        ("site/merge", {"row_bound": None}),
+        ("stream/sync", {"row_bound": None}),
+        ("stream/block", {"scale": "private"}),
+    ],
+)
+def test_a_search_costs_what_was_planned(method: str, changes: dict[str, Any]) -> None:
+    many = 12_000
+    rows = np.random.default_rng(5).standard_normal((many, DIM)) * np.linspace(3, 1, DIM)
+    plan = method_plan(facts(people=many, neighbours=Neighbours.ZERO_OUT, **changes), method)
+    kind: Any = {"curator": PrivatePCA, "stream": StreamingPCA}.get(method.partition("/")[0], FederatedPCA)
+    made = kind(**vars(plan.params)).set_params(random_state=3)
+    made.fit(rows if kind is not FederatedPCA else np.array_split(rows, SITES))
+    charges = made.guarantee_.charges
+    spent = sum(one.mu**2 for one in charges if one.label.startswith(("norms", "mean", "columns")))
+    planned = sum(plan.split.mean[: plan.split.usual])
+    assert spent / Budget(EPSILON, DELTA).mu ** 2 == pytest.approx(planned, rel=0.02)
+
+
+def test_a_search_leaves_as_good_a_mean_as_it_can() -> None:
+    shares = (0.015, 0.03, 0.02, 0.035, 0.02, 0.035)
+    terms: dict[str, Any] = {"shares": shares, "steps": (1, 3, 5), "neighbours": Neighbours.ADD_REMOVE}
+    entry = 4 / np.sqrt(0.035) / 10**6
+    error, steps = found_inside(50, people=10**6, multiplier=4.0, far=True, rng=np.random.default_rng(0), **terms)
+    assert steps == 4 and 0 < np.linalg.norm(error) < 2 * entry * np.sqrt(50)
+    # Where the first ball was wide and few people are in it, the last two steps are repeated.
+    wide = found_inside(50, people=1500, multiplier=4.0, far=True, rng=np.random.default_rng(0), **terms)
+    assert wide[1] == 6
+    near = found_inside(50, people=1500, multiplier=4.0, far=False, rng=np.random.default_rng(0), **terms)
+    assert near[1] == 4
+    # Noise larger than the ball leaves the mean where it was, within the bound.
+    lost, _ = found_inside(50, people=10, multiplier=4.0, far=False, rng=np.random.default_rng(0), **terms)
+    assert np.linalg.norm(lost) == pytest.approx(1.0)
 
 
 def test_predictions_tell_half_the_people_apart() -> None:

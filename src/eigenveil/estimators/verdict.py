@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from typing import Any, Final, final
+from typing import Any, Final, Literal, final
 
 import numpy as np
 
@@ -37,6 +37,7 @@ __all__ = [
     "forewarned",
     "noise_floor",
     "released_of",
+    "scaled_by",
     "verdict_of",
 ]
 
@@ -78,6 +79,7 @@ class Released:
     `people_noise`. Rows were clipped to norm `radius`, and these have the sum of squares `energy`: that is the trace, unless
     variances were made one after the release. The search for the mean ended at its edge if `at_edge`. Noise alone stays below
     `noise_floor`. The columns at the places `flat` hardly vary, and about `clipped` of the people have rows beyond the bound.
+    Columns were `scaled` by units that were given or found privately, or not at all.
     """
 
     space: Subspace
@@ -91,6 +93,7 @@ class Released:
     energy: float
     flat: tuple[int, ...] = ()
     clipped: float | None = None
+    scaled: Literal["given", "private"] | None = None
 
     @property
     def above(self) -> Array:
@@ -174,7 +177,13 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         energy=found.trace if found.energy is None else found.energy,
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
+        scaled=scaled_by(study.bounds),
     )
+
+
+def scaled_by(bounds: RowBounds) -> Literal["given", "private"] | None:
+    """Where the units of the columns come from, None if they are left as they are."""
+    return "private" if bounds.units else None if bounds.scale is None else "given"
 
 
 def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
@@ -215,7 +224,7 @@ def verdict_of(
         *before,
         *_warned(seen, asked, names),
         *_flat(seen, names),
-        *_nothing(seen, budget, method, neighbours, sites, before),
+        *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
     return FitVerdict(seen.noise_floor, seen.fill[0], seen.clipped, warned, said=len(before))
 
@@ -223,7 +232,7 @@ def verdict_of(
 def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
     # A bound that was found privately may clip most rows on purpose.
-    given = asked.get("row_bound") != "private" and asked.get("scale") != "private"
+    given = asked.get("row_bound") != "private" and seen.scaled != "private"
     low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
     if given and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
@@ -247,12 +256,11 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
     # With two columns one of them often has nearly all of the variance, and the components still say how they go together.
-    if len(shares) > 2 and shares[column] > _ONE_COLUMN and asked.get("scale") is None:
+    if len(shares) > 2 and shares[column] > _ONE_COLUMN and seen.scaled is None:
         name = f"Column {column + 1}" if names is None else f"Column {verbatim(names[column])}"
-        mend = "refit with {scale=private}, or give public units as {scale}" if "publish" not in asked else "rescale it"
         yield ParameterWarning(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
-            f"the reason, {mend}."
+            "the reason, refit with {scale=private}, or give public units as {scale}."
         )
 
 
@@ -269,6 +277,7 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
 
 def _nothing(
     seen: Released,
+    asked: dict[str, Any],
     budget: Budget | None,
     method: str,
     neighbours: Neighbours,
@@ -279,7 +288,11 @@ def _nothing(
     if seen.above.any():
         return
     people, dim, rank = max(2, round(seen.people)), seen.space.dim, seen.space.rank
-    say = "" if budget is None or before else f" {_plan_line(people, dim, rank, budget)} says what would work."
+    units = seen.scaled == "private"
+    find = not units and asked.get("row_bound") == "private" and "column_bounds" not in asked
+    bound = None if find else seen.radius
+    line = "" if budget is None or before else _plan_line(people, dim, rank, budget, bound, units=units)
+    say = f" {line} says what would work." if line else ""
     yield ParameterWarning(
         "Nothing stands out from the noise: no component is above the noise floor, so all of them may be noise alone."
         + say
@@ -288,7 +301,16 @@ def _nothing(
         # Two digits of a noisy count are enough, and rehearsals for the same number are kept.
         about = int(float(f"{people:.1e}"))
         yield from forewarned(
-            method, dim=dim, rank=rank, people=about, budget=budget, neighbours=neighbours, sites=sites, about="about "
+            method,
+            dim=dim,
+            rank=rank,
+            people=about,
+            budget=budget,
+            neighbours=neighbours,
+            sites=sites,
+            about="about ",
+            row_bound=bound,
+            scale="private" if units else None,
         )
 
 
@@ -302,15 +324,24 @@ def forewarned(
     neighbours: Neighbours,
     sites: int = 1,
     about: str = "",
+    bounds: RowBounds | None = None,
     **more: Any,
 ) -> tuple[HopelessBudget, ...]:
     """A warning if `plan` calls this budget hopeless for so many `people`, a public or released number; None says nothing.
 
-    `method` is the name of one in a plan, and `more` are further `Facts`.
+    `method` is the name of one in a plan, and `more` are further `Facts`. The `bounds` of a fit say what it will search for.
     """
     if budget is None or people is None or method not in METHODS or rank > dim:
         return ()
     count = max(2, round(people))
+    if bounds is not None:
+        # In a box without a row bound the radius is known only with the center, and any number stands for a known one.
+        known = bounds.row_bound if math.isfinite(bounds.row_bound) else 1.0
+        more |= {
+            "search": bounds.search,
+            "row_bound": None if bounds.find else known,
+            "scale": "private" if bounds.units else None,
+        }
     facts = Facts(dim, rank, count, budget, _guess(dim), neighbours=neighbours, sites=max(1, min(sites, count)), **more)
     found = hopeless(facts, method)
     if found is None:
@@ -319,7 +350,8 @@ def forewarned(
         HopelessBudget(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
             f"{found.captured.value:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget)} says what would work."
+            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            "says what would work."
         ),
     )
 
@@ -331,8 +363,8 @@ def _guess(dim: int) -> Spectrum:
     return Spectrum.guessed(dim)
 
 
-def _plan_line(people: int, dim: int, rank: int, budget: Budget) -> str:
-    """The command that says what a budget buys, in backquotes."""
+def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:
+    """The command that says what a budget buys, in backquotes; with a `row_bound` of None for a fit that finds one."""
     words = [
         "eigenveil",
         "plan",
@@ -346,5 +378,6 @@ def _plan_line(people: int, dim: int, rank: int, budget: Budget) -> str:
         budget.epsilon,
         "--delta",
         budget.delta,
+        *(["--scale", "private"] if units else [] if row_bound is None else ["--row-bound", float(row_bound)]),
     ]
     return verbatim(f"`{shlex.join(f'{word:g}' if isinstance(word, float) else str(word) for word in words)}`")

@@ -178,8 +178,10 @@ def test_a_stream_takes_a_bound_on_rows(tmp_path: Path, center: str) -> None:
     ranges = bounds_of(source, "--per-column", "--epsilon", 2, name="ranges.json")
     asked = ("stream", source, *FIT, "-o", tmp_path / "other.safetensors")
     assert "a stream needs a bound on rows" in refusal(*asked, "--bounds", ranges)
-    scaled = bounds_of(source, "--scale", 2, name="scaled.json")
-    assert "which a stream does not have" in refusal(*asked, "--bounds", scaled)
+    scaled, target = bounds_of(source, "--scale", 2, name="scaled.json"), tmp_path / "scaled.safetensors"
+    found = eigenveil(*asked, "--bounds", scaled, "-o", target, "--force")
+    assert found.exit_code == 0, found.output
+    assert np.asarray(Model.load(target).scale).tolist() == [2.0] * len(NAMES)
     assert "--bounds" in refusal(
         "stream", source, "--resume", "--state", "x", "--bounds", bounds, "-o", tmp_path / "y.safetensors"
     )

@@ -50,6 +50,8 @@ def test_what_must_be_said_becomes_the_facts(oracle: Oracle) -> None:
         ("--traffic 10MB", "traffic", 10_000_000),
         ("--memory-limit 2GiB", "memory_limit", 2 << 30),
         ("--sites 5 --trust masked --trust site", "trust", ("masked", "site")),
+        ("--row-bound 3", "row_bound", 3.0),
+        ("--scale private", "scale", "private"),
     ],
 )
 def test_every_option_reaches_the_planner(oracle: Oracle, option: str, name: str, value: object) -> None:
@@ -101,7 +103,7 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
         "about 5000 people with one row each, 6 columns, 2 components",
         "a guess: eigenvalue i proportional to i^-1",
         "Rows whose norm exceeds the row bound are clipped to it",
-        "FederatedPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., trust='masked', method='covariance')",
+        "FederatedPCA(2, epsilon=1.0, delta=1e-06, trust='masked', method='covariance')",
         "eigenveil study new study.toml",
     ):
         assert part in words, part
@@ -171,11 +173,12 @@ def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
         "memory": 2_345_000,
         "rounds": 7,
         "traffic": 67_800,
+        "least": 421,
         "refused": "",
         "guarantee": "",
         "call": "",
         "parameters": {},
-        "unknown": ["row_bound"],
+        "unknown": [],
     }
     assert found["facts"]["rows"] == 5000
     assert found["facts"]["trust"] == ["hub", "site", "masked", "peers", "peers-independent"]
@@ -219,6 +222,7 @@ ASIDE = {
     "--fill and --row-bound both set": "--public-data b.csv --fill 0.5 --row-bound 1",
     "--drop is for --public-data": "--drop name",
     "--scale is for --public-data": "--scale 2",
+    "--scale private needs --center private": "--scale private --center none",
     "--sites must be from 1 to the 5000 people": "--sites 5001",
     "--sites must be an integer of at least 1, got 0": "--sites 0",
     "--colluders must be an integer of at least 1, got 0": "--colluders 0",
@@ -262,8 +266,8 @@ def numbers(found: Any) -> list[float]:
 
 def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
     """No stand-in: what is shown is what `advise` says of the same facts, and more epsilon buys more."""
-    found = json.loads(planned(*SMALL, "-n", 400, "--epsilons", "0.1,10", "--json").stdout)
-    facts = Facts(6, 2, 400, Budget(1.0, 1e-6), Spectrum.guessed(6))
+    found = json.loads(planned(*SMALL, "-n", 600, "--epsilons", "0.1,10", "--json").stdout)
+    facts = Facts(6, 2, 600, Budget(1.0, 1e-6), Spectrum.guessed(6))
     recommendation = advise(facts)
     assert [each["method"] for each in found["forecasts"]] == [each.method for each in recommendation.forecasts]
     for shown, told in zip(found["forecasts"], recommendation.forecasts, strict=True):
@@ -280,3 +284,17 @@ def test_with_the_planner_itself_a_hopeless_plan_is_called_hopeless() -> None:
     assert result.exit_code == 0
     assert result.stdout.startswith("Nothing can work here: ")
     assert result.stderr == ""
+
+
+def test_too_few_people_for_a_search_are_told_what_would_work() -> None:
+    few = ("-n", 300, "-d", 10, "-k", 1, "--epsilon", 1, "--delta", 1e-6, "--explained", 0.9, "--fill", 0.9)
+    asked = (*few, "--method", "covariance", "--epsilons", "1")
+    result = planned(*asked)
+    assert result.exit_code == 0
+    assert result.stdout.startswith("No method can find a row bound privately")
+    found = json.loads(planned(*asked, "--json").stdout)
+    assert (found["chosen"], found["curve"], found["run"]) == (None, None, {})
+    assert found["forecasts"][0]["least"] > 300 and found["facts"]["row_bound"] == "private"
+    # With a bound that is known the same budget does, and what is said to type has it.
+    known = json.loads(planned(*asked, "--row-bound", 4, "--json").stdout)
+    assert known["chosen"]["least"] == 0 and "row_bound=4.0" in known["run"]["in Python"]

@@ -22,18 +22,21 @@ ALONE = ("curator", "stream")
 # What the file of a stream says for each `publish`.
 STREAMS = {"sync": "stream, products", "block": "stream, slices", "continual": "stream, tree"}
 ESTIMATORS: dict[str, Any] = {made.__name__: made for made in (PrivatePCA, StreamingPCA, FederatedPCA, GossipPCA)}
-# What a plan can be asked for beside the method. Bounds are known in each, so that nothing is left to fill in.
+# What a plan can be asked for beside the method. Bounds are known or found in each, so that nothing is left to fill in.
 KINDS: dict[str, dict[str, Any]] = {
     "as it is": {},
     "few rounds, some collude": {"rounds": 12, "colluders": 2, "survivors": 4, "blocks": 4},
     "replace one": {"neighbours": Neighbours.REPLACE_ONE},
+    # With a budget that finds them among so few people, even with noise of every site.
+    "a bound is found": {"row_bound": None, "budget": Budget(6.0, 1e-6)},
+    "units are found": {"row_bound": None, "scale": "private", "budget": Budget(6.0, 1e-6)},
 }
 
 
 def facts_for(method: str, **other: Any) -> Facts:
     sites = 1 if parts_of(method)[0] in ALONE else 5
-    given = {"sites": sites, "row_bound": 12.0, **other}
-    return Facts(len(NAMES), 2, COUNT, Budget(1.0, 1e-6), Spectrum.guessed(len(NAMES)), **given)
+    given = {"sites": sites, "row_bound": 12.0, "budget": Budget(1.0, 1e-6), **other}
+    return Facts(len(NAMES), 2, COUNT, spectrum=Spectrum.guessed(len(NAMES)), **given)
 
 
 def chosen(facts: Facts, method: str) -> Forecast:
@@ -99,7 +102,7 @@ def test_the_command_runs_with_the_parameters_of_the_plan(
     assert type(pca).__name__ == estimator_of(plan.params)[0]
     assert_has(pca, plan.params, surface="cli")
     model = Model.load(target)
-    assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
+    assert (model.guarantee.epsilon, model.guarantee.delta) == (facts.budget.epsilon, 1e-6)
     assert len(model.values) == 2
     how = parts_of(method)[1]
     assert model.settings["method"] == STREAMS.get(how, how)
@@ -181,10 +184,11 @@ def test_the_study_has_what_the_plan_has(method: str) -> None:
 def test_what_only_the_caller_knows_is_left_to_fill_in() -> None:
     near = facts_for("curator/power", search=False, neighbours=Neighbours.REPLACE_ONE, row_bound=None)
     plan = chosen(near, "curator/power")
-    assert plan.unknown == ("row_bound", "mean_bound")
-    assert "row_bound=..., mean_bound=..." in plan.call
-    options = parsed(typed(command_of(near, plan), ROW_BOUND=7, MEAN_BOUND=40))
-    assert (options["row_bound"], options["mean_bound"]) == ("7", 40.0)
+    # The fit finds the row bound.
+    assert plan.unknown == ("mean_bound",)
+    assert "row_bound" not in plan.call and "mean_bound=..." in plan.call
+    options = parsed(typed(command_of(near, plan), MEAN_BOUND=40))
+    assert (options["row_bound"], options["mean_bound"]) == ("private", 40.0)
     assert options["neighbours"] == "replace-one"
     left = facts_for("curator/covariance", center=None)
     plan = chosen(left, "curator/covariance")

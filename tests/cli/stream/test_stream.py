@@ -3,6 +3,7 @@
 import io
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pyarrow.csv as pc
@@ -55,6 +56,30 @@ def test_the_summary_says_what_was_found_promised_and_written(tmp_path: Path, ta
         assert words in result.stdout
     assert result.stderr == ""
     assert state.stat().st_mode & 0o777 == 0o600
+
+
+def test_units_are_given_or_found(tmp_path: Path, target: Path) -> None:
+    source = written(tmp_path, "npy")
+    budget = ("-k", 2, "--epsilon", 6, "--delta", 1e-6, "--seed", 3)
+    kinds: dict[str, Any] = {"private": "private", "5,3,1,0.5,0.5": [5.0, 3.0, 1.0, 0.5, 0.5]}
+    for text, scale in kinds.items():
+        result = eigenveil("stream", source, *budget, "--scale", text, "-o", target, "--force")
+        assert result.exit_code == 0, result.output
+        given = StreamingPCA(2, epsilon=6.0, delta=1e-6, random_state=3, scale=scale)
+        assert same(target, given.fit(rows()).model_)
+        np.testing.assert_array_equal(np.asarray(Model.load(target).scale), np.asarray(given.model_.scale))
+
+
+def test_a_resumed_command_keeps_the_units_that_were_found(tmp_path: Path, target: Path) -> None:
+    state, budget = tmp_path / "stream.state", ("-k", 2, "--epsilon", 6, "--delta", 1e-6, "--seed", 3)
+    first, second = rows()[:800], rows()[800:]
+    begun = piped(as_csv(first), *CSV, *budget, "--scale", "private", "-o", target, "--state", state)
+    assert begun.exit_code == 0, begun.output
+    found = Model.load(target).scale
+    ended = piped(as_csv(second), *CSV, "-o", target, "--state", state, "--resume", "--force")
+    assert ended.exit_code == 0, ended.output
+    np.testing.assert_array_equal(np.asarray(Model.load(target).scale), np.asarray(found))
+    assert found is not None and not np.array_equal(found, np.ones(len(NAMES)))
 
 
 def test_options_reach_the_estimator(tmp_path: Path, target: Path) -> None:

@@ -43,13 +43,14 @@ class _Course:
     """How a stream goes: which stretches of blocks, (first, end), it releases, and in which blocks people have rows.
 
     The noise on each stretch has its entry of `deviations`, times mu. The blocks of each kind of canary are in `people`; one
-    canary of each kind lies along every axis.
+    canary of each kind lies along every axis. Columns have these public `units`, None for none.
     """
 
     publish: Literal["sync", "block", "continual"]
     stretches: tuple[tuple[int, int], ...]
     deviations: tuple[float, ...]
     people: tuple[tuple[int, ...], ...]
+    units: tuple[float, ...] | None = None
 
     def __post_init__(self) -> None:
         require(len(self.stretches) == len(self.deviations), "each stretch needs its own deviation")
@@ -87,6 +88,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
     # The noise of all releases together, because a view is their sum.
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.hypot(*deviations)))
     size = len(base) + kinds * _DIM
+    units = 1.0 if course.units is None else np.array(course.units)
     settings: dict[str, Any] = {"horizon": course.blocks * size} if course.publish == "continual" else {}
 
     def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
@@ -98,6 +100,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
             block_size=size,
             publish=course.publish,
             person_blocks=course.person_blocks,
+            scale=course.units,
             **settings,
         )
         # A view is the sum of all releases so far, so differences of views are the releases.
@@ -105,7 +108,7 @@ def _followed(budget: Budget, rng: Generator, state: int | None, *, course: _Cou
         for block in range(course.blocks):
             here = np.array([block in blocks for blocks in course.people])
             canaries = np.where((there & here[:, None])[:, :, None], 1000 * _AXES, 0.0).reshape(-1, _DIM)
-            pca.partial_fit(np.vstack([base, canaries]))
+            pca.partial_fit(np.vstack([base, canaries]) * units)
             if any(end == block + 1 for _, end in course.stretches):
                 views[block + 1] = gram_of(pca.sync().subspace_)
         require_guarantee(pca.guarantee_, budget)
@@ -176,6 +179,7 @@ def _case(
 
 _LONG = "a thousand times the bound, present or blank"
 _INCREMENTS = ((0, 2), (2, 4))
+_UNITS = (1e-3, 1.0, 1e4, 7.0, 1.0, 0.02, 1e8, 3.0)
 
 CASES = (
     _case(
@@ -195,6 +199,12 @@ CASES = (
         "StreamingPCA(publish='continual'): all components and values after each of four blocks",
         f"a row along each axis, {_LONG}, in the first block, which is in a stretch of every level of the tree",
         partial(_followed, course=_Course("continual", *_tree(4, person_blocks=1), ((0,),))),
+    ),
+    _case(
+        "units",
+        "StreamingPCA(scale=...): all components and values, in these units, after each synchronisation, two of them",
+        f"a row along each axis, in units from 1e-3 to 1e8, {_LONG}, in the first increment, and one in the second",
+        partial(_followed, course=_Course("sync", _INCREMENTS, (1.0, 1.0), ((0,), (3,)), _UNITS)),
     ),
     _case(
         "mean",

@@ -60,6 +60,9 @@ def plan(
       eigenveil plan -n 20000 -k 5 --epsilon 1 --delta 1e-6 \\
         --public-data last-decade.csv --row-bound 12 --plot plan.svg
 
+    Without --row-bound the fit finds one privately. With --scale private
+    it finds the units of columns. The plan includes what that costs.
+
     If nothing can work, the first line says so and the plan says what would.
     """
     asked = checked(PlanParams, PlanParams(**settings))
@@ -106,6 +109,7 @@ def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
         traffic=asked.traffic,
         trust=tuple(dict.fromkeys(asked.trust or ())),
         row_bound=asked.row_bound,
+        scale="private" if isinstance(asked.scale, str) else None,
         **({} if asked.memory_limit is None else {"memory_limit": asked.memory_limit}),
     )
 

@@ -70,7 +70,11 @@ class PlanAnswer:
         facts, best, verdict = self.facts, self.recommendation.best, self.recommendation.verdict
         asked = f"epsilon = {facts.budget.epsilon:g}"
         if best is None:
-            yield "No method is possible within these limits; see the reasons below. Without the limits the best would capture:"
+            if verdict == "unfound":
+                yield self.recommendation.reasons[0]
+                yield "What would help is below. If it could be found, the best would capture:"
+            else:
+                yield "No method is possible within these limits; see the reasons below. Without limits the best would capture:"
             # Refused methods are rehearsed too, so the reader sees what the limits cost.
             first = max(self.recommendation.forecasts, key=lambda found: found.captured.value)
             yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
@@ -92,10 +96,10 @@ class PlanAnswer:
 
     def _doubtful(self) -> bool:
         """Whether something might work after all, if the guessed spectrum is wrong."""
-        best = max(
-            (found for found in self.recommendation.forecasts if not found.refused),
-            key=lambda found: found.captured.high,
-        )
+        every = self.recommendation.forecasts
+        # All of them where a bound cannot be found privately either.
+        possible = [found for found in every if not found.refused] or every
+        best = max(possible, key=lambda found: found.captured.high)
         return self.known.guessed and best.captured.high > best.nothing + _HOPE * (1 - best.nothing)
 
     def assumed(self) -> Iterator[str]:
@@ -119,12 +123,13 @@ class PlanAnswer:
                 "are left where they are" if facts.center is None else "are taken around the numbers given as --center"
             )
             yield f"rows {where}, which costs nothing"
-        else:
+        elif facts.seeks is None:
             reach = "about two row bounds" if facts.search else "its bound"
             yield (
                 f"the mean is {found}, for part of the budget, and lies within {reach} of the fit's origin (zero by "
                 "default); a mean farther away means far less is captured"
             )
+        yield from self._searched()
         if facts.sites > 1:
             yield f"{facts.sites} sites of about {facts.people // facts.sites} people each"
             if any(name in facts.settings for name in ("masked", "peers")):
@@ -132,6 +137,19 @@ class PlanAnswer:
                 yield f"at least {fewest} sites in each masked sum, of which {facts.colluders} may collude"
         if not self.known.guessed:
             yield f"the spectrum {facts.spectrum.source}: {self._shape()}"
+
+    def _searched(self) -> Iterator[str]:
+        """What the fit finds privately beside the mean."""
+        mean = " and the mean, wherever it lies," if self.facts.center == "private" else ""
+        if self.facts.seeks == "bound":
+            yield f"a row bound{mean} found privately, for part of the budget; one that you know (--row-bound) saves that"
+        elif self.facts.seeks == "units":
+            yield f"units of columns{mean} found privately, for part of the budget; rows are then clipped to {self._radius:.3g}"
+
+    @property
+    def _radius(self) -> float:
+        bound = self.facts.row_bound
+        return math.sqrt(self.facts.dim) if bound is None else bound
 
     def guesses(self) -> Iterator[str]:
         """What the caller did not say and the plan guessed."""
@@ -238,7 +256,8 @@ def as_values(answer: PlanAnswer) -> dict[str, Any]:
             "components": facts.rank,
             "epsilon": facts.budget.epsilon,
             "delta": facts.budget.delta,
-            "row_bound": facts.row_bound,
+            "row_bound": "private" if facts.seeks == "bound" else facts.row_bound,
+            "scale": facts.scale,
             "neighbours": facts.neighbours.value,
             "center": facts.center,
             "search": facts.search,
@@ -274,6 +293,7 @@ def _forecast_values(found: "Forecast") -> dict[str, Any]:
         "memory": found.memory,
         "rounds": found.rounds,
         "traffic": found.traffic,
+        "least": found.least,
         "refused": found.refused,
         "guarantee": found.guarantee,
         "call": found.call,

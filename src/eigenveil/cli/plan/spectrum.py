@@ -5,6 +5,7 @@ passed.
 """
 
 import json
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -60,7 +61,8 @@ class KnownSpectrum:
         )
         said = as_options(self.reading)
         require(not said or self.table is not None, f"{said[0] if said else ''} is for --public-data")
-        require(self.asked.scale is None or self.table is not None, "--scale is for --public-data")
+        given_units = self.asked.scale is not None and not isinstance(self.asked.scale, str)
+        require(not given_units or self.table is not None, "--scale is for --public-data, unless it is private")
 
     @property
     def guessed(self) -> bool:
@@ -77,7 +79,9 @@ class KnownSpectrum:
         """Whether row norms relative to the bound are known. A released spectrum contains them."""
         fill, bound = self.asked.fill, self.asked.row_bound
         released = self.file is not None and self.file.suffix.lower() == ".json" and bound is None
-        return released or fill is not None or (bound is not None and not self.guessed)
+        # In the units of its columns a public table is clipped as a fit would.
+        found = self.table is not None and isinstance(self.asked.scale, str)
+        return released or found or fill is not None or (bound is not None and not self.guessed)
 
     def spectrum(self) -> "Spectrum":
         """The spectrum, read or guessed."""
@@ -152,9 +156,16 @@ class KnownSpectrum:
 
         rows = _whole(Reading(self.reading, people=False).table(path).rows, self.asked.scale, path)
         try:
-            return Spectrum.of_rows(rows, row_bound=self.asked.row_bound, fill=self._fill)
+            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self._fill)
         except ValueError as error:
             raise _in_file(path, error) from error
+
+    def _clipped_at(self, dim: int) -> float | None:
+        """The norm that rows of a public table are clipped to, None where --fill says enough."""
+        asked = self.asked
+        units = isinstance(asked.scale, str) and asked.row_bound is None and asked.fill is None
+        # What a fit that finds units clips at.
+        return math.sqrt(dim) if units else asked.row_bound
 
     def _from_model(self, path: Path) -> "Spectrum":
         """The variances of the model, with the remaining variance spread evenly over the other directions.
@@ -224,6 +235,8 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
         rows.sparse or count * dim <= _LARGEST_TABLE,
         f"{path} is larger than a plan needs: pass a sample of its rows",
     )
+    if isinstance(scale, str):
+        return _standardised(_whole(rows, None, path))
     units = np.ravel(1.0 if scale is None else scale)
     require_param(
         len(units) in (1, dim), f"{{scale}} must be one number or one for each of the {dim} columns, got {len(units)}"
@@ -242,6 +255,20 @@ def _whole(rows: Any, scale: Any, path: Path) -> "Array | Any":
         f"{path} has missing or infinite entries: fill them in or leave out those rows",
     )
     return table
+
+
+def _standardised(table: Any) -> Any:
+    """A public table in the units that a fit would find: the deviations of its columns. Flat columns keep theirs."""
+    import numpy as np
+    import scipy.sparse as sp
+
+    mean = np.asarray(table.mean(axis=0)).ravel()
+    if not sp.issparse(table):
+        spread = table.std(axis=0)
+        return table / np.where(spread > 0, spread, 1.0)
+    squares = np.asarray(table.multiply(table).mean(axis=0)).ravel()
+    spread = np.sqrt(np.maximum(squares - np.square(mean), 0.0))
+    return sp.csr_array(table @ sp.diags_array(1 / np.where(spread > 0, spread, 1.0)))
 
 
 def _in_file(path: Path, error: ValueError) -> ValueError:

@@ -184,7 +184,7 @@ class Parties:
             neighbours=study.neighbours,
             sites=len(self.names),
             center="private" if isinstance(study.center, str) else None,
-            search=study.bounds.search,
+            bounds=study.bounds,
             survivors=survivors,
             # Every site knows its own noise, so a plan counts on one at least.
             colluders=max(colluders, 1),

@@ -110,7 +110,7 @@ class PeerParties:
             neighbours=request.neighbours,
             sites=len(self.names),
             center="private" if isinstance(request.center, str) else None,
-            search=request.bounds.search,
+            bounds=request.bounds,
         )
 
     @property

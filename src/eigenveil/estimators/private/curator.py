@@ -204,7 +204,7 @@ class Curator:
             budget=self.budget,
             neighbours=request.neighbours,
             center="private" if isinstance(request.center, str) else None,
-            search=request.bounds.search,
+            bounds=request.bounds,
         )
 
     def _public_count(self, rows: Rows) -> float | None:

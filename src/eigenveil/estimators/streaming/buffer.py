@@ -20,7 +20,7 @@ from eigenveil.linalg import Array
 from eigenveil.tracking import GramTracker, SketchTracker
 from eigenveil.tracking.missing import has_gaps, sum_of_squares
 
-__all__ = ["OpenBlock", "as_kind", "checked_batch", "placed", "still_unseen"]
+__all__ = ["OpenBlock", "as_kind", "checked_batch", "in_units", "placed", "still_unseen"]
 
 # Rows of a sparse piece, and numbers of a dense one, which are 8 MiB as float64.
 _PIECE: Final = 1 << 14
@@ -61,6 +61,21 @@ def checked_batch(
             raise _about_rows(error) from error
     _require_usable(array, private=private)
     return array.shape[0], _pieces(array)
+
+
+def in_units(rows: Any, scale: Array | None, *, private: bool) -> Any:
+    """Rows, (n, d), divided by the units of their columns, (d,), dense or sparse. Each entry depends on that entry alone.
+
+    A `private` stream clips rows afterwards, so entries that a small unit makes too large to square only keep their sign.
+    """
+    if scale is None:
+        return rows
+    # No overflow warning: it would reveal something about one person.
+    with np.errstate(over="ignore"):
+        found = rows.data / scale[rows.indices] if sp.issparse(rows) else rows / scale
+    if private:
+        np.clip(found, -_SQUARABLE, _SQUARABLE, out=found)
+    return sp.csr_array((found, rows.indices, rows.indptr), shape=rows.shape) if sp.issparse(rows) else found
 
 
 def as_kind(rows: Any, *, sparse: bool) -> Any:

@@ -23,11 +23,11 @@ from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_var
 from eigenveil.estimators.reading import chosen
 from eigenveil.estimators.released import divisor_of, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
-from eigenveil.estimators.streaming.buffer import as_kind, checked_batch
+from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, forewarned, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, flat_columns, forewarned, scaled_by, verdict_of
 from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
@@ -89,6 +89,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         as `origin`.
     origin : float, list, array or None, default None: zero
         Where a private stream looks for the mean: one number, or one per column.
+    scale : "private", float, list, array or None, default None
+        Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column
+        in the first block, for a quarter of the budget. Or public numbers, one or one per column. With private, rows
+        are clipped to the root of the number of columns in these units, and no row bound is searched for. The first
+        block is then at least 135 sqrt(d) / mu rows long.
     publish : "sync", "block" or "continual", default 'sync'
         When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With
         block, every block on its own, for the least memory. With continual, every block along a binary tree over a
@@ -256,7 +261,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
         for rows in checked_batch(self, X, reset=False, least=1)[1]:
             gaps = not sp.issparse(rows) and has_gaps(rows)
-            scores.append(model.transform(filled(rows, view.sketch) if gaps else rows))
+            if gaps:
+                # Gaps are filled in the units of the stream.
+                rows = filled(in_units(rows, model.scale, private=False), view.sketch)
+                rows = rows if model.scale is None else rows * model.scale
+            scores.append(model.transform(rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -359,7 +368,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         divisor = divisor_of(view.sketch.weight)
         return Model(
             components=space.basis.T,
-            mean=view.sketch.mean,
+            mean=_in_columns(view.sketch.mean, stream.scale),
             values=space.values,
             explained_variance=eigenvalues / divisor,
             explained_variance_ratio=shares_of(eigenvalues, total=view.sketch.energy, noise_floor=verdict.noise_floor),
@@ -367,6 +376,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             columns=self._names(),
             settings=_settings(stream, view, verdict, divisor),
             warnings=tuple(str(warning) for warning in verdict.warned),
+            scale=stream.scale,
         )
 
     @property
@@ -391,8 +401,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     @property
     def mean_(self) -> Array:
-        """The mean that is subtracted, (d,). Zero without centring."""
-        return self._view().sketch.mean
+        """The mean that is subtracted, (d,), in the units of the columns. Zero without centring."""
+        return _in_columns(self._view().sketch.mean, self._begun("").scale)
 
     @property
     def explained_variance_(self) -> Array:
@@ -543,8 +553,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # The number of rows is public in a stream.
                 people_noise=0.0,
                 noise_floor=view.noise_floor,
-                at_edge=at_edge(terms.bounds, sketch.mean, steps=steps, most=len(STREAM_MEAN_SHARES)),
+                at_edge=at_edge(
+                    terms.bounds, _in_columns(sketch.mean, stream.scale), steps=steps, most=len(STREAM_MEAN_SHARES)
+                ),
                 energy=sketch.energy,
+                flat=flat_columns(terms.bounds, stream.scale),
+                scaled=scaled_by(terms.bounds),
             )
         return space, verdict_of(
             seen,
@@ -572,6 +586,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             budget=terms.budget,
             neighbours=terms.neighbours,
             center="private" if terms.center else None,
+            bounds=terms.bounds,
         )
         for warning in self._before:
             warnings.warn(warning, stacklevel=6)
@@ -638,8 +653,13 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
         fill=verdict.fill,
-        **bound_settings(terms.settings, terms.bounds, stream.bound),
+        **bound_settings(terms.settings, terms.bounds, stream.bound, stream.scale),
     )
+
+
+def _in_columns(mean: Array, scale: Array | None) -> Array:
+    """The mean of a sketch, (d,), in the units of the columns."""
+    return mean if scale is None else mean * scale
 
 
 def _plain(value: Any) -> Any:

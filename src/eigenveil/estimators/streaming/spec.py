@@ -10,7 +10,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours, PrivacyUnit
-from eigenveil.privacy.facts import COMPONENTS, FOUND_BOUND, NO_PRIVACY, OneDevice, Person, StreamRows
+from eigenveil.privacy.facts import COMPONENTS, FOUND_BOUND, FOUND_UNITS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
@@ -96,6 +96,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
             memory_limit=asked.memory_limit,
             sparse=sparse,
             bound=bounds.find,
+            units=bounds.units,
         )
     return StreamSpec(
         rank=rank,
@@ -135,6 +136,8 @@ def stream_guarantee(
         rows=StreamRows(
             norm=bound,
             found=terms.bounds.find,
+            units=terms.bounds.units,
+            scale=terms.bounds.scale is not None,
             around="the mean" if terms.center else "zero",
             block=plan.block,
             first=plan.first_block,
@@ -143,7 +146,7 @@ def stream_guarantee(
             merged=1 if merged is None else len(merged.streams) + 1,
         ),
         seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),
-        released=COMPONENTS + FOUND_BOUND if terms.bounds.find else COMPONENTS,
+        released=COMPONENTS + (FOUND_BOUND if terms.bounds.find else FOUND_UNITS if terms.bounds.units else ()),
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),

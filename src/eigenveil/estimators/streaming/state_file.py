@@ -46,6 +46,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
     if center is not None:
         arrays["center"] = np.ascontiguousarray(center)
+    if stream.terms.bounds.units and stream.scale is not None:
+        arrays["units"] = np.ascontiguousarray(stream.scale)
     pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
@@ -172,6 +174,13 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
+    if terms.bounds.units and header["begun"]:
+        stream.scale = arrays["units"]
+        good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
+        require(
+            good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
+            "its units are not those that a search can find",
+        )
     if header["begun"]:
         stream.begin(arrays.get("center"))
     stream.state, others = restored(header["tree"], arrays)

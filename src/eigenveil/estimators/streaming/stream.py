@@ -21,7 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.errors import EigenveilError, require, require_param
-from eigenveil.estimators.streaming.buffer import OpenBlock, placed, still_unseen
+from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
@@ -29,8 +29,9 @@ from eigenveil.model import Model
 from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise, Reserve
 from eigenveil.protocols import run_pooled
-from eigenveil.tasks.fit.center import CenterSearch
+from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.search import BoundSearch
+from eigenveil.tasks.fit.units import UnitSearch
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
@@ -101,6 +102,9 @@ class Stream:
         self.series = f"stream {secrets.token_hex(8)}"
         # The norm to clip at: given, or None until the first block has found one.
         self.bound = None if terms.bounds.find else terms.bounds.row_bound
+        # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
+        # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
+        self.scale = terms.bounds.scale
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
         # Columns in which nothing has been observed yet, (d,), None if there are none.
@@ -213,7 +217,7 @@ class Stream:
             start += count
 
     def begin(self, center: Array | None) -> None:
-        """Make the tracker around a center, (d,). In a private stream the center is public."""
+        """Make the tracker around a center, (d,), in the units of the stream. In a private stream the center is public."""
         self.tracker = self._tracker(center)
         self.state = self.tracker.start(self.terms.bounds.dim)
 
@@ -302,6 +306,16 @@ class Stream:
             f"streams of {mine.bounds.dim} and {theirs.bounds.dim} columns cannot be merged",
         )
         require(mine.center == theirs.center, "one of the streams is centered and the other is not")
+        for one in (self, other):
+            require(
+                one.scale is not None or not one.terms.bounds.units,
+                "the units of a stream are found in its first block, which is not full yet. Merge it afterwards",
+            )
+        ours, others = (np.ones(mine.bounds.dim) if one.scale is None else one.scale for one in (self, other))
+        require_param(
+            np.array_equal(ours, others),
+            "streams in different units cannot be merged. Give all of them the same public {scale}",
+        )
         # One guarantee covers everybody in the result, so both streams must have kept it.
         for name in ("neighbours", "person_blocks") if self.private else ():
             require_param(
@@ -343,9 +357,10 @@ class Stream:
             if self.tracker is None:
                 # Also without a center to find: a ledger that cannot pay for the whole stream refuses here.
                 self._reserved()
-                center, self.bound = self._found_in(rows)
-                self.begin(center)
-            self._released(lambda tracker, through: tracker.step(self.state, rows, through))
+                center = self._found_in(rows)
+                self.begin(center if center is None or self.scale is None else center / self.scale)
+            inside = in_units(rows, self.scale, private=True)
+            self._released(lambda tracker, through: tracker.step(self.state, inside, through))
         # `forget` multiplies singular values, and weights are of their squares.
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
 
@@ -397,6 +412,7 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
+        rows = in_units(rows, self.scale, private=False)
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
             # A row without entries says nothing, and would count in the mean.
@@ -499,18 +515,23 @@ class Stream:
         require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")
         return mean
 
-    def _found_in(self, rows: Any) -> tuple[Array | None, float | None]:
-        """The clipping ball, from the first block: its mean, None for zero, and where nobody knows it the norm to clip at."""
-        terms, find = self.terms, self.terms.bounds.find
+    def _found_in(self, rows: Any) -> Array | None:
+        """The center of the clipping ball, from the first block: its mean, in the units of the columns, None for zero.
+
+        Where nobody knows it, the norm to clip at is found as well, or the units.
+        """
+        terms, find, units = self.terms, self.terms.bounds.find, self.terms.bounds.units
         if not terms.center and not find:
-            return None, self.bound
+            return None
         block = as_block_rows(rows)
         with self._paid():
             multiplier = 1.0 / self._mu
             # The number of rows is public in a stream, so no budget goes to a count.
-            people, split = float(block.shape[0]), stream_split(center=terms.center, bound=find)
-            search: CenterSearch | BoundSearch
-            if find:
+            people, split = float(block.shape[0]), stream_split(center=terms.center, bound=find, units=units)
+            search: CenterSearch | BoundSearch | UnitSearch
+            if units:
+                search = UnitSearch(terms.bounds, terms.neighbours, split, people, multiplier)
+            elif find:
                 search = BoundSearch(
                     terms.bounds,
                     terms.neighbours,
@@ -524,8 +545,10 @@ class Stream:
                 )
             else:
                 search = CenterSearch(terms.bounds, terms.neighbours, split.mean, 0.0, people, multiplier)
-            found = run_pooled(search, block, self._mechanism(multiplier))
-        return found.center, found.bound if find else self.bound
+            found: Center = run_pooled(search, block, self._mechanism(multiplier))
+        self.bound = found.bound if find else self.bound
+        self.scale = found.scale if units else self.scale
+        return found.center
 
     def _crowd(self, first: float) -> float:
         """How many rows one release will be of, as far as anyone knows."""
@@ -542,7 +565,7 @@ class Stream:
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
         # From the charges and not from a plan, because the search for the mean may end early.
-        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(("mean", "norms")))
+        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(("mean", "norms", "columns")))
         # The squares of mu of all releases add up to that of the budget (decision 1).
         return math.sqrt(tracker.cost / (self._mu**2 - searched))
 

@@ -7,8 +7,18 @@ from typing import Final, Literal
 
 from eigenveil.params.declarations.groups import BudgetParams, Clipping, Relation
 from eigenveil.params.declare import again, declared, param, parameters
-from eigenveil.params.texts import bytes_from, numbers_from, share_from
-from eigenveil.params.values import Expected, Numbers, Vector, fraction, length, number_or_share, real, whole
+from eigenveil.params.texts import bytes_from, scale_from, share_from
+from eigenveil.params.values import (
+    Expected,
+    Numbers,
+    Vector,
+    fraction,
+    length,
+    number_or_share,
+    real,
+    scale_value,
+    whole,
+)
 
 __all__ = ["PlanParams"]
 
@@ -106,15 +116,18 @@ class _Guess:
         unset="0.5",
     )
     row_bound: float | None = param(
-        "The bound that the fit will use, in the units of the spectrum or public table. A guess needs none, because {fill} says "
-        "enough.",
+        "The bound that the fit will use, in the units of the spectrum or public table, if you know one. Without it the fit "
+        "finds one privately, and the plan includes what that costs.",
         default=None,
         check=length,
+        unset="found privately",
     )
-    scale: Numbers | None = param(
-        "Columns of the public table are divided by this, as in the fit: one number, or one per column.",
+    scale: Literal["private"] | Numbers | None = param(
+        "private: the fit will find the units of columns, for a quarter of the budget, and no row bound. Or numbers, one or one "
+        "per column: columns of the public table are divided by them, as in the fit.",
         default=None,
-        parse=numbers_from,
+        check=scale_value,
+        parse=scale_from,
         metavar="NUMBERS",
     )
 

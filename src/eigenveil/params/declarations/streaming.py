@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, BudgetParams, Seed, Whitening
+from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, Bounds, BudgetParams, Seed, Whitening
 from eigenveil.params.declarations.reading import ColumnsParams
-from eigenveil.params.declare import param, parameters
+from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import bound_from, bytes_from, center_from, numbers_from, pair_from
 from eigenveil.params.values import Expected, Numbers, as_float, bound_value, positive, real, stream_center, whole
 
@@ -75,6 +75,15 @@ class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
         parse=numbers_from,
         metavar="NUMBERS",
         unset="zero",
+        panel=BOUNDS,
+    )
+    scale: Literal["private"] | Numbers | None = again(
+        Bounds,
+        "scale",
+        help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column in "
+        "the first block, for a quarter of the budget. Or public numbers, one or one per column.",
+        more="With private, rows are clipped to the root of the number of columns in these units, and no row bound is searched "
+        "for. The first block is then at least 135 sqrt(d) / mu rows long.",
         panel=BOUNDS,
     )
     publish: Literal["sync", "block", "continual"] = param(

@@ -8,6 +8,7 @@ from eigenveil.errors import require_param
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks.fit.split import Split, split_budget
+from eigenveil.tasks.fit.units import ENTRIES
 from eigenveil.tracking.sums import MEAN_SHARE
 
 __all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "TrackerKind", "first_block", "plan_stream", "stream_split"]
@@ -20,6 +21,8 @@ _LARGEST_BLOCK: Final = 1 << 14
 _PLACED: Final = 0.2
 # The fewest rows of a first block that a bound is found in, times mu. A search refuses less than two thirds of them.
 _FOR_A_BOUND: Final = 150.0
+# The same where units of d columns are found, times mu over sqrt(d).
+_FOR_UNITS: Final = 135.0
 # Up to this many columns per direction, the d x d products take no more numbers than a sketch.
 _FEW_COLUMNS: Final = 8
 
@@ -58,10 +61,10 @@ def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> in
     return math.ceil(gram_sensitivity(1.0, neighbours) / (mu * noise_target))
 
 
-def stream_split(*, center: bool, bound: bool) -> Split:
-    """The shares of the search in the first block, for the mean and with `bound` for the norm to clip at."""
-    if bound:
-        return split_budget(mean=center, search=False, count=False, trace=False, bound=True)
+def stream_split(*, center: bool, bound: bool, units: bool = False) -> Split:
+    """The shares of the search in the first block: for the mean, with `bound` the norm to clip at, with `units` those."""
+    if bound or units:
+        return split_budget(mean=center, search=False, count=False, trace=False, bound=bound, units=units)
     return Split(STREAM_MEAN_SHARES if center else (), 0.0, 0.0)
 
 
@@ -83,12 +86,13 @@ def plan_stream(
     memory_limit: int | None,
     sparse: bool = False,
     bound: bool = False,
+    units: bool = False,
 ) -> StreamPlan:
     """How to follow a stream of `dim` columns, from public numbers alone.
 
     A given memory limit is kept or refused. Without one, 1 GiB decides between trackers and refuses only the tree,
     which has no smaller form. Blocks of sparse rows are not counted, because their size is not known beforehand. With
-    `bound`, the first block must be long enough to find a row bound in.
+    `bound`, the first block must be long enough to find a row bound in, and with `units`, to find units in.
 
     >>> few = dict(rank=2, oversample=10, neighbours=Neighbours.ZERO_OUT, center=True, adapt=False, forget=False)
     >>> more = dict(block=None, horizon=None, person_blocks=1, noise_target=None, memory_limit=None)
@@ -113,14 +117,18 @@ def plan_stream(
     )
     if budget is not None and noise_target is not None:
         # The search takes its shares first. A person in several blocks divides the rest over them.
-        searched = stream_split(center=center, bound=bound)
+        searched = stream_split(center=center, bound=bound, units=units)
         left = budget.mu * math.sqrt((1 - sum(searched.mean)) * (1 - MEAN_SHARE) if center else 1 - sum(searched.mean))
         each = left / math.sqrt(person_blocks)
         first = max(size, first_block(noise_target=noise_target, mu=each, neighbours=neighbours))
     if budget is not None and bound:
         first = max(first, math.ceil(_FOR_A_BOUND / budget.mu))
+    if budget is not None and units:
+        first = max(first, math.ceil(_FOR_UNITS * math.sqrt(dim) / budget.mu))
     blocks = 0 if horizon is None else -(-horizon // size)
-    memory = 8 * (_held(dim, width, tracker, blocks) + (0 if sparse else 2 * first * dim))
+    # The counts of a search for units are gone before the tracker begins.
+    held = max(_held(dim, width, tracker, blocks), 2 * ENTRIES.count * dim if units else 0)
+    memory = 8 * (held + (0 if sparse else 2 * first * dim))
     require_param(
         memory <= limit or (memory_limit is None and tracker != "tree"),
         f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows), and {{memory_limit}} "

@@ -43,8 +43,11 @@ class Facts:
     people.
 
     Under masks at least `survivors` sites are in every sum (None: all). `colluders` sites may tell the hub all they
-    know, or each other if they are peers. A stream comes in `blocks` (None: as planned). `row_bound` is the bound of
-    the fit where it is known. It appears in the parameters only, because the spectrum is in units of it.
+    know, or each other if they are peers. A stream comes in `blocks` (None: as planned).
+
+    `row_bound` is the bound of the fit where it is known. Its size appears in the parameters only, because the
+    spectrum is in units of it. With None the fit finds one, for a share of the budget. With `scale` "private" it finds
+    the units of columns instead, and needs no bound. `seeks` says which of the two.
 
     Limits: `rounds` is the most rounds, `traffic` the most bytes one site may send in total, `memory_limit` the most bytes
     at one place.
@@ -72,6 +75,7 @@ class Facts:
     memory_limit: int = MEMORY_LIMIT
     trust: tuple[str, ...] = ()
     row_bound: float | None = None
+    scale: Literal["private"] | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -80,6 +84,13 @@ class Facts:
             near.protects_a_person, "{neighbours} must protect people, got {@neighbours}", neighbours=near.value
         )
         self._check_center()
+        require_param(
+            self.scale in (None, "private"), "{scale} must be private or None, got {@scale}", scale=self.scale
+        )
+        require_param(
+            self.scale is None or self.center == "private",
+            "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
+        )
         good = bound is None or 0 < bound < math.inf
         require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=bound)
         for name in ("blocks", "rounds", "traffic", "memory_limit"):
@@ -124,6 +135,11 @@ class Facts:
             "{colluders} must be at least 1, because every site knows its own noise, got {@colluders}",
             colluders=self.colluders,
         )
+
+    @property
+    def seeks(self) -> Literal["bound", "units"] | None:
+        """What the fit will find privately beside the mean: a row bound, the units of columns, or nothing."""
+        return "units" if self.scale is not None else "bound" if self.row_bound is None else None
 
     @property
     def settings(self) -> tuple[Setting, ...]:

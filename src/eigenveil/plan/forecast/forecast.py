@@ -58,6 +58,7 @@ class Forecast:
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
     - `memory` is in bytes at one place, and `traffic` in bytes that one site sends in total.
     - `rounds` is the most rounds.
+    - `least` is about how many people the search for a row bound or units needs, 0 where nothing is searched for.
     - `refused` says why the method is not possible here, and is "" where it is.
     - `guarantee` says against whom it protects.
     - `params` are the estimator's parameters, and `unknown` names those of them that only the caller knows.
@@ -71,6 +72,7 @@ class Forecast:
     memory: int
     rounds: int
     traffic: int
+    least: int
     refused: str
     guarantee: str
     params: FitParams
@@ -113,6 +115,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
         memory=candidate.memory,
         rounds=candidate.rounds,
         traffic=candidate.traffic,
+        least=candidate.least,
         refused=candidate.refused,
         guarantee=candidate.guarantee,
         params=candidate.params,

@@ -13,12 +13,14 @@ from eigenveil.plan.choose.choice import MEMORY_LIMIT, predict
 from eigenveil.plan.choose.gossip import SegmentsPlan, plan_segments
 from eigenveil.plan.choose.masks import plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, plan_sites
-from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, plan_stream
+from eigenveil.plan.choose.stream import StreamPlan, plan_stream, stream_split
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.params import FitParams, params_of, unknown_of
 from eigenveil.privacy import Neighbours, gram_sensitivity
 from eigenveil.protocols.masked import require_survivors
+from eigenveil.tasks.fit.search import NORMS, least_for_a_bound
 from eigenveil.tasks.fit.split import Extent, Split, split_budget
+from eigenveil.tasks.fit.units import ENTRIES, least_for_units
 from eigenveil.tracking.sums import MEAN_SHARE
 
 __all__ = ["MethodPlan", "method_plan"]
@@ -45,7 +47,9 @@ class MethodPlan:
     """A method as it would be run.
 
     - `split` divides the budget.
-    - `louder` is the noise on the components over that of one curator with the same budget.
+    - `louder` is the noise on the components over that of one curator with the same budget, and `mean_louder` the same
+      for the search before them.
+    - `least` is the number of people that the search for a bound or units needs, 0 where there is none.
     - `neighbours` is the relation of its guarantee.
     - `params`, `unknown` and everything from `noise` on are as in `Forecast`.
     """
@@ -57,6 +61,8 @@ class MethodPlan:
     split: Split
     louder: float
     neighbours: Neighbours
+    mean_louder: float = 1.0
+    least: int = 0
     oversample: int = 0
     blocks: int = 1
     noise: float = 0.0
@@ -82,7 +88,7 @@ def method_plan(facts: Facts, method: str) -> MethodPlan:
     """
     setting, name = parts_of(method)
     candidate = _stream(facts, name) if setting == "stream" else _sums(facts, setting, name)
-    candidate = replace(candidate, noise=_noise(candidate, facts))
+    candidate = replace(candidate, noise=_noise(candidate, facts), least=_least(candidate, facts))
     return replace(
         candidate, refused=_refused(candidate, facts), guarantee=_guarantee(setting, facts, candidate.neighbours)
     )
@@ -102,6 +108,8 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
         search=facts.search,
         count=not facts.neighbours.count_is_public,
         trace=name != "covariance",
+        bound=facts.seeks == "bound",
+        units=facts.seeks == "units",
     )
     plan: SitesPlan | SegmentsPlan
     if name == "segments":
@@ -118,12 +126,18 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
         rounds, size = plan.rounds, _sent(facts.dim, plan)
         held = _held(facts.dim, plan)
     around = len(split.mean) + (split.extra > 0)
-    sent = 8 * (len(split.mean) * (facts.dim + 1) + rounds * size + 2) if setting != "curator" else 0
+    searched, counted = _searched(facts, split)
+    held = max(held, 2 * counted)
+    sent = 8 * (searched + rounds * size + 2) if setting != "curator" else 0
     if setting in ("peers", "peers-independent"):
         # Parts go up a spanning tree, and the sum comes down again.
         sent *= 2
     louder, refused = _louder(
-        facts, setting, name, split, Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size)
+        facts,
+        setting,
+        name,
+        split,
+        Extent.of(split, dim=facts.dim, shares=plan.shares, rounds=rounds, size=size, searched=counted),
     )
     method = f"{setting}/{name}"
     params = params_of(facts, method, plan, facts.neighbours)
@@ -135,11 +149,38 @@ def _sums(facts: Facts, setting: Setting, name: str) -> MethodPlan:
         split,
         louder,
         facts.neighbours,
+        # Sites that merge their own matrices still search together, each with a curator's noise.
+        mean_louder=math.sqrt(facts.sites) if name == "merge" else louder,
         memory=8 * held,
         rounds=rounds + around if setting != "curator" else 0,
         traffic=sent,
         refused=refused,
     )
+
+
+def _searched(facts: Facts, split: Split) -> tuple[int, int]:
+    """How many numbers a site sends in all steps of the search, and how many in one that counts norms or entries."""
+    total = facts.dim + 1
+    match facts.seeks:
+        case "units":
+            counted = ENTRIES.count * facts.dim
+            return (len(split.mean) - 1) * counted + total, counted
+        case "bound":
+            # Norms and means take turns, and norms come first.
+            means = len(split.mean) // 2
+            return (len(split.mean) - means) * NORMS.count + means * total, NORMS.count
+    return len(split.mean) * total, 0
+
+
+def _least(candidate: MethodPlan, facts: Facts) -> int:
+    """About how many people the search for a bound or units needs."""
+    noise = candidate.mean_louder / facts.budget.mu
+    match facts.seeks:
+        case "units":
+            return math.ceil(least_for_units(facts.dim, noise))
+        case "bound":
+            return math.ceil(least_for_a_bound(noise))
+    return 0
 
 
 def _sites_plan(facts: Facts, setting: Setting, name: str, split: Split) -> SitesPlan:
@@ -224,7 +265,7 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
     # A stream's number of rows is public, so a person's rows are blanked and not removed.
     near = facts.neighbours if facts.neighbours.count_is_public else Neighbours.ZERO_OUT
     oversample = max(10, facts.rank)
-    split = Split(STREAM_MEAN_SHARES if facts.center == "private" else (), 0.0, 0.0)
+    split = stream_split(center=facts.center == "private", bound=facts.seeks == "bound", units=facts.seeks == "units")
 
     def planned(limit: int | None) -> StreamPlan:
         return plan_stream(
@@ -242,12 +283,14 @@ def _stream(facts: Facts, name: str) -> MethodPlan:
             person_blocks=1,
             noise_target=None,
             memory_limit=limit,
+            bound=facts.seeks == "bound",
+            units=facts.seeks == "units",
         )
 
     plan, refused = _attempt(planned, None if facts.memory_limit == MEMORY_LIMIT else facts.memory_limit)
     blocks = 1 if plan.tracker == "products" else -(-facts.people // plan.block)
     # Part of each release goes to the sum of rows, from which the mean comes.
-    louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if split.mean else 1.0
+    louder = 1.0 / math.sqrt(1 - MEAN_SHARE) if facts.center == "private" else 1.0
     if plan.tracker == "tree":
         # A person is in one node at every level of the tree, and the last sum adds one node for each set bit.
         louder *= math.sqrt(blocks.bit_length() * blocks.bit_count())
@@ -283,9 +326,8 @@ def _noise(candidate: MethodPlan, facts: Facts) -> float:
     A symmetric matrix with off-diagonal entries of size s / sqrt(2) has norm about s sqrt(2 d). A d x w block with
     entries of size s has norm about s (sqrt(d) + sqrt(w)).
     """
-    scale = candidate.multiplier(facts.budget.mu, min(2, len(candidate.split.mean))) * gram_sensitivity(
-        1.0, candidate.neighbours
-    )
+    noise = candidate.multiplier(facts.budget.mu, candidate.split.usual)
+    scale = noise * gram_sensitivity(1.0, candidate.neighbours)
     plan, dim = candidate.plan, facts.dim
     if isinstance(plan, StreamPlan):
         return scale * math.sqrt(2 * dim * (candidate.blocks if plan.tracker == "slices" else 1))
@@ -305,6 +347,9 @@ def _refused(candidate: MethodPlan, facts: Facts) -> str:
         return "it needs several sites, and there is one" if alone else f"trust does not include {setting!r}"
     if candidate.refused:
         return candidate.refused
+    if facts.people < candidate.least:
+        sought = "a row bound" if facts.seeks == "bound" else f"units for {facts.dim} columns"
+        return f"finding {sought} privately needs about {candidate.least} people at this budget"
     if candidate.memory > facts.memory_limit:
         limit = _bytes(facts.memory_limit)
         return f"it needs {_bytes(candidate.memory)} of memory at one place, and the limit is {limit}"

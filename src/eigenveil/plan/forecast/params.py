@@ -29,8 +29,10 @@ def params_of(
         "n_components": facts.rank,
         "epsilon": facts.budget.epsilon,
         "delta": facts.budget.delta,
-        "row_bound": facts.row_bound,
+        # Its default, "private", where the fit finds one. In found units rows have a bound without a search.
+        **({} if facts.row_bound is None else {"row_bound": facts.row_bound}),
         "neighbours": neighbours.value,
+        "scale": facts.scale,
     }
     if isinstance(plan, StreamPlan):
         block = None if facts.blocks is None else plan.block
@@ -69,11 +71,8 @@ def unknown_of(facts: Facts, params: FitParams) -> tuple[str, ...]:
     """The parameters that the plan relies on and only the caller knows."""
     stream = isinstance(params, StreamingParams)
     near = facts.center == "private" and not facts.search
-    asked = {
-        "row_bound": facts.row_bound is None,
-        "mean_bound": near and not stream,
-    }
-    return tuple(name for name, needed in asked.items() if needed)
+    # A search for units finds where columns lie, too.
+    return ("mean_bound",) if near and not stream and facts.scale is None else ()
 
 
 def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
@@ -92,8 +91,8 @@ def estimator_of(params: FitParams) -> tuple[str, tuple[str, ...]]:
 def call_of(params: FitParams, unknown: tuple[str, ...]) -> str:
     """The Python call that runs the fit.
 
-    >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ("row_bound",))
-    "StreamingPCA(2, epsilon=1.0, delta=1e-06, row_bound=..., publish='sync')"
+    >>> call_of(StreamingParams(2, epsilon=1.0, delta=1e-6), ())
+    "StreamingPCA(2, epsilon=1.0, delta=1e-06, publish='sync')"
     """
     name, choosing = estimator_of(params)
     return as_call(params, name, always=choosing, unknown=unknown)

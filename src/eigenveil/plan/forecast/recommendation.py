@@ -34,8 +34,9 @@ _CLEAR: Final = 0.1
 _BY_TRUST: Final[tuple[Setting, ...]] = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
 
 # "works": take `best`. "hopeless": even the best would be noise. "needless": random directions capture nearly as much
-# as the best ones. "refused": no method is within the limits.
-Verdict = Literal["works", "hopeless", "needless", "refused"]
+# as the best ones. "refused": no method is within the limits. "unfound": the people are too few to find a bound or units
+# privately, and with a known bound a method would work.
+Verdict = Literal["works", "hopeless", "needless", "refused", "unfound"]
 
 _Candidate = TypeVar("_Candidate")
 
@@ -94,6 +95,8 @@ def advise(
         found.append(forecast(facts, name))
     found.sort(key=lambda one: (one.refused != "", -one.captured.value))
     open_to_us = [one for one in found if not one.refused]
+    if not open_to_us and facts.seeks is not None:
+        return _without_a_search(facts, tuple(found), watch)
     if not open_to_us:
         return Recommendation(tuple(found), None, "refused", tuple(_all_refused(found)), ())
     best = _preferred(facts, open_to_us)
@@ -170,6 +173,53 @@ def _all_refused(forecasts: Sequence[Forecast]) -> list[str]:
     return ["No method is possible within these limits.", *(f"{one.method}: {one.refused}." for one in forecasts)]
 
 
+def _without_a_search(facts: Facts, found: tuple[Forecast, ...], watch: Callable[[str], None] | None) -> Recommendation:
+    """Where a search is one of the reasons why all is refused: whether a bound that is known would help, and what else."""
+    names = [one.method for one in found]
+    # The spectrum is in units of the bound, so a plan needs no other number.
+    known = advise(replace(facts, row_bound=1.0, scale=None), methods=names, watch=watch)
+    if known.best is None:
+        return Recommendation(found, None, "refused", tuple(_all_refused(found)), ())
+    method = known.best.method
+    (same,) = (one for one in found if one.method == method)
+    if known.verdict != "works":
+        # Nothing to find, or nothing but noise, however the bound is known.
+        instead = tuple(_alternatives(facts, method)) if known.verdict == "hopeless" else ()
+        return Recommendation(found, same, known.verdict, known.reasons, instead)
+    first, *reasons = _all_refused(found)
+    instead = tuple(_instead_of_a_search(facts, known.best))
+    if facts.people >= same.least:
+        return Recommendation(found, None, "refused", (first, *reasons), instead)
+    sought = "units" if facts.seeks == "units" else "a row bound"
+    first = f"No method can find {sought} privately among about {facts.people} people at this budget."
+    return Recommendation(found, None, "unfound", (first, *reasons), instead)
+
+
+def _instead_of_a_search(facts: Facts, known: Forecast) -> Iterator[str]:
+    """What would make a private search possible, and what works without one, in full sentences."""
+    method = known.method
+    sought = "units" if facts.seeks == "units" else "a row bound"
+
+    def possible(other: Facts) -> bool:
+        return not method_plan(other, method).refused
+
+    if facts.seeks == "units" and possible(replace(facts, scale=None, row_bound=None)):
+        yield f"Without units, {method} can find a row bound: leave out the scale, or give one that is public."
+    epsilon = _first(
+        _upwards(facts.budget.epsilon, _LARGEST_EPSILON),
+        lambda candidate: possible(replace(facts, budget=Budget(candidate, facts.budget.delta))),
+    )
+    if epsilon is not None:
+        yield f"With epsilon = {epsilon:g} and all else the same, {method} can find {sought}."
+    people = method_plan(facts, method).least
+    if people > facts.people and possible(replace(facts, people=people)):
+        yield f"With {people} people, {people / facts.people:.2g} times as many, {method} can find {sought}."
+    yield (
+        f"With a row bound that you know without looking at the data, {method} should capture {known.captured} "
+        "and needs no search."
+    )
+
+
 def _why_not(facts: Facts, verdict: Verdict, best: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     return [*_said(facts, verdict, best), *_left_out(best, forecasts), _source(facts)]
 
@@ -209,13 +259,24 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
             "best, the one that trusts fewest parties was chosen."
         )
     said += _left_out(chosen, forecasts)
-    if facts.center == "private":
-        said.append("Part of the budget goes to the mean. The figures include that.")
+    said += _for_the_search(facts, chosen.method)
     if chosen.captured.value < FAIR:
         said.append(
             f"Less than {FAIR:g} of what there is to find is not much. See below for what would raise it to that."
         )
     return [*said, _source(facts)]
+
+
+def _for_the_search(facts: Facts, method: str) -> list[str]:
+    """What is spent before the components, where anything is searched for."""
+    split = method_plan(facts, method).split
+    found = {"units": "the units of the columns", "bound": "a row bound"}
+    names = [found[facts.seeks]] if facts.seeks is not None else []
+    names += ["the mean"] if facts.center == "private" else []
+    if not names:
+        return []
+    share = 1 - split.main(split.usual) - split.extra
+    return [f"About {share:.0%} of the budget goes to the search for {' and '.join(names)}. The figures include that."]
 
 
 def _left_out(chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:

@@ -36,6 +36,7 @@ from eigenveil.tracking import SlicedTracker, SumTerms
 __all__ = [
     "Scene",
     "found_center",
+    "found_inside",
     "judged",
     "leading_under_noise",
     "rehearse_blocks",
@@ -53,6 +54,9 @@ _SITES, _FEW_SITES = 16, 6
 _BLOCKS: Final = 6
 # The mean is searched for again if it seems to lie this far out, in units of row_bound (`eigenveil.tasks.lies_far`).
 _FAR: Final = 0.3
+# In a search for a bound around a mean that lies far out, the first ball is this many times the last. The last steps are
+# repeated if the error of the mean is more than this over the bound (`eigenveil.tasks.fit.search`).
+_WIDE, _POOR = 4.0, 1 / 3
 # Blocks that are released with their own noise: `_COLUMNS` over the number of columns, within the two limits. Further
 # blocks reuse that noise with other signs.
 _COLUMNS, _FEWEST, _MOST_RELEASED = 2400, 10, 48
@@ -219,6 +223,38 @@ def found_center(
     if len(shares) == 1 or sizes[0] >= _FAR or not far:
         return first, 1
     return first + shrunk(errors[1] - first, noise=sizes[1]), 2
+
+
+def found_inside(
+    dim: int,
+    *,
+    people: float,
+    shares: tuple[float, ...],
+    steps: tuple[int, ...],
+    multiplier: float,
+    neighbours: Neighbours,
+    far: bool,
+    rng: np.random.Generator,
+) -> tuple[Array, int]:
+    """The same where a bound or units are found, too: `steps` release the mean, each inside what was found before it.
+
+    If `far`, the first mean of a search for a bound is of rows in a ball several times as large. If that leaves it
+    poor, the last two steps are repeated, as in `BoundSearch`.
+    """
+    entry = multiplier * sum_sensitivity(1.0, neighbours) / people
+    sizes = [entry / math.sqrt(shares[step]) * math.sqrt(dim) for step in steps]
+    last, start = len(sizes) - 1, np.zeros(dim)
+    if len(sizes) > 1:
+        reach = _WIDE if far else 1.0
+        doubt = min(reach, reach * sizes[0])
+        # The error before the last mean: noise, or as far as the ball reaches where noise is larger.
+        start = rng.standard_normal(dim)
+        start *= min(doubt, 1.0) / float(np.linalg.norm(start))
+        last = 2 if doubt > _POOR and min(1.0, sizes[1]) < doubt / 2 else 1
+    if sizes[last] >= 1:
+        return start, steps[last] + 1
+    error = sizes[last] / math.sqrt(dim) * rng.standard_normal(dim)
+    return start + shrunk(error - start, noise=sizes[last]), steps[last] + 1
 
 
 def _gaussian(multiplier: float, noise: Noise) -> Mechanism:

@@ -3,7 +3,7 @@ spectrum."""
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Final, Self, final
 
 import numpy as np
@@ -17,6 +17,7 @@ from eigenveil.plan.forecast.methods import MethodPlan
 from eigenveil.plan.forecast.rehearsal import (
     Scene,
     found_center,
+    found_inside,
     judged,
     rehearse_blocks,
     rehearse_segments,
@@ -54,7 +55,9 @@ _ONE_RELEASE: Final = SitesPlan("covariance", 0, 1, (1.0,), (), 0.0, "")
 class RehearsalTrial:
     """All that a rehearsed fit depends on and nothing else, so that equal trials have equal outcomes.
 
-    `louder` is the noise on the components over a curator's, and `mean_louder` the same for the mean.
+    `louder` is the noise on the components over a curator's, and `mean_louder` the same for the search before them.
+    `means` are the steps of the search that release a mean inside a bound or units found by the others. It is None
+    where nothing but the mean is searched for.
     """
 
     spectrum: Spectrum
@@ -68,6 +71,7 @@ class RehearsalTrial:
     mean_louder: float
     sites: int
     oversample: int
+    means: tuple[int, ...] | None
 
     @classmethod
     def of(cls, facts: Facts, candidate: MethodPlan) -> Self:
@@ -75,8 +79,9 @@ class RehearsalTrial:
         plan, split, merges = candidate.plan, candidate.split, False
         if isinstance(plan, StreamPlan):
             # A stream subtracts its mean from released sums, so its error hardly matters. The rough mean takes one
-            # step or two: charge the average.
-            split = Split((), 0.0, (sum(split.mean[:1]) + sum(split.mean[:2])) / 2)
+            # step or two: charge the average. A search for a bound or units takes its usual steps.
+            fewest = 1 if facts.seeks is None else split.usual
+            split = Split((), 0.0, (sum(split.mean[:fewest]) + sum(split.mean[: split.usual])) / 2)
             plan = plan if _sliced(plan) else _ONE_RELEASE
         elif isinstance(plan, SitesPlan):
             merges = plan.method == "merge"
@@ -93,9 +98,10 @@ class RehearsalTrial:
             # Blanking a row changes a sum as much as adding one does: both relations share a rehearsal.
             neighbours=Neighbours.ZERO_OUT if candidate.neighbours is Neighbours.ADD_REMOVE else candidate.neighbours,
             louder=louder,
-            mean_louder=math.sqrt(facts.sites) if merges else louder,
+            mean_louder=candidate.mean_louder if merges else louder,
             sites=facts.sites if merges else 1,
             oversample=candidate.oversample if isinstance(plan, StreamPlan) else 0,
+            means=_means(facts, split),
         )
 
     @property
@@ -189,8 +195,12 @@ def _fit(trial: RehearsalTrial, values: Array, seed: int, *, columns: int) -> tu
 def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) -> tuple[float, float]:
     plan = trial.plan
     shift, steps = None, 0
-    if trial.split.mean:
-        error, steps = found_center(
+    if trial.split.mean and trial.means == ():
+        # Norms around a center that needs no search.
+        steps = len(trial.split.mean)
+    elif trial.split.mean:
+        found = found_center if trial.means is None else partial(found_inside, steps=trial.means)
+        error, steps = found(
             len(values),
             people=trial.people,
             shares=trial.split.mean,
@@ -211,6 +221,16 @@ def _outcome(trial: RehearsalTrial, values: Array, seed: int, *, louder: float) 
         width = min(plan.width, len(values))
         basis = rehearse_sites(replace(plan, width=width), scene, sites=trial.sites)
     return judged(basis, values)
+
+
+def _means(facts: Facts, split: Split) -> tuple[int, ...] | None:
+    """Which steps of the search release a mean, where a bound or units are searched for, too."""
+    match facts.seeks:
+        case "bound":
+            return tuple(range(1, len(split.mean), 2))
+        case "units":
+            return (len(split.mean) - 1,)
+    return None
 
 
 def _sliced(plan: SitesPlan | SegmentsPlan | StreamPlan) -> bool:

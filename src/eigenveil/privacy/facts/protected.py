@@ -217,7 +217,8 @@ class StreamRows:
     """Rows of a stream, clipped to a `norm`, in blocks of `block` rows, the first of `first`.
 
     No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
-    have `found` the norm, which is None as long as it is not known.
+    have `found` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
+    caller gave units.
     """
 
     norm: float | None
@@ -228,6 +229,8 @@ class StreamRows:
     origin: bool = False
     merged: int = 1
     found: bool = False
+    units: bool = False
+    scale: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -239,12 +242,14 @@ class StreamRows:
         )
         yield _COLUMNS
         yield _UNTOUCHED
-        if not self.found or self.merged > 1:
+        if not (self.found or self.units) or self.merged > 1:
             yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
         if self.horizon is not None:
             yield f"the stream has at most {self.horizon} rows, a public number"
         if self.origin:
             yield "the origin is public"
+        if self.scale:
+            yield "the scale is public"
         if self.merged > 1:
             yield f"nobody is in two of the {self.merged} streams that were merged"
 
@@ -253,7 +258,8 @@ class StreamRows:
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
         if self.norm is None:
             return f"rows will be clipped around {self.around} to a norm that the first block finds privately{own}"
-        return _clipped(self.norm, self.around) + (f". {_FOUND}" if self.found else "") + own
+        found = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
+        return _clipped(self.norm, self.around) + found + own
 
 
 @final

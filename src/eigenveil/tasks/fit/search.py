@@ -22,7 +22,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
 
-__all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "require_people"]
+__all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "least_for_a_bound", "require_people"]
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
@@ -272,9 +272,14 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
     return bottom if hopeless else best
 
 
+def least_for_a_bound(multiplier: float) -> float:
+    """About how many people a bound can be found among, if this is the noise on a total over its sensitivity."""
+    return _ENOUGH * multiplier
+
+
 def require_people(people: float, multiplier: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
     """Refuse a search among so few people that noise hides where their norms lie. `spent` is the share of mu^2 it has cost."""
-    least = _ENOUGH * multiplier
+    least = least_for_a_bound(multiplier)
     if people + slack >= least:
         return
     about = f"about {people:.0f} people" if people > slack else "so few people"

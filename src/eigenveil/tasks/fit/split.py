@@ -37,6 +37,11 @@ class Split:
         """What the components get after this many steps."""
         return 1.0 - sum(self.mean[:steps]) - (self.count if steps > self.counted_at else 0.0) - self.extra
 
+    @property
+    def usual(self) -> int:
+        """How many steps a search takes if nothing has to be repeated."""
+        return min(len(self.mean), max(2, self.counted_at + 1))
+
     def step(self, step: int) -> float:
         """What one step of the search spends, with the count if that is released beside it."""
         return self.mean[step] + (self.count if step == self.counted_at else 0.0)

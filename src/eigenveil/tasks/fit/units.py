@@ -24,7 +24,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
 
-__all__ = ["ENTRIES", "UnitSearch", "renormalised", "spread_of"]
+__all__ = ["ENTRIES", "UnitSearch", "least_for_units", "renormalised", "spread_of"]
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
@@ -194,7 +194,7 @@ class UnitSearch(SumTask[Center, Center]):
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])
 
     def _require_people(self, people: float, *, slack: float = 0.0, spent: float = 0.0) -> None:
-        least = _ENOUGH * math.sqrt(self.bounds.dim) * self.multiplier
+        least = least_for_units(self.bounds.dim, self.multiplier)
         if people + slack >= least:
             return
         about = f"about {people:.0f} people" if people > slack else "so few people"
@@ -203,6 +203,11 @@ class UnitSearch(SumTask[Center, Center]):
             f"{{epsilon}} is too small for {about}: finding units for {self.bounds.dim} columns privately needs about "
             f"{least:.0f}. Raise {{epsilon}}, or give a {{scale}} that you know without looking at the data. {cost}"
         )
+
+
+def least_for_units(dim: int, multiplier: float) -> float:
+    """About how many people units of `dim` columns can be found among, if this is the noise on a total over its sensitivity."""
+    return _ENOUGH * math.sqrt(dim) * multiplier
 
 
 def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
