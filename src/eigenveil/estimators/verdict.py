@@ -248,8 +248,8 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
     large = not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES)
     if boxed and large:
         yield ParameterWarning(
-            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (fill {fill:.2g}), and the noise "
-            "grows with the square. Refit with narrower {column_bounds}, or leave them out and a bound is found privately."
+            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (fill {fill:.2g}), and the "
+            "noise grows with the square. Refit with narrower {column_bounds}, or leave them out and a bound is found privately."
         )
     elif given and large:
         yield ParameterWarning(
@@ -281,13 +281,13 @@ def _searched(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarnin
     least, most = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
     if seen.radius >= most:
         yield ParameterWarning(
-            f"The search for a bound ended at {most:.0e}, the largest that it can find, so longer rows were clipped. Refit with a "
-            "public unit as {scale}, such as 1e6."
+            f"The search for a bound ended at {most:.0e}, the largest that it can find, so longer rows were clipped. Refit with "
+            "a public unit as {scale}, such as 1e6."
         )
     elif seen.radius <= least:
         yield ParameterWarning(
-            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do vary, "
-            "refit with a public unit as {scale}, such as 1e-6."
+            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
+            "vary, refit with a public unit as {scale}, such as 1e-6."
         )
     elif seen.at_edge and not seen.above.any():
         unit = "" if "publish" in asked or asked.get("scale") is not None else ", or with {scale=private}"

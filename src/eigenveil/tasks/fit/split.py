@@ -11,7 +11,7 @@ _MEAN_SHARE: Final = 0.1
 _SEARCH_SHARES: Final = (0.06, 0.08, 0.08)
 _COUNT_SHARE: Final = 0.01
 # Norms around the origin, the mean, norms around it, the mean inside the bound; and the last two up to three times more while the
-# mean is poor (docs/decisions/0026-private-bounds.md). The first four take 10%, and anything from 6% to 15% gives the same answers.
+# mean is poor (docs/decisions/0026-private-bounds.md). The first four take 10%, and anything from 6% to 15% does the same.
 _BOUND_SHARES: Final = (0.015, 0.03, *(0.02, 0.035) * 4)
 # Entries of columns in four rounds, of which the last gives the units, and the mean in these units.
 _UNIT_SHARES: Final = (0.02, 0.02, 0.03, 0.15, 0.05)
