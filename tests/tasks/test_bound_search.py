@@ -127,7 +127,7 @@ def test_more_noise_never_raises_the_bound_and_quantiles_hold_it() -> None:
 
 def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
     """With few people noise passes for a tenth of them, where nobody is. The bound was then a millionth of the norms."""
-    edges = 2.0 ** np.arange(-20, 8)
+    edges: Array = 2.0 ** np.arange(-20, 8, dtype=np.float64)
     beyond = np.where(edges < 1, 440.0, 440.0 * np.exp(-edges / 10))
     beyond[0] = 500.0
     tails = Tails(Cells(edges), beyond, np.full(len(edges), 50.0), 500.0, 50.0)
