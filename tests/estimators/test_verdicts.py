@@ -112,8 +112,9 @@ def test_a_search_that_ends_where_its_cells_do_is_noticed() -> None:
         _, sentences = said("one table", table() * unit)
         assert any("refit with a public unit as scale" in words.lower() for words in sentences)
         assert said("one table", table() * unit, scale=mend)[1] == []
-    _, sentences = said("one table", np.full((4000, DIM), 7e6))
-    assert any("an origin near the rows" in words for words in sentences)
+    for fit in ("one table", "stream"):
+        _, sentences = said(fit, np.full((4000, DIM), 7e6))
+        assert any("an origin near the rows" in words for words in sentences)
     # Farther than any search goes, and yet found.
     assert said("one table", table() + 1e6)[1] == []
 

@@ -261,8 +261,8 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
             "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
             "near the rows, or with {row_bound=private}."
         )
-    if not given and seen.clipped is not None:
-        yield from _searched(seen, asked)
+    if asked.get("row_bound") == "private" and asked.get("scale") != "private" and not boxed:
+        yield from _searched(seen, asked, times)
     total = max(seen.trace, float(seen.above.sum()))
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
@@ -276,8 +276,8 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
         )
 
 
-def _searched(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarning]:
-    """That the search for a bound ended where its cells do, or before it had found the mean."""
+def _searched(seen: Released, asked: dict[str, Any], times: float) -> Iterator[ParameterWarning]:
+    """That the search for a bound ended where its cells do, or before it had found the mean: far above the norms around it."""
     least, most = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
     if seen.radius >= most:
         yield ParameterWarning(
@@ -289,7 +289,7 @@ def _searched(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarnin
             f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
             "vary, refit with a public unit as {scale}, such as 1e-6."
         )
-    elif seen.at_edge and not seen.above.any():
+    elif (seen.at_edge or times > _FOUR_TIMES) and not seen.above.any():
         unit = "" if "publish" in asked or asked.get("scale") is not None else ", or with {scale=private}"
         yield ParameterWarning(
             "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
