@@ -72,17 +72,6 @@ def test_a_wrong_bound_is_said_with_the_option_that_mends_it(tmp_path: Path) -> 
 HOPELESS = ("-k", 2, *PRIVATE, "--epsilon", 0.01, "--neighbours", "zero-out")
 
 
-def test_a_column_that_dominates_has_its_name(tmp_path: Path) -> None:
-    values = rows()
-    values[:, 1] *= 100
-    table = written(tmp_path, "csv", values)
-    done = eigenveil("fit", table, "-k", 2, "--epsilon", 4, "--delta", "1e-6", "-o", tmp_path / "m.safetensors")
-    assert done.exit_code == 0
-    model = Model.load(tmp_path / "m.safetensors")
-    assert any(words.startswith(f"Column {NAMES[1]} has ") for words in model.warnings)
-    assert model.columns == tuple(NAMES)
-
-
 def test_a_hopeless_budget_is_refused_where_nobody_can_be_asked(tmp_path: Path) -> None:
     source, target = zeros(tmp_path, 30), tmp_path / "model.safetensors"
     for command in (("fit", source), ("simulate", source, "--sites", 3)):

@@ -208,11 +208,8 @@ def busy(words: str) -> Iterator[None]:
 
 
 @contextmanager
-def watched(rows: "Rows", names: tuple[str, ...] | None = None) -> Iterator["Rows"]:
-    """`rows` with a progress bar on stderr, filled once in each pass over them; no bar if stderr is not a terminal.
-
-    `names` are those of their columns, if they have any.
-    """
+def watched(rows: "Rows") -> Iterator["Rows"]:
+    """`rows` with a progress bar on stderr, filled once in each pass over them; no bar if stderr is not a terminal."""
     from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn, TimeElapsedColumn
 
     from eigenveil.data.rows import WatchedRows
@@ -230,4 +227,4 @@ def watched(rows: "Rows", names: tuple[str, ...] | None = None) -> Iterator["Row
             passes, done = divmod(read, max(total, 1))
             progress.update(task, completed=done, description=f"reading rows, pass {passes + 1}")
 
-        yield WatchedRows(rows, seen, names)
+        yield WatchedRows(rows, seen)

@@ -20,7 +20,7 @@ from eigenveil.params import PrivateParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
-    from eigenveil.data.tables import Table
+    from eigenveil.data.rows import Rows
     from eigenveil.estimators import PrivatePCA
 
 __all__ = ["fit"]
@@ -94,13 +94,15 @@ def _run(
 
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = read_rows(data, **reading)
+    columns = table.columns
     if known is not None:
-        known.require_columns(table.rows.shape[1], table.columns)
+        known.require_columns(table.rows.shape[1], columns)
     with lasting.charged(table.rows, settings, person=reading["person"], title=f"fit, {target.name}") as spending:
-        pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
+        pca, warned = _fitted(table.rows, settings, spending, even_if_noise=even_if_noise)
         spending.released = pca.components_.tobytes()
+    # The estimator never sees column names: rows read from a file have none. The model gets them here.
     extra = {"one_based": True} if reading["one_based"] else {}
-    model = replace(pca.model_, settings={**pca.model_.settings, **extra}, warnings=tuple(warned))
+    model = replace(pca.model_, columns=columns, settings={**pca.model_.settings, **extra}, warnings=tuple(warned))
     model.save(target)
     wrote(target)
     console = output()
@@ -123,14 +125,14 @@ def _columns_were_counted(data: Path, reading: Mapping[str, Any]) -> bool:
 
 
 def _fitted(
-    table: "Table", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
+    table: "Rows", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
 ) -> tuple["PrivatePCA", list[str]]:
     """The fitted estimator, and what it warns of."""
     with busy("starting"):
         from eigenveil.estimators import PrivatePCA
 
     def fitted() -> PrivatePCA:
-        with watched(table.rows, table.columns) as rows:
+        with watched(table) as rows:
             return PrivatePCA(**settings, ledger=spending.ledger).fit(rows)
 
     return despite_noise(fitted, in_options(PrivateParams, X="the table"), even_if_noise=even_if_noise)

@@ -378,8 +378,6 @@ def _symmetric(matrix: Any) -> Array:
 class WatchedRows:
     """Rows that report to `seen` how many were just read: for a progress display where the data is, never for a log.
 
-    `columns` are the names of the columns, where the file that they were read from has any.
-
     >>> counts = []
     >>> list(WatchedRows(DenseRows(np.zeros((3, 1))), counts.append).blocks(2)) and counts
     [2, 1]
@@ -387,7 +385,6 @@ class WatchedRows:
 
     inner: Rows
     seen: Progress
-    columns: tuple[str, ...] | None = None
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -2,8 +2,6 @@
 
 from typing import Any
 
-import numpy as np
-
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, Rows, Symmetric, counts_people
 from eigenveil.data.tables import as_rows, is_arrow_like, person_ids
@@ -26,9 +24,6 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
             estimator.n_features_in_ = X.shape[1]
             # Names of an earlier fit do not belong to these rows.
             estimator.__dict__.pop("feature_names_in_", None)
-            names = getattr(X, "columns", None)
-            if names is not None:
-                estimator.feature_names_in_ = np.asarray(names, dtype=object)
         return CheckedRows(X)
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))

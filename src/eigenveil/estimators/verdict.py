@@ -163,9 +163,6 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
     if study.people is None:
         share = part if alone else study.split.count
         people_noise = study.multiplier * count_sensitivity(study.neighbours) / math.sqrt(share)
-    most = len(study.split.mean)
-    # A search for the bound takes all its steps where the mean was poor until the last.
-    poor = study.bounds.find and 1 < found.steps == most
     return Released(
         space,
         trace=found.trace,
@@ -174,7 +171,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         trace_noise=trace_noise,
         people_noise=people_noise,
         noise_floor=floor,
-        at_edge=poor or at_edge(study.bounds, found.center, steps=found.steps, most=most),
+        at_edge=at_edge(study.bounds, found.center, steps=found.steps, most=len(study.split.mean)),
         energy=_energy(found),
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
@@ -256,7 +253,7 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
             f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
             "grows with its square. Refit with {row_bound=private} or a smaller {row_bound}."
         )
-    if given and seen.at_edge:
+    if seen.at_edge:
         yield ParameterWarning(
             "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
             "near the rows, or with {row_bound=private}."
@@ -289,7 +286,7 @@ def _searched(seen: Released, asked: dict[str, Any], times: float) -> Iterator[P
             f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
             "vary, refit with a public unit as {scale}, such as 1e-6."
         )
-    elif (seen.at_edge or times > _FOUR_TIMES) and not seen.above.any():
+    elif times > _FOUR_TIMES and not seen.above.any():
         unit = "" if "publish" in asked or asked.get("scale") is not None else ", or with {scale=private}"
         yield ParameterWarning(
             "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
