@@ -8,6 +8,7 @@ import pytest
 import scipy.sparse as sp
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, StreamingPCA, Symmetric
+from eigenveil.errors import TooFewPeople
 from eigenveil.linalg import Array
 
 RNG = np.random.default_rng(5)
@@ -161,3 +162,16 @@ def test_a_stream_that_ends_too_soon_is_refused_and_may_go_on() -> None:
     with pytest.raises(ValueError, match="Nothing was released"):
         pca.sync()
     assert captured(pca.partial_fit(ROWS[50:]).sync().components_) > 0.98
+
+
+def test_too_few_people_are_refused_alike_wherever_they_are() -> None:
+    few = {name: rows[:10] for name, rows in SITES.items()}
+    said = set()
+    for pca in (FederatedPCA(2, **BUDGET, trust="hub"), GossipPCA(2, **BUDGET, graph="ring")):
+        with pytest.raises(TooFewPeople, match="of the budget was spent") as refusal:
+            pca.fit(few)
+        said.add(str(refusal.value).split()[0])
+    with pytest.raises(TooFewPeople, match="of the budget was spent"):
+        PrivatePCA(2, **BUDGET).fit(ROWS[:50])
+    # Nobody is to blame among the peers.
+    assert said == {"epsilon"}

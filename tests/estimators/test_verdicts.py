@@ -98,6 +98,27 @@ def test_a_bound_far_above_the_rows_is_noticed(fit: str) -> None:
     assert any("times the typical row norm" in words for words in sentences)
 
 
+@pytest.mark.parametrize("fit", [name for name in FITS if name != "stream"])
+def test_column_bounds_far_beyond_the_rows_are_noticed(fit: str) -> None:
+    """They are not to be refitted with a private row bound: column bounds alone are never searched."""
+    count = 60_000 if fit in ("products", "kept products") else 16_000
+    _, sentences = said(fit, table(count), column_bounds=(-60.0, 60.0))
+    assert any("narrower column_bounds" in words for words in sentences)
+    assert not any("row_bound" in words for words in sentences)
+
+
+def test_a_search_that_ends_where_its_cells_do_is_noticed() -> None:
+    for unit, mend in ((1e15, 1e9), (1e-13, 1e-9)):
+        _, sentences = said("one table", table() * unit)
+        assert any("refit with a public unit as scale" in words.lower() for words in sentences)
+        assert said("one table", table() * unit, scale=mend)[1] == []
+    for fit in ("one table", "stream"):
+        _, sentences = said(fit, np.full((4000, DIM), 7e6))
+        assert any("an origin near the rows" in words for words in sentences)
+    # Farther than any search goes, and yet found.
+    assert said("one table", table() + 1e6)[1] == []
+
+
 @pytest.mark.parametrize("fit", FITS)
 def test_a_mean_beyond_the_search_is_noticed(fit: str) -> None:
     _, sentences = said(fit, table() + 100.0, row_bound=12.0)

@@ -86,6 +86,15 @@ def test_a_mean_far_from_the_origin_is_searched_for_once_more() -> None:
     assert far.bound < 40
 
 
+def test_a_mean_a_million_spreads_away_is_searched_for_until_it_is_found() -> None:
+    far, ledger = found(search(), ROWS + 1e7)
+    assert far.bound is not None and far.center is not None
+    assert far.bound < 40
+    assert np.linalg.norm(far.center - 1e7 - ROWS.mean(axis=0)) < 0.1 * far.bound
+    # No two entries of the ledger have the same name.
+    assert len({charge.label for charge in ledger.charges}) == far.steps == len(ledger.charges)
+
+
 @pytest.mark.parametrize("center", [None, np.full(DIM, 100.0)], ids=["zero", "numbers"])
 def test_with_a_given_center_one_release_is_enough(center: Any) -> None:
     answer, ledger = found(search(center=center))
@@ -114,6 +123,17 @@ def test_more_noise_never_raises_the_bound_and_quantiles_hold_it() -> None:
     shares = beyond[edges] / 1000
     assert shares.min() >= 0.03
     assert shares.max() <= 0.9
+
+
+def test_noise_below_all_norms_is_not_taken_for_short_rows() -> None:
+    """With few people noise passes for a tenth of them, where nobody is. The bound was then a millionth of the norms."""
+    edges: Array = 2.0 ** np.arange(-20, 8, dtype=np.float64)
+    beyond = np.where(edges < 1, 440.0, 440.0 * np.exp(-edges / 10))
+    beyond[0] = 500.0
+    tails = Tails(Cells(edges), beyond, np.full(len(edges), 50.0), 500.0, 50.0)
+    assert edges[clip_edge(tails, dim=DIM, rank=DIM, entry=1e6)] >= 1
+    # Where counts are sure, a tenth of the people are such short rows.
+    assert edges[clip_edge(replace(tails, error=np.zeros(len(edges))), dim=DIM, rank=DIM, entry=1e6)] < 1e-5
 
 
 def test_the_choice_is_the_least_of_the_losses() -> None:
@@ -152,7 +172,7 @@ POINT = np.full(DIM, 1.0)
 QUESTIONS = {
     "another start": Question(0, (POINT,)),
     "no center": Question(0),
-    "a step too many": Question(6, (POINT,)),
+    "a step too many": Question(10, (POINT,)),
     "a center of another length": Question(2, (np.ones(DIM + 1),)),
     "a center that is infinite": Question(2, (np.full(DIM, np.inf),)),
     "a mean without a ball": Question(1, (POINT,)),

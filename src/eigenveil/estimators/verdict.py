@@ -27,6 +27,7 @@ from eigenveil.linalg import (
 from eigenveil.plan import METHODS, Facts, Spectrum, hopeless
 from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 
 __all__ = [
@@ -231,10 +232,11 @@ def verdict_of(
 
 def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
-    # A bound that was found privately may clip most rows on purpose.
+    boxed = asked.get("column_bounds") is not None and asked.get("row_bound") in (None, "private")
+    # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
     given = asked.get("row_bound") != "private" and seen.scaled != "private"
     low, high = fill - _CLEAR * noise, fill + _CLEAR * noise
-    if given and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
+    if given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
             f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
             "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
@@ -242,7 +244,13 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
-    if given and not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES):
+    large = not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES)
+    if boxed and large:
+        yield ParameterWarning(
+            f"The column bounds allow rows at least {times:.0f} times as long as the typical one (fill {fill:.2g}), and the "
+            "noise grows with the square. Refit with narrower {column_bounds}, or leave them out and a bound is found privately."
+        )
+    elif given and large:
         yield ParameterWarning(
             f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
             "grows with its square. Refit with {row_bound=private} or a smaller {row_bound}."
@@ -252,6 +260,8 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
             "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
             "near the rows, or with {row_bound=private}."
         )
+    if asked.get("row_bound") == "private" and asked.get("scale") != "private" and not boxed:
+        yield from _searched(seen, asked, times)
     total = max(seen.trace, float(seen.above.sum()))
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
@@ -261,6 +271,27 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
         yield ParameterWarning(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
             "the reason, refit with {scale=private}, or give public units as {scale}."
+        )
+
+
+def _searched(seen: Released, asked: dict[str, Any], times: float) -> Iterator[ParameterWarning]:
+    """That the search for a bound ended where its cells do, or before it had found the mean: far above the norms around it."""
+    least, most = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
+    if seen.radius >= most:
+        yield ParameterWarning(
+            f"The search for a bound ended at {most:.0e}, the largest that it can find, so longer rows were clipped. Refit with "
+            "a public unit as {scale}, such as 1e6."
+        )
+    elif seen.radius <= least:
+        yield ParameterWarning(
+            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
+            "vary, refit with a public unit as {scale}, such as 1e-6."
+        )
+    elif times > _FOUR_TIMES and not seen.above.any():
+        unit = "" if "publish" in asked or asked.get("scale") is not None else ", or with {scale=private}"
+        yield ParameterWarning(
+            "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
+            f"their mean may not have reached it. Refit with an {{origin}} near the rows{unit}."
         )
 
 

@@ -53,9 +53,14 @@ def test_fits_add_up_until_the_budget_is_used_up(table: Path, tmp_path: Path) ->
     assert found.counted == pytest.approx(found.spent)
     assert found.unit == PrivacyUnit("row", Neighbours.ADD_REMOVE)
     before = ledger.read_bytes()
-    assert "does not fit in the total budget" in refused(table, ledger, code=1)
+    line = refused(table, ledger, code=1)
+    assert "does not fit in the total budget" in line
     assert ledger.read_bytes() == before
     assert state(ledger).open == 0
+    # It says what to type next: the largest epsilon that is left, and no more.
+    left = float(line.split("--epsilon ")[1])
+    refused(table, ledger, "--epsilon", left + 0.002, code=1)
+    assert fit(table, ledger, "--epsilon", left).exit_code == 0
 
 
 def test_bounds_and_spectra_are_charged_to_the_same_budget(table: Path, tmp_path: Path) -> None:
@@ -125,6 +130,21 @@ def test_a_fit_that_fails_keeps_its_charges_and_frees_the_rest(
     monkeypatch.setattr(PrivatePCA, "fit", real)
     assert "at most the number of columns" in refused(table, ledger, "-k", 9)
     assert state(ledger).spent == found.spent
+
+
+def test_an_interrupt_says_what_was_charged(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The line that follows says that nothing was written, which is true of the model alone."""
+    ledger, real = tmp_path / "ledger.db", PrivatePCA.fit
+
+    def interrupted(self: PrivatePCA, *given: Any) -> None:
+        real(self, *given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(PrivatePCA, "fit", interrupted)
+    done = fit(table, ledger, *LIFE)
+    assert done.exit_code == 130
+    assert "people has spent epsilon 1 of 1.6" in done.stderr
+    assert state(ledger).spent == pytest.approx(Budget(1.0, 1e-6).mu, rel=1e-6)
 
 
 def test_charges_are_on_disk_before_the_model_is(table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -100,13 +100,13 @@ def simulate(
     One site for each hospital, and a hub that nobody trusts:
 
       eigenveil simulate visits.parquet -k 5 --split by:hospital \\
-        --epsilon 1 --delta 1e-6 --row-bound 12 --trust site
+        --epsilon 1 --delta 1e-6 --trust site
 
     The same with masked sums: the hub sees no hospital's own numbers, and
     the noise is that of a trusted hub. Two hospitals do not answer:
 
       eigenveil simulate visits.parquet -k 5 --split by:hospital \\
-        --epsilon 1 --delta 1e-6 --row-bound 12 \\
+        --epsilon 1 --delta 1e-6 \\
         --trust masked --survivors 0.8 --dead any:2
 
     FedPower with four local steps, at sites that differ. One site is down,
@@ -120,14 +120,14 @@ def simulate(
     the sum has little more noise than with a trusted hub:
 
       eigenveil simulate people.csv -k 5 --sites 20 --graph ring \\
-        --consensus chebyshev --epsilon 1 --delta 1e-6 --row-bound 12
+        --consensus chebyshev --epsilon 1 --delta 1e-6
 
     A denser graph. One peer stops after fifty messages, and the budget
     allows for one restarted round:
 
       eigenveil simulate people.csv -k 5 --sites 20 \\
         --graph random-regular:4 --dead 3@50 --restarts 1 \\
-        --epsilon 1 --delta 1e-6 --row-bound 12
+        --epsilon 1 --delta 1e-6
 
     The process that runs this has all rows. The table at the end has one
     line for each round: who answered, bytes on all links, how far the

@@ -60,7 +60,7 @@ def new(
 
       eigenveil study new heart.toml --authority study \\
         --address hub.example.org:7443 -k 3 --columns-from public.csv \\
-        --row-bound 5 --epsilon 1 --delta 1e-6 --survivors 4
+        --epsilon 1 --delta 1e-6 --survivors 4
 
     Example: peers on a ring, with no hub at all:
 
@@ -69,10 +69,10 @@ def new(
         --peer-address south=10.0.0.2:7443 \\
         --peer-address west=10.0.0.3:7443 \\
         -k 3 --columns age,weight,pulse,pressure \\
-        --row-bound 5 --epsilon 1 --delta 1e-6
+        --epsilon 1 --delta 1e-6
 
-    Nothing here comes from anyone's rows: give bounds that you know
-    without looking at the data. The file is public and has no secrets.
+    The study finds a bound on rows privately. Nothing in this file comes
+    from anyone's rows: if you give bounds, take them from elsewhere. The file is public and has no secrets.
     All parties need the same file: changing one key makes another study.
     """
     _require_new(file, force=force)

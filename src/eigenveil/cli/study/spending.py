@@ -10,7 +10,7 @@ import secrets
 import shlex
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
@@ -21,7 +21,7 @@ from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
-    from eigenveil.network.ledger.durable import DurableLedger
+    from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.privacy import Budget, Ledger
 
 __all__ = ["Dataset", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "Spending"]
@@ -151,16 +151,19 @@ class LastingLedger:
                 study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
             )
             # Before the rows are declared: a release that is refused leaves no trace.
-            lasting.afford(account, life=life)
+            _afford(lasting, account, life)
             for warning in lasting.declare(dataset, *marks):
                 output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
             lasting.join(account, life=life)
             spending = Spending(Ledger(epsilon=cost.epsilon, delta=cost.delta))
             try:
                 yield spending
-            except BaseException:
+            except BaseException as error:
                 _settle(lasting, study, spending)
                 lasting.abandon(study)
+                if not isinstance(error, Exception):
+                    # Whoever interrupts is told that nothing was written. The charges so far were.
+                    output(stderr=True).print(self._stands(lasting, dataset), soft_wrap=True)
                 raise
             _settle(lasting, study, spending)
             lasting.finish(study)
@@ -204,6 +207,28 @@ class LastingLedger:
             f"ledger {self.path}: {dataset} has spent epsilon {spent} of {state.life.epsilon:g} at delta {state.life.delta:g}, "
             "with what is reserved"
         )
+
+
+def _afford(lasting: "DurableLedger", account: "StudyBudget", life: "Budget") -> None:
+    """Raise `BudgetExceeded`, with the largest --epsilon that is left, unless the release fits in the budget."""
+    from eigenveil.errors import BudgetExceeded
+    from eigenveil.privacy import epsilon_of, mu_for
+
+    try:
+        lasting.afford(account, life=life)
+    except BudgetExceeded as error:
+        spent = next((state.counted for state in lasting.datasets() if state.name == account.dataset), 0.0)
+        left = math.sqrt(max(life.mu**2 - spent**2, 0.0))
+        # Rounded down, and tried: masks that may fail take some of delta, too.
+        epsilon = math.floor(1000 * epsilon_of(left, account.delta)) / 1000 if left > 0 else 0.0
+        words = "What is left is too little for another release"
+        if epsilon > 0:
+            try:
+                lasting.afford(replace(account, epsilon=epsilon, mu=mu_for(epsilon, account.delta)), life=life)
+                words = f"What is left is enough for --epsilon {epsilon:g}"
+            except BudgetExceeded:
+                pass
+        raise BudgetExceeded(f"{error}. {words}") from None
 
 
 def _settle(lasting: "DurableLedger", study: str, spending: Spending) -> None:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import final
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import ParameterWarning, ProtocolError, at_place, require
+from eigenveil.errors import ParameterWarning, ProtocolError, TooFewPeople, at_place, require
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.estimators.rounds import Round, Watch
@@ -111,6 +111,9 @@ class GossipSimulation:
     def require_sound_peers(self) -> None:
         """Raise the error of a peer with bad rows, naming it. Otherwise the others would continue without it."""
         for name, error in self.stopped.items():
+            if isinstance(error, TooFewPeople):
+                # All of them together, as every peer has found.
+                raise error
             if isinstance(error, ValueError):
                 raise at_place(name, error) from None
 

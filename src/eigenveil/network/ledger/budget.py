@@ -295,8 +295,8 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
     opening = f"study {title!r} does not fit in the total budget of dataset {dataset!r}"
     allowed = (
-        f"The policy allows epsilon = {life.epsilon:g} at delta = {life.delta:g} in total, for as long as this dataset is used. "
-        "Nothing was written"
+        f"Its budget allows epsilon = {life.epsilon:g} at delta = {life.delta:g} in total, for as long as it is used. Nothing "
+        "was written"
     )
     if math.isinf(asked.mu):
         raise BudgetExceeded(f"{opening}: it has no privacy. {allowed}")

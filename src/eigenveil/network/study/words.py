@@ -171,9 +171,14 @@ def _found_privately(study: "StudyFile") -> str:
     split = split_budget(mean=mean, search=False, count=count, trace=False, bound=True)
     most = sum(split.mean) + split.count
     what = "a norm to clip rows to, and their mean," if mean else "a norm to clip rows to"
+    cost = f"{split.mean[0]:.0%} of the budget"
+    if mean:
+        # Norms and means, each twice. More are needed only if the mean is far away.
+        usual = sum(split.mean[:4]) + split.count
+        cost = f"{usual:.0%} of the budget, and at most {most:.0%} if the rows lie very far from zero"
     return (
         f"the study finds {what} privately. First it counts, with noise, how many rows are longer than each of many norms. This "
-        f"takes at most {most:.0%} of the budget, and is part of the cost."
+        f"takes {cost}. It is part of the cost."
     )
 
 

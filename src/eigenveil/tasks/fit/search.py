@@ -34,6 +34,8 @@ _LARGEST_BOUND: Final = 1e60
 _ENOUGH: Final = 100.0
 # Counts below this many standard deviations may be noise alone.
 _SURE: Final = 2.5
+# And these few at the lower end, where a bound somewhat too small does less harm than one too large.
+_LIKELY: Final = 1.5
 # The highest and the lowest quantile of norms that rows are clipped at.
 _HIGHEST: Final = 0.95
 _LOWEST: Final = 0.1
@@ -41,6 +43,8 @@ _LOWEST: Final = 0.1
 PRICE: Final = 0.03
 # The error of the mean over the bound around it, beyond which the last two steps are worth repeating.
 _DOUBT: Final = 1 / 3
+# How often the mean, or norms around it, have been released before.
+_TIMES: Final = ("", ", again", ", a third time", ", a fourth time", ", a fifth time")
 
 
 @final
@@ -49,8 +53,8 @@ class BoundSearch(SumTask[Center, Center]):
     """Find the norm to clip rows at, and unless `center` is given, the mean of the rows.
 
     Even steps release norms and odd ones the mean: norms around the origin, the mean of rows clipped to most of these norms,
-    norms around that mean, and the mean again, inside the bound found. The last two are repeated once if the mean was poor
-    compared with the bound. If the center is given, there is one step, norms around it.
+    norms around that mean, and the mean again, inside the bound found. The last two are repeated while the mean is poor
+    compared with the bound and gets better. If the center is given, there is one step, norms around it.
 
     `split` has the share of each step. With the second mean comes the number of people, unless `people` is given. `multiplier` is
     the noise on a total over its sensitivity, at a share of one. `entry` is that on an entry of what the components release, over
@@ -253,7 +257,8 @@ def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float =
     [3, 2, 0]
     """
     top = _reach(tails)
-    within = (1 - _LOWEST) * tails.people
+    # Where noise could pass for a tenth of the people, that quantile may be anywhere below their norms.
+    within = tails.people - _seen(tails, _LOWEST, sure=_LIKELY)
     bottom = min(tails.edge_above(within) or 0, top)
     shape = 1.0 / np.arange(1, dim + 1)
     guess = tails.people * shape[: min(rank, dim)] / shape.sum()
@@ -292,12 +297,15 @@ def require_people(people: float, multiplier: float, *, slack: float = 0.0, spen
 
 def _reach(tails: Tails) -> int:
     """The edge that nearly all people stay within, as far as noise lets it be seen."""
-    most = max((1 - _HIGHEST) * tails.people, min(_SURE * float(tails.error.max()), tails.people / 2))
-    edge = tails.edge_above(most)
+    edge = tails.edge_above(_seen(tails, 1 - _HIGHEST, sure=_SURE))
     return len(tails.cells.edges) - 1 if edge is None else edge
 
 
+def _seen(tails: Tails, share: float, *, sure: float) -> float:
+    """The number of people in this share of them, or as many as noise could pass for: half of them at most."""
+    return max(share * tails.people, min(sure * float(tails.error.max()), tails.people / 2))
+
+
 def _again(step: int) -> str:
-    """The words that tell the entries of later steps apart."""
-    times = step // 2
-    return "" if times == 0 or step == 2 else ", again" if times == 1 or step == 4 else ", a third time"
+    """The words that tell the entries of later steps apart. Norms begin at the origin, so they are a step behind."""
+    return _TIMES[(step - 1) // 2]
