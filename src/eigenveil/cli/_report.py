@@ -288,7 +288,8 @@ def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
         yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
     for name in ("row_bound", "column_bounds"):
         if model.settings.get(name) is not None:
-            yield name.replace("_", " "), shown(_short(model.settings[name]))
+            value = model.settings[name]
+            yield name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else shown(value)
     if model.settings.get("center") == "none":
         yield "mean", "none was taken off"
         return
