@@ -57,7 +57,7 @@ def test_with_a_test_seed_a_network_study_and_its_simulation_agree_to_the_last_b
 
 
 def test_a_study_of_too_few_people_for_its_search_ends_and_costs_each_site_one_step(tmp_path: Path) -> None:
-    company = Company(tmp_path, sections={"privacy": {"epsilon": 0.2}, "task": {"row_bound": "private"}})
+    company = Company(tmp_path, sections={"privacy": {"epsilon": 0.05}, "task": {"row_bound": "private"}})
     with pytest.raises(TooFewPeople, match="of the budget was spent"):
         company.run()
     with pytest.raises(TooFewPeople, match="of the budget was spent"):
