@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, StreamingPCA, find_bounds
-from eigenveil.data.columns import Choice, looks_like_id, one_hot_columns
+from eigenveil.data.columns import ColumnChoice, looks_like_id, one_hot_columns
 from eigenveil.data.rows import DenseRows, NamedRows, WeightedRows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning
@@ -43,17 +43,17 @@ NAMES = ("age", "lab_na", "lab_k", "dose, mg", "x[1]", "note")
     ],
 )
 def test_names_and_patterns_choose_columns(columns: Any, drop: Any, expected: tuple[str, ...]) -> None:
-    assert Choice(columns, drop).laid_out("t", NAMES).read == expected
+    assert ColumnChoice(columns, drop).laid_out("t", NAMES).read == expected
 
 
 def test_everything_that_is_not_there_is_named_at_once() -> None:
     with pytest.raises(ParameterError) as caught:
-        Choice(None, ("who", "x*", "y*,when")).laid_out("t", NAMES)
+        ColumnChoice(None, ("who", "x*", "y*,when")).laid_out("t", NAMES)
     assert "no column 'who', 'y*', 'when'" in str(caught.value)
     assert caught.value.said(in_options(TableParams)).endswith("Check --drop")
     # Names of a study or a model are no patterns.
     with pytest.raises(ParameterError, match=r"no column 'lab_\*'"):
-        Choice(("lab_*",), literal=True).laid_out("t", NAMES)
+        ColumnChoice(("lab_*",), literal=True).laid_out("t", NAMES)
 
 
 IDS = (
@@ -90,10 +90,10 @@ def test_ids_are_known_by_their_names() -> None:
 
 def test_an_id_that_was_named_is_not_asked_about() -> None:
     names = ("patient_id", "visit_id", "age")
-    assert Choice().laid_out("t", names).ids == ("patient_id", "visit_id")
-    assert Choice(("*", "visit_id")).laid_out("t", names).ids == ("patient_id",)
-    assert Choice(person="patient_id", drop=("visit_id",)).laid_out("t", names).ids == ()
-    assert Choice(one_hot={"visit_id": ("1",)}, carry=("patient_id",)).laid_out("t", names).ids == ()
+    assert ColumnChoice().laid_out("t", names).ids == ("patient_id", "visit_id")
+    assert ColumnChoice(("*", "visit_id")).laid_out("t", names).ids == ("patient_id",)
+    assert ColumnChoice(person="patient_id", drop=("visit_id",)).laid_out("t", names).ids == ()
+    assert ColumnChoice(one_hot={"visit_id": ("1",)}, carry=("patient_id",)).laid_out("t", names).ids == ()
 
 
 def test_a_level_is_one_and_all_else_is_zero() -> None:
@@ -318,9 +318,9 @@ def test_the_same_name_twice_is_refused_in_memory() -> None:
 
 def test_a_hundred_thousand_columns_are_chosen_at_once() -> None:
     names = tuple(f"gene{i}" for i in range(100_000))
-    layout = Choice(None, ("gene1*", *names[:1000])).laid_out("t", names)
+    layout = ColumnChoice(None, ("gene1*", *names[:1000])).laid_out("t", names)
     assert len(layout.names) == sum(not name.startswith("gene1") for name in names[1000:])
     kinds = dict.fromkeys(names, "text")
     with pytest.raises(ColumnsError) as caught:
-        Choice().laid_out("t", names, kinds)
+        ColumnChoice().laid_out("t", names, kinds)
     assert len(str(caught.value)) < 1000 and "and 99980 more" in str(caught.value)

@@ -23,7 +23,7 @@ from eigenveil.params.declare import declared
 from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
-    from eigenveil.data.columns import Choice
+    from eigenveil.data.columns import ColumnChoice
     from eigenveil.data.named import NamedTable
     from eigenveil.data.tables import Table
 
@@ -168,11 +168,11 @@ class Reading:
         with busy("reading the table"):
             return read_named(found, choice)
 
-    def settled(self, table: "NamedTable") -> "Choice":
+    def settled(self, table: "NamedTable") -> "ColumnChoice":
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""
-        from eigenveil.data.columns import Choice
+        from eigenveil.data.columns import ColumnChoice
 
-        choice = replace(Choice.of(self.asked, person=self.person), carry=self.carry)
+        choice = replace(ColumnChoice.of(self.asked, person=self.person), carry=self.carry)
         if not table.named:
             return choice
         ids = choice.laid_out(table.source, table.names).ids
@@ -188,7 +188,7 @@ def _can_ask(table: "NamedTable") -> bool:
     return not table.once and somebody_is_there()
 
 
-def _refusal(table: "NamedTable", choice: "Choice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
+def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
     """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
     bad = () if table.once else _not_numbers(table, choice.without(ids))
     says = _like_ids(table.source, ids)
@@ -206,7 +206,7 @@ def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
     return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
-def _not_numbers(table: "NamedTable", choice: "Choice") -> tuple[str, ...]:
+def _not_numbers(table: "NamedTable", choice: "ColumnChoice") -> tuple[str, ...]:
     """The other columns that cannot be analysed: by their types or, in a file without types, in its first rows."""
     from eigenveil.errors import ColumnsError
 

@@ -117,7 +117,7 @@ def _run(
 
 
 def _fitted(
-    table: "Table", settings: Mapping[str, Any], spending: kept.Spending, *, even_if_noise: bool
+    table: "Table", settings: Mapping[str, Any], spending: kept.FitSpending, *, even_if_noise: bool
 ) -> tuple["PrivatePCA", list[str]]:
     """The fitted estimator, and what it warns of."""
     from eigenveil.data.rows import NamedRows

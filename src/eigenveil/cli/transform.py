@@ -19,7 +19,7 @@ from eigenveil.errors import ColumnsError, listed, require
 from eigenveil.params import TableParams
 
 if TYPE_CHECKING:
-    from eigenveil.data.columns import Layout
+    from eigenveil.data.columns import ColumnLayout
     from eigenveil.data.named import NamedTable
     from eigenveil.data.rows import Rows
     from eigenveil.linalg import Array
@@ -94,7 +94,7 @@ def transform(
 
 @final
 @dataclass(frozen=True, slots=True)
-class _Job:
+class _ScoreJob:
     """The scores to come, and what is said about them: the columns that are carried and those that are `left_out`."""
 
     scored: Iterator[Scored]
@@ -102,7 +102,7 @@ class _Job:
     left_out: tuple[str, ...] = ()
 
 
-def _show(data: Path, scores: Path, model: "Model", job: _Job) -> None:
+def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
     from eigenveil.cli._report import plain, scores_warning
 
     console = output()
@@ -119,7 +119,7 @@ def _show(data: Path, scores: Path, model: "Model", job: _Job) -> None:
     console.print(scores_warning())
 
 
-def _matched(path: Path, model: "Model", reading: Reading) -> _Job:
+def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
     """The scores of a table whose columns fit the model."""
     from eigenveil.data.named import kind_of, open_named
     from eigenveil.data.tables import read_table
@@ -133,13 +133,13 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _Job:
         rows = read_table(path, **chosen, **files).rows
         rows = _widened(rows, dim) if svmlight else rows
         _require_dim(path, rows.shape[1], dim)
-        return _Job((found, None) for found in scores_of(model, rows))
+        return _ScoreJob((found, None) for found in scores_of(model, rows))
     table = open_named(standard_input() if piped else path, reading.asked)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
     taken = {f"component{i}" for i in range(1, len(model.components) + 1)}.intersection(layout.carry)
     require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
-    return _Job(_scored(table, layout, model), layout.carry, left_out)
+    return _ScoreJob(_scored(table, layout, model), layout.carry, left_out)
 
 
 def _require_dim(source: Any, found: int, dim: int) -> None:
@@ -149,13 +149,13 @@ def _require_dim(source: Any, found: int, dim: int) -> None:
     )
 
 
-def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["Layout", tuple[str, ...]]:
+def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["ColumnLayout", tuple[str, ...]]:
     """The columns that the model needs, in its order, and those that are left out."""
     from dataclasses import replace
 
-    from eigenveil.data.columns import Choice
+    from eigenveil.data.columns import ColumnChoice
 
-    choice = replace(Choice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
+    choice = replace(ColumnChoice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
     # Only to learn what --carry and --drop stand for, whatever kind the columns are.
@@ -209,7 +209,7 @@ def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
         yield _finite(model.transform(block.values))
 
 
-def _scored(table: "NamedTable", layout: "Layout", model: "Model") -> Iterator[Scored]:
+def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iterator[Scored]:
     size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
     for batch in table.batches(layout.plain, layout.as_text, size):
         try:

@@ -1,7 +1,7 @@
 """Columns of a table: which are analysed, in which order, and what text becomes.
 
 Only names and declared types decide, never values: whether a fit is refused or asks a question must not depend on anybody's row.
-A table in memory, a file and a stream all go through `Choice.laid_out`, so that all of them give the same errors.
+A table in memory, a file and a stream all go through `ColumnChoice.laid_out`, so that all of them give the same errors.
 """
 
 import re
@@ -20,8 +20,8 @@ from eigenveil.params.declare import checked
 
 __all__ = [
     "PANDAS_INDEX",
-    "Choice",
-    "Layout",
+    "ColumnChoice",
+    "ColumnLayout",
     "advice_for",
     "as_numbers",
     "kinds_of",
@@ -112,7 +112,7 @@ def require_names(source: Any, names: Sequence[str], wanted: Sequence[str]) -> N
 
 @final
 @dataclass(frozen=True, slots=True)
-class Layout:
+class ColumnLayout:
     """The columns of one table as they are read: those that are analysed, `read`, become the columns `names`.
 
     The columns in `one_hot` become one column for each level. `person` and `carry` are read beside them, unchanged. `ids` look
@@ -157,7 +157,7 @@ class Layout:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Choice:
+class ColumnChoice:
     """What a caller says of the columns of a table.
 
     `columns` and `drop` are names or patterns; an entry that is no name may be several of them with commas between. With
@@ -172,7 +172,7 @@ class Choice:
     literal: bool = False
 
     @classmethod
-    def of(cls, asked: Any, *, person: str | None = None) -> "Choice":
+    def of(cls, asked: Any, *, person: str | None = None) -> "ColumnChoice":
         """From the parameters of an estimator or a command."""
         found = checked(ColumnsParams, asked)
         return cls(found.columns, found.drop or (), found.one_hot or {}, person)
@@ -182,7 +182,7 @@ class Choice:
         """Whether nothing was said of columns."""
         return self.columns is None and not self.drop and not self.one_hot and self.person is None and not self.carry
 
-    def without(self, names: Sequence[str]) -> "Choice":
+    def without(self, names: Sequence[str]) -> "ColumnChoice":
         """The same, with these columns left out."""
         return replace(self, drop=(*self.drop, *names))
 
@@ -193,13 +193,13 @@ class Choice:
 
     def again(
         self, names: Sequence[str], known: Sequence[str], *, source: Any = "X", kinds: Mapping[str, str] | None = None
-    ) -> Layout:
+    ) -> ColumnLayout:
         """The layout of another table for the columns `known` of a fit, in their order; its columns may have any other."""
         wanted = self.sources(known)
         levels = {name: every for name, every in self.one_hot.items() if name in wanted}
-        return Choice(wanted, one_hot=levels, literal=True).laid_out(source, names, kinds)
+        return ColumnChoice(wanted, one_hot=levels, literal=True).laid_out(source, names, kinds)
 
-    def laid_out(self, source: Any, names: Sequence[str], kinds: Mapping[str, str] | None = None) -> Layout:
+    def laid_out(self, source: Any, names: Sequence[str], kinds: Mapping[str, str] | None = None) -> ColumnLayout:
         """The layout of a table with these column names. `kinds` are its declared types in words, if it declares any."""
         beside = [] if self.person is None else [self.person]
         require_names(source, names, [*beside, *self.one_hot])
@@ -225,7 +225,7 @@ class Choice:
         made = tuple(_named(read, self.one_hot))
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not asked[name] and looks_like_id(name))
-        return Layout(
+        return ColumnLayout(
             read, made, {name: self.one_hot[name] for name in read if name in self.one_hot}, *(self.person, carry, ids)
         )
 

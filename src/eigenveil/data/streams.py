@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from eigenveil.data.columns import Choice
+from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_readable
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError
@@ -57,13 +57,13 @@ def open_source(
     if piped or kind_of(Path(source), said) in NAMED:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
-        return follow_named(open_named(source, said), Choice(wanted, tuple(drop), levels))
+        return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels))
     table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
     return Source((block.values for block in table.rows.blocks(size)), table.columns)
 
 
-def follow_named(table: NamedTable, choice: Choice) -> Source:
+def follow_named(table: NamedTable, choice: ColumnChoice) -> Source:
     """The rows of a table with column names, as they come. Its names and types are checked now."""
     try:
         layout = choice.laid_out(table.source, table.names, table.kinds)

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.columns import Choice, Layout, as_numbers, require_numbers
+from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
 from eigenveil.data.people import identifiers, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
@@ -87,7 +87,7 @@ class FileRows:
     """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory."""
 
     table: NamedTable
-    layout: Layout
+    layout: ColumnLayout
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -131,7 +131,7 @@ class HeldRows:
             yield from (Block(piece[start : start + size]) for start in range(0, len(piece), size))
 
 
-def _numbers(table: NamedTable, layout: Layout, batch: Any, *, gaps: bool = False) -> Array:
+def _numbers(table: NamedTable, layout: ColumnLayout, batch: Any, *, gaps: bool = False) -> Array:
     try:
         return layout.numbers(batch, gaps=gaps)
     except ColumnsError as error:
@@ -213,7 +213,7 @@ def read_table(
     if kind in NAMED or piped:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
-        choice = Choice(wanted, tuple(drop), levels, person, tuple(carry), literal)
+        choice = ColumnChoice(wanted, tuple(drop), levels, person, tuple(carry), literal)
         return read_named(open_named(source, said), choice)
     require_option(path, said, kind)
     asked = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
@@ -230,7 +230,7 @@ def read_table(
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
 
 
-def read_named(table: NamedTable, choice: Choice) -> Table:
+def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
     """The rows of a table with column names. What only reading tells, such as a number that is none, is told here."""
     try:
         layout = choice.laid_out(table.source, table.names, table.kinds)
@@ -249,7 +249,7 @@ def read_named(table: NamedTable, choice: Choice) -> Table:
     return Table(rows, columns, len(table.names), carried)
 
 
-def _held(table: NamedTable, layout: Layout, beside: Sequence[str]) -> tuple[Rows, Any]:
+def _held(table: NamedTable, layout: ColumnLayout, beside: Sequence[str]) -> tuple[Rows, Any]:
     """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 

@@ -3,7 +3,7 @@
 import warnings
 from typing import Any
 
-from eigenveil.data.columns import Choice, Layout, kinds_of, one_hot_columns
+from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
@@ -41,7 +41,7 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
     person = getattr(asked, "person", None)
     ids = identifiers(person) if fitting and person is not None and not isinstance(person, str) else None
     column = person if isinstance(person, str) else None
-    choice = Choice.of(asked, person=column)
+    choice = ColumnChoice.of(asked, person=column)
     if isinstance(X, NamedRows):
         # What they need was done when their file was read.
         _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
@@ -53,7 +53,7 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
         return X, ids
     if not fitting:
         if choice.empty or (known is None and column not in names):
-            Choice().laid_out("X", names, _kinds(X))
+            ColumnChoice().laid_out("X", names, _kinds(X))
             return X, None
         wanted = [name for name in names if name != column] if known is None else known
         return _picked(X, choice.again(names, wanted, kinds=_kinds(X))), None
@@ -82,7 +82,7 @@ def _warn_of_ids(names: tuple[str, ...]) -> None:
     warnings.warn(ParameterWarning(f"{verbatim(says)}. {advice}", drop=names), stacklevel=5)
 
 
-def _picked(X: Any, layout: Layout) -> Any:
+def _picked(X: Any, layout: ColumnLayout) -> Any:
     """The analysed columns of a table in memory, in the order of the layout."""
     made = {
         f"{name}_{level}": column

@@ -111,7 +111,7 @@ def _found(
     *,
     columns: bool,
     listed: bool,
-) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None, kept.Spending]":
+) -> "tuple[FoundBounds | FoundColumnBounds, tuple[str, ...] | None, kept.FitSpending]":
     """The bounds, the column names if the file has any, and what was charged.
 
     `listed`: the answer will be in a file or in JSON.

@@ -95,7 +95,7 @@ def _released(
     reading: Reading,
     known: BoundsFile | None,
     lasting: kept.LastingLedger,
-) -> "tuple[ReleasedSpectrum, kept.Spending]":
+) -> "tuple[ReleasedSpectrum, kept.FitSpending]":
     from eigenveil.data.rows import NamedRows
     from eigenveil.estimators.bounds.spectrum import released_spectrum
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.privacy import Budget, Ledger
 
-__all__ = ["Dataset", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "Spending"]
+__all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon"]
 
 _PANEL: Final = "A ledger for all releases about these people"
 # Who adds the noise, as entries of a ledger say it: whoever has the whole table.
@@ -75,7 +75,7 @@ LifeDelta: TypeAlias = Annotated[
 
 @final
 @dataclass(slots=True, eq=False)
-class Spending:
+class FitSpending:
     """One release. Changes in place: the command says what it `released`, and the ledger how the dataset stands in `words`.
 
     Without --ledger there is no `ledger` to pass on, and the release has one of its own.
@@ -124,10 +124,10 @@ class LastingLedger:
     @contextmanager
     def charged(
         self, rows: "Rows", settings: Mapping[str, Any], *, person: str | None, title: str
-    ) -> Iterator[Spending]:
+    ) -> Iterator[FitSpending]:
         """Reserve the budget, let the block release, and write its charges. Show and write results after the block only."""
         if self.path is None:
-            yield Spending()
+            yield FitSpending()
             return
         from eigenveil.cli.network.consent import dataset_named
         from eigenveil.data.fingerprints import fingerprints
@@ -155,7 +155,7 @@ class LastingLedger:
             for warning in lasting.declare(dataset, *marks):
                 output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
             lasting.join(account, life=life)
-            spending = Spending(Ledger(epsilon=cost.epsilon, delta=cost.delta))
+            spending = FitSpending(Ledger(epsilon=cost.epsilon, delta=cost.delta))
             try:
                 yield spending
             except BaseException as error:
@@ -231,7 +231,7 @@ def _afford(lasting: "DurableLedger", account: "StudyBudget", life: "Budget") ->
         raise BudgetExceeded(f"{error}. {words}") from None
 
 
-def _settle(lasting: "DurableLedger", study: str, spending: Spending) -> None:
+def _settle(lasting: "DurableLedger", study: str, spending: FitSpending) -> None:
     """Write the charges so far, and the digest of what will leave."""
     assert spending.ledger is not None
     said = [spending.released] if spending.released else []
