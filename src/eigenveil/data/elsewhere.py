@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 from eigenveil.data.rows import Progress, Rows, WatchedRows, WeightedRows
 from eigenveil.errors import require
 
-__all__ = ["RowsElsewhere", "Work", "by_person", "is_elsewhere", "refuse_to_copy", "total_of"]
+__all__ = ["RowsElsewhere", "Work", "by_person", "is_dask", "is_elsewhere", "refuse_to_copy", "total_of"]
 
 _Sums = TypeVar("_Sums")
 
@@ -90,6 +90,15 @@ def by_person(rows: Rows, person: Any) -> Rows:
     """`rows` weighted where they are, so that each person counts once; `person` has an identifier for each row."""
     place = _unwrapped(rows)[0]
     return place.by_person(person) if isinstance(place, RowsElsewhere) else WeightedRows.by_person(rows, person)
+
+
+def is_dask(X: Any) -> bool:
+    """Whether `X` is a Dask array, dataframe or series, without importing Dask.
+
+    >>> is_dask([1, 2])
+    False
+    """
+    return type(X).__module__.partition(".")[0] == "dask"
 
 
 def refuse_to_copy(place: str) -> NoReturn:

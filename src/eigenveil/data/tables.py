@@ -26,6 +26,7 @@ __all__ = [
     "as_arrow",
     "as_rows",
     "beside",
+    "distinct_ids",
     "is_arrow_like",
     "person_ids",
     "read_named",
@@ -284,6 +285,23 @@ def person_ids(table: Any, person: str) -> Any:
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
     [0, 1]
     """
+    return _encoded(table, person)[1]
+
+
+def distinct_ids(table: Any, person: str) -> tuple[list[Any], Any]:
+    """The distinct people in column `person`, and which of them each row has, (n,), checked like those of `person_ids`.
+
+    >>> import pyarrow as pa
+    >>> names, codes = distinct_ids(pa.table({"who": ["a", "b", "a"]}), "who")
+    >>> names, codes.tolist()
+    (['a', 'b'], [0, 1, 0])
+    """
+    names, codes = _encoded(table, person)
+    return names.tolist() if isinstance(names, np.ndarray) else names.to_pylist(), codes
+
+
+def _encoded(table: Any, person: str) -> tuple[Any, Any]:
+    """The distinct identifiers, as an array of numpy or Arrow, and the place of each row's among them."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -301,7 +319,7 @@ def person_ids(table: Any, person: str) -> Any:
         require_ids([None] * bool(whole.null_count), what=what)
         if types.is_floating(whole.type):
             numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
-            return np.unique(numbers, return_inverse=True)[1]
+            return np.unique(numbers, return_inverse=True)
         codes = whole.dictionary_encode()
     except pa.ArrowException:
         raise ValueError(f"{what} must have values of one type") from None
@@ -311,7 +329,7 @@ def person_ids(table: Any, person: str) -> Any:
     if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
-    return codes.indices.to_numpy(zero_copy_only=False)
+    return names, codes.indices.to_numpy(zero_copy_only=False)
 
 
 def _read_npy(path: Path) -> Rows:
