@@ -17,6 +17,8 @@ import pytest
 import scipy.sparse as sp
 from dask.delayed import delayed
 
+from cli.cli_tables import eigenveil, refusal
+from cli.network.network_folders import Folders
 from eigenveil import (
     EngineLost,
     FederatedPCA,
@@ -27,12 +29,18 @@ from eigenveil import (
     find_bounds,
 )
 from eigenveil.data.columns import ColumnChoice
+from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.engines import dask_rows
 from eigenveil.data.engines.dask_rows import DaskRows, array_rows, frame_rows, require_versions
-from eigenveil.data.rows import WatchedRows, innermost
+from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.rows import DenseRows, WatchedRows, innermost
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
+from eigenveil.model import Model
+from eigenveil.network.agents.site_data import SiteData
 from eigenveil.privacy import Neighbours, bounded_count
+from network.network_studies import COLUMNS as STUDIED
+from network.network_studies import Company
 
 COUNT = 4000
 NAMES = ["age", "pulse", "weight", "height", "sodium"]
@@ -285,6 +293,98 @@ def test_rows_are_held_by_futures_and_not_here() -> None:
     assert all(future.done() for future in rows.futures)
     with pytest.raises(ValueError, match="on a Dask cluster and are not copied to this process"):
         next(iter(rows.blocks(10)))
+
+
+# Commands and studies.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Parquet files."""
+    where = tmp_path_factory.mktemp("parquet")
+    for number, part in enumerate(np.array_split(np.arange(COUNT), 3)):
+        FRAME.iloc[part].to_parquet(where / f"part-{number}.parquet", row_group_size=400)
+    return where
+
+
+def test_the_command_fits_on_a_cluster_and_in_processes(client: Any, folder: Path, tmp_path: Path) -> None:
+    address = client.scheduler.address
+    common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--seed", 7, "--row-bound", 30, "--person", "patient"]
+    ways: dict[str, list[object]] = {
+        "here": [folder],
+        "dask": [folder / "*.parquet", "--dask", address],
+        "pool": [folder, "--processes", 2],
+    }
+    found = {}
+    for name, way in ways.items():
+        target = tmp_path / f"{name}.safetensors"
+        result = eigenveil("fit", *way, *common, "-o", target)
+        assert result.exit_code == 0, result.output
+        found[name] = Model.load(target)
+    for name in ("dask", "pool"):
+        assert found["here"].components.tobytes() == found[name].components.tobytes()
+        assert found["here"].columns == found[name].columns
+
+
+def test_the_command_says_what_it_cannot_do(
+    client: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--drop", "patient", "-o", tmp_path / "m.safetensors"]
+    address = client.scheduler.address
+    assert "not both" in refusal("fit", folder, *common, "--dask", address, "--processes", 2)
+    assert "nothing to carry" in refusal("fit", folder, *common, "--dask", address, "--carry", "patient")
+    FRAME.head(50).to_csv(tmp_path / "a.csv", index=False)
+    assert "Convert it to Parquet first" in refusal("fit", tmp_path / "a.csv", *common, "--processes", 2)
+    monkeypatch.setattr(dask_rows, "_CONNECT", 0.5)
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in refusal(
+        "fit", folder, *common, "--dask", "tcp://127.0.0.1:9"
+    )
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_a_lasting_ledger_knows_the_rows_of_a_cluster_again(folder: Path) -> None:
+    """By the digests of single columns, also where they were read into memory before."""
+    there, _ = frame_rows(dd.read_parquet(folder), ColumnChoice(drop=("patient",)))
+    marks = fingerprints(there)
+    again, _ = frame_rows(dd.read_parquet(folder), ColumnChoice(drop=("patient",)))
+    assert marks == fingerprints(again)
+    assert set(marks) & set(fingerprints(DenseRows(ROWS)))
+    assert not set(marks) & set(fingerprints(DenseRows(ROWS + 1)))
+
+
+def test_a_site_of_a_network_study_may_have_its_table_on_a_cluster(tmp_path: Path) -> None:
+    """Over real connections: the model is that of the simulation with all tables in memory, to the last bit."""
+    company = Company(tmp_path, sections={"privacy": {"trust": "site"}, "rehearsal": {"seed": 7}})
+    path = tmp_path / "patients.parquet"
+    # With a column that the study does not name, and that must not be read.
+    pd.DataFrame(company.tables["site 0"], columns=STUDIED).assign(name="x").to_parquet(path, row_group_size=100)
+    holding = SiteData.read(path, company.study, dask=True)
+    assert is_elsewhere(holding.rows) and holding.columns == 6
+    site = company.site
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            company,
+            "site",
+            lambda name, ledger: site(name, ledger, **({"holding": holding} if name == "site 0" else {})),
+        )
+        company.run()
+    simulated = company.study.estimator()
+    assert isinstance(simulated, FederatedPCA)
+    simulated.fit(company.tables)
+    np.testing.assert_array_equal(company.models["hub"].components, simulated.components_)
+
+
+def test_a_site_shows_what_leaves_its_cluster(client: Any, tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    file = folders.study_file("site 0")
+    data = next(file.parent.glob("*.parquet"))
+    told = eigenveil(
+        *("site", file, "--data", data, "--dask", client.scheduler.address, "--dataset", "p", "--dry-run"),
+        *("--ledger", tmp_path / "ledger.db"),
+    )
+    assert told.exit_code == 0 and "This was a dry run" in told.output
+    words = refusal("site", file, "--data", data, "--dask", "tcp://127.0.0.1:9", "--scores", tmp_path / "s.csv")
+    assert "--scores copies rows here" in words
 
 
 # Last, because workers take seconds to start again.

@@ -5,7 +5,9 @@ that each is read and checked once, and read again only if a worker is lost.
 """
 
 import logging
+import warnings
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
 from time import monotonic
@@ -20,15 +22,18 @@ from eigenveil.data.elsewhere import Work, is_dask, refuse_to_copy
 from eigenveil.data.engines import partitions as there
 from eigenveil.data.engines.partitions import ArrayPlan, Facts, FramePlan, Plan
 from eigenveil.data.engines.pieces import answer_of
+from eigenveil.data.named import ParquetTable
 from eigenveil.data.rows import NamedRows, Progress, person_weights
 from eigenveil.errors import EngineLost, require
 
-__all__ = ["DaskRows", "array_rows", "frame_rows"]
+__all__ = ["DaskRows", "array_rows", "connected", "frame_rows", "parquet_rows"]
 
 _Sums = TypeVar("_Sums")
 # Seconds that a cluster may be without any worker before it counts as lost, and between two looks at it.
 _PATIENCE: Final = 30.0
 _LOOK: Final = 0.2
+# Seconds that a scheduler has to answer.
+_CONNECT: Final = 10
 # Sums that one task joins: a tree of such tasks leaves one sum for this process.
 _FAN_IN: Final = 8
 # People are counted in so many tables, so that no worker must have all of them at once.
@@ -234,6 +239,31 @@ def frame_rows(X: Any, choice: ColumnChoice) -> tuple[NamedRows, ColumnLayout]:
     rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout))
     rows = rows if layout.person is None else rows.weighed()
     return NamedRows(rows, layout.names, layout.person), layout
+
+
+def parquet_rows(table: ParquetTable, choice: ColumnChoice) -> NamedRows:
+    """The chosen columns of Parquet files that the workers can read by the same paths. Dask cuts them at row groups."""
+    import dask.dataframe as dd
+
+    found, _ = frame_rows(dd.read_parquet([str(part) for part in table.parts]), choice)
+    return found
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Connect this process to the cluster at `address`, such as tcp://scheduler:8786, for as long as the block runs."""
+    try:
+        # Dask warns of other versions and goes on. We refuse them, before anything is read.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client = distributed.Client(address, timeout=_CONNECT)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise EngineLost(
+            f"no Dask scheduler answers at {address} ({type(error).__name__}). Check the address, and that the scheduler runs "
+            "the same version of Dask. Nothing was spent"
+        ) from None
+    with client:
+        yield
 
 
 def _kinds(X: Any) -> dict[str, str]:
