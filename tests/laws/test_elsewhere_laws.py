@@ -115,6 +115,14 @@ def test_rows_elsewhere_can_be_a_site(method: Any) -> None:
     assert alike(fits[0].components_, fits[1].components_)
 
 
+def test_a_masked_fit_without_privacy_finds_its_bound_at_the_pieces() -> None:
+    fits = [
+        FederatedPCA(2, epsilon=None, trust="masked", random_state=1).fit({"a": ROWS[:1500], "b": b, "c": ROWS[:500]})
+        for b in (ROWS[1500:], cut(ROWS[1500:], None, 3))
+    ]
+    np.testing.assert_allclose(fits[0].components_, fits[1].components_, atol=1e-6)
+
+
 def test_what_needs_the_rows_themselves_refuses_with_words() -> None:
     rows = cut(ROWS, None, 1)
     pca = PrivatePCA(2, **PRIVATE, row_bound=30.0).fit(rows)
