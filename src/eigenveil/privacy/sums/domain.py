@@ -23,6 +23,7 @@ import scipy.sparse as sp
 from eigenveil.data.rows import Block
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.sensitivity import (
     Neighbours,
@@ -417,7 +418,7 @@ class Domain(Region):
         center = self.shifted_center
         if center is not None and math.isfinite(self.radius):
             require(
-                float(np.linalg.norm(center)) <= FARTHEST * self.radius,
+                vector_norm(center) <= FARTHEST * self.radius,
                 f"the center of sparse rows is more than {FARTHEST:g} times their bound away from zero, and rounding would "
                 "break the guarantee. Pass a larger bound, a center nearer to zero, or dense rows",
             )

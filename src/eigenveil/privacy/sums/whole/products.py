@@ -23,8 +23,9 @@ from eigenveil.privacy.sums.workers import added_up
 
 __all__ = ["whole_gram_times", "whole_scores", "whole_symmetric_times"]
 
-# Rows of a product from which the center is subtracted at a time.
-_STRIP = 128
+# Rows of a product from which the center is subtracted at a time. Fewer are in a nearer cache, but two threads would then spend
+# their time waiting for the lock of Python.
+_STRIP = 1024
 # Rows that are multiplied by scores at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
 # A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
