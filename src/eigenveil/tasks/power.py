@@ -154,6 +154,7 @@ def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
     rest = complement(product, basis, within=inner)
     across = tall_product(rest, product)
     small = np.block([[(inner + inner.T) / 2, across.T], [across, np.zeros((rest.shape[1], rest.shape[1]))]])
+    # A matrix of twice the width: all that was released is in it, so nothing tall is needed any more.
     values, vectors = top_eigen(small, rank=rank)
     directions = tall_times(basis, vectors[:width])
     directions += tall_times(rest, vectors[width:])

@@ -197,6 +197,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
     Bounded(shape=(2, 1), sensitivity=1.000003...)
     """
     require_contraction(basis, dim=domain.dim)
+    # For the largest norm that passes, so that noise does not depend on how this basis was rounded.
     sensitivity = domain.gram_times_sensitivity(neighbours, basis=basis, basis_norm=CONTRACTION)
     if isinstance(rows, Symmetric):
         matrix = _as_vouched(rows, domain)

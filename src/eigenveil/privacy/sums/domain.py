@@ -335,6 +335,7 @@ class Domain(Region):
         Only stored entries are rounded. Where there is a center, its factor is rounded down to a multiple of `SHIFT`, so that
         sums of s are whole. A row whose norm is 2^24 times the radius becomes zero.
         """
+        # Zeros that are not stored stay zero, so rounding moves only stored entries.
         matrix, (values, norms) = block.values, self._stored(block)
         stored = np.diff(matrix.indptr)
         factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared)
@@ -393,6 +394,7 @@ class Domain(Region):
         assert unit is not None
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
+            # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.
             scores = rows @ basis
             scores *= _SCORE
             return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), 2.0**SCORE_BITS)

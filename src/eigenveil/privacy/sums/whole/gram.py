@@ -30,6 +30,7 @@ _DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
 
 def whole_gram(rows: Rows, region: Region) -> Array:
     """The Gram matrix, (d, d), of the clipped rows, exactly symmetric."""
+    # One worker: two sums of this size would need twice the memory.
     if rows.sparse:
         sparse = _WholeSparseGram(region)
         for block in rows.blocks(block_size(rows)):

@@ -80,6 +80,7 @@ class _WholeProducts:
     def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
         self._region, self._basis, self._unit = region, basis, 1.0
         far = sparse and region.shifted_center is not None
+        # Sparse rows include the center until it is subtracted, so their entries may be larger than the radius.
         self._bits = math.ceil(math.log2(reach_of(region))) if far else 17
         self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
         # How much of the center is still to be subtracted from products of sparse rows: s^T S, (1, p).
@@ -94,6 +95,7 @@ class _WholeProducts:
         size = cached_rows(self._region.dim)
         if len(self._scratch) == 0:
             self._scratch = np.empty((size, self._region.dim))
+        # A few rows at a time stay in the inner cache while they are clipped, scored and multiplied.
         for start in range(0, len(block), size):
             part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
             self.total.add(_grouped_product(part.rows, part.scores), len(part.scores))
