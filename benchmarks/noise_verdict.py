@@ -118,7 +118,7 @@ def recommender(unit: Any, method: Any, run: int) -> PrivateRecommender:
     return asked.fit(np.zeros((500, 60)))
 
 
-def cell_claims(cell: tuple[Any, ...], runs: range) -> tuple[int, int]:
+def cell_claims(cell: tuple[str, str, int, int], runs: range) -> tuple[int, int]:
     """In how many fits of a cell the largest eigenvalue is above the floor, and above that of version 0.1."""
     found = list(fits(*cell, runs))
     return sum(largest > floor for largest, floor, _ in found), sum(largest > old for largest, _, old in found)
