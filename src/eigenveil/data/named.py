@@ -18,7 +18,7 @@ from eigenveil.data.text_files import CsvTable
 from eigenveil.errors import ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["NAMED", "NamedTable", "kind_of", "open_named"]
+__all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "open_named", "reading"]
 
 # The formats whose columns have names, and those that a pipe can carry.
 NAMED: Final = ("csv", "parquet", "arrow", "xlsx")
@@ -135,13 +135,17 @@ def reading(source: Any, kind: str, seen: int | None = None) -> Iterator[None]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ParquetTable:
-    """A Parquet file, or a folder of them with the same columns, in the order of their names."""
+    """A Parquet file, or a folder of them with the same columns, in the order of their names.
+
+    With `groups`, only those row groups of each file are read.
+    """
 
     source: Path
     parts: tuple[Path, ...]
     names: tuple[str, ...]
     kinds: dict[str, str]
     count: int
+    groups: tuple[int, ...] | None = None
     named: bool = True
     once: bool = False
 
@@ -172,7 +176,8 @@ class ParquetTable:
         for part in self.parts:
             seen = 0
             with reading(part, "parquet"), pq.ParquetFile(part) as file:
-                stream = file.iter_batches(batch_size=size, columns=wanted)
+                groups = None if self.groups is None else list(self.groups)
+                stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups)
                 while True:
                     with reading(part, "parquet", seen):
                         batch = next(stream, None)

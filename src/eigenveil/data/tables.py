@@ -25,6 +25,7 @@ __all__ = [
     "Table",
     "as_arrow",
     "as_rows",
+    "beside",
     "is_arrow_like",
     "person_ids",
     "read_named",
@@ -237,33 +238,34 @@ def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
     columns = layout.names if table.named else None
-    beside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
+    aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
     if table.count is None:
-        rows, others = _held(table, layout, beside)
+        rows, others = _held(table, layout, aside)
     else:
         rows = FileRows(table, layout)
-        others = _columns(table, beside)
+        others = beside(table, aside)
     if layout.person is not None:
         rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
     carried = others.select(list(layout.carry)) if layout.carry else None
     return Table(rows, columns, len(table.names), carried)
 
 
-def _held(table: NamedTable, layout: ColumnLayout, beside: Sequence[str]) -> tuple[Rows, Any]:
+def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str]) -> tuple[Rows, Any]:
     """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 
     pieces, others = [], []
     for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
         pieces.append(_numbers(table, layout, batch))
-        if beside:
-            one = batch.select(list(beside))
+        if aside:
+            one = batch.select(list(aside))
             others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
     require(bool(pieces), f"{table.source} has a header and no rows")
-    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if beside else None
+    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if aside else None
 
 
-def _columns(table: NamedTable, names: Sequence[str]) -> Any:
+def beside(table: NamedTable, names: Sequence[str]) -> Any:
+    """Columns beside the analysed ones, as an Arrow table; None for no columns."""
     import pyarrow as pa
 
     return pa.Table.from_batches(table.batches((), names, _AT_ONCE)) if names else None

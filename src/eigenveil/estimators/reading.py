@@ -4,6 +4,7 @@ import warnings
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
+from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
@@ -23,7 +24,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        return CheckedRows(X)
+        # Rows that are elsewhere check their values there.
+        return X if is_elsewhere(X) else CheckedRows(X)
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
     return as_rows(checked_array(estimator, X, reset=reset, **least))

@@ -29,6 +29,8 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
+    "cores",
+    "few_cores",
     "one_ahead",
     "orthonormal",
     "shared_work",
@@ -124,17 +126,43 @@ class _Limits:
 _LIMITS = _Limits()
 
 
+@contextmanager
+def few_cores(count: int) -> Iterator[None]:
+    """Let `shared_work` and `side_by_side`, called in this thread inside the block, take this machine to have `count` cores.
+
+    For a process or thread that works beside others like it: together they use all cores already.
+
+    >>> with few_cores(1):
+    ...     cores()
+    1
+    """
+    before = cores()
+    _CORES.count = count
+    try:
+        yield
+    finally:
+        _CORES.count = before
+
+
+def cores() -> int:
+    """How many cores this thread may use."""
+    return int(getattr(_CORES, "count", cpu_count() or 1))
+
+
+_CORES = threading.local()
+
+
 def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
     """Give item j to worker j mod len(workers); the workers run in parallel threads.
 
     Which worker gets which item depends on their order alone, never on timing. So the workers' sums are the same to the last bit
     on every run. BLAS threads are divided between the workers.
     """
-    if len(workers) == 1:
-        for item in items:
-            take(workers[0], item)
+    if len(workers) == 1 or cores() == 1:
+        for worker, item in zip(cycle(workers), items, strict=False):
+            take(worker, item)
         return
-    threads = (cpu_count() or 1) // len(workers)
+    threads = cores() // len(workers)
     with ExitStack() as stack:
         stack.enter_context(blas_threads(threads))
         # One thread per worker, so that each takes its items in order and a slow one does not stop the others at once.
@@ -160,7 +188,7 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
     >>> squares.tolist()
     [0.0, 1.0, 4.0]
     """
-    threads = min(most, len(items), cpu_count() or 1)
+    threads = min(most, len(items), cores())
     if threads <= 1:
         for item in items:
             act(item)

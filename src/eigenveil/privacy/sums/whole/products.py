@@ -4,11 +4,13 @@
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require
 from eigenveil.linalg import Array
@@ -18,10 +20,10 @@ from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.noise.steps import step_of, steps_of
 from eigenveil.privacy.sums.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores, row_sums
 from eigenveil.privacy.sums.whole.grid import BASIS_UNIT, cached_rows, on_basis_grid, reach_of, unit_of
-from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total
+from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total, WholeSums
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["whole_gram_times", "whole_scores", "whole_symmetric_times"]
+__all__ = ["ProductsWork", "whole_gram_times", "whole_scores", "whole_symmetric_times"]
 
 # Rows of a product from which the center is subtracted at a time. Fewer are in a nearer cache, but two threads would then spend
 # their time waiting for the lock of Python.
@@ -35,8 +37,28 @@ _FINER, _MOST = 2.0**-6, 1 << 60
 
 def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), rounded onto its grid, without the Gram matrix."""
-    basis = on_basis_grid(basis)
-    return added_up(rows, lambda: _WholeProducts(region, basis, sparse=rows.sparse)).finish()
+    return _finished(total_of(rows, ProductsWork(region, basis)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductsWork:
+    """The Gram matrix of the rows in `region` times `basis`, (d, p): the total is (d, p), in units of `Scored.unit`.
+
+    The basis is rounded onto its grid first. For sparse rows with a center, `beside` is s^T S, (1, p), of shifts and scores.
+    """
+
+    region: Region
+    basis: Array
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        basis = on_basis_grid(self.basis)
+        return added_up(rows, lambda: _WholeProducts(self.region, basis, sparse=rows.sparse)).sums
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -143,28 +165,34 @@ class _WholeProducts:
 
         sparse_times(across, scores, add)
 
-    def finish(self) -> Array:
-        """The product, (d, p): R^T S - c (s^T S), subtracted in double-doubles, because the two may nearly cancel.
-
-        Nothing may be added after this, because the result reuses the memory of the sum.
-        """
-        center = self._region.shifted_center
-        if center is None or self._drag is None or self._drag.empty:
-            return self.total.value(self._unit)
-        (hi,), (lo,) = self._drag.pair()
-        scale, found = SHIFT / unit_of(self._region), self.total.low.view(np.float64)
-        drag = hi * scale, lo * scale
-
-        def put(here: slice) -> None:
-            found[here] = less_outer(self.total.pair(here), center[here], drag) * self._unit
-
-        # A strip at a time: double-doubles take ten times the memory of the result.
-        side_by_side([slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)], put)
-        return found
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        return WholeSums(self.total, self._unit, self._drag)
 
     def and_other(self, other: "_WholeProducts") -> None:
         """Add the products of another worker: only dense rows have two, so there is no center to add."""
         self.total.and_other(other.total)
+
+
+def _finished(sums: WholeSums, region: Region) -> Array:
+    """The product, (d, p): R^T S - c (s^T S), subtracted in double-doubles, because the two may nearly cancel.
+
+    Nothing may be added after this, because the result reuses the memory of the sum.
+    """
+    center = region.shifted_center
+    if center is None or sums.beside is None or sums.beside.empty:
+        return sums.total.value(sums.unit)
+    (hi,), (lo,) = sums.beside.pair()
+    scale, found = SHIFT / unit_of(region), sums.total.low.view(np.float64)
+    drag = hi * scale, lo * scale
+
+    def put(here: slice) -> None:
+        found[here] = less_outer(sums.total.pair(here), center[here], drag) * sums.unit
+
+    # A strip at a time: double-doubles take ten times the memory of the result.
+    side_by_side([slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)], put)
+    return found
 
 
 def _grouped_product(rows: Array, scores: Array) -> Array | Integers:
