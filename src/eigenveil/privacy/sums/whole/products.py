@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
@@ -157,6 +156,8 @@ class _WholeProducts:
         # If a block has entries in few columns, the others are skipped: there may be a million of them.
         few = 2 * len(filled) < len(into)
         if few:
+            import scipy.sparse as sp
+
             ends = np.append(across.indptr[filled], across.indptr[-1])
             across = sp.csr_array((across.data, across.indices, ends), shape=(len(filled), len(scores)))
 
