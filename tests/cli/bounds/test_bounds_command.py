@@ -177,7 +177,8 @@ def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
+        ((), "--epsilon and --delta are missing. For example: --epsilon 0.1 --delta 1e-6"),
+        (("--delta", 1e-6), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
         (("--epsilon", 1), "--delta is missing"),
         (("--no-privacy", "--epsilon", 1), "contradict each other"),
         (("--no-privacy", "--delta", 1e-6), "--delta does not apply"),
