@@ -68,6 +68,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
+    quantile : float or None, default None: chosen for the best answer
+        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
+        below 1. Where noise hides the few people beyond it, a lower share is used.
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.

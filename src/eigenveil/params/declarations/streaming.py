@@ -11,6 +11,7 @@ from eigenveil.params.declarations.groups import (
     OFFLINE,
     Bounds,
     BudgetParams,
+    ClipLevel,
     Seed,
     Whitening,
 )
@@ -44,7 +45,7 @@ def energy_bounds(value: Any) -> tuple[float, float]:
 
 
 @parameters(panel="Method")
-class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
+class StreamingParams(ColumnsParams, Whitening, ClipLevel, Seed, BudgetParams):
     """The parameters of `StreamingPCA`. The budget is for the whole stream, however long."""
 
     n_components: int = param(
