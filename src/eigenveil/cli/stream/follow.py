@@ -16,6 +16,7 @@ from eigenveil.cli._files import Reading
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.cli.report.output import write_model
 from eigenveil.cli.stream.live import live_view
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
@@ -49,6 +50,7 @@ class Job:
     state: Path | None
     spare: bool
     even_if_noise: bool = False
+    report: Path | None = None
 
 
 def require_source(path: Path, reading: Reading) -> None:
@@ -82,6 +84,7 @@ def run(job: Job) -> None:
             leaves(f"the model had been written to {job.target} and the state to {job.state}")
     _show(pca, model, job, reason=reason)
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
+    write_model(job.report, model)
 
 
 def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
