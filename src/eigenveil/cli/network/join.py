@@ -16,6 +16,7 @@ from eigenveil.cli.network.disclosure import disclose
 from eigenveil.cli.network.results import Results, say_spent
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
+    from eigenveil.report import Report
 
 __all__ = ["Given", "Joining", "Kind", "take_part"]
 
@@ -56,6 +58,7 @@ class Given:
     reading: Mapping[str, Any]
     passphrase_file: Path | None = None
     require_head: Path | None = None
+    report: Path | None = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -171,6 +174,11 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
             kind, agent, view, voice, ledger, results, lambda model: results.write(model, holding.rows), note
         )
         results.show(voice, learned, role=role)
+        write(
+            given.report,
+            lambda: _report(study, place.name, role, learned),
+            say=lambda words: voice.say(words, whole=True),
+        )
         say_spent(voice, ledger, agent.account, life=life)
 
 
@@ -184,6 +192,15 @@ def _warn(voice: Voice, words: str) -> None:
     voice.say(f"WARNING: {words}", style="bold yellow")
 
 
+def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":
+    """The result as this party has it. It has neither scores nor what its ledger says of other studies."""
+    from eigenveil.report import FactLine, model_report
+
+    title = f"Study {study.name}: {len(model.components)} components, as {name} received them"
+    facts = [FactLine("study", study.name), FactLine("written by", f"the {role} {name}")]
+    return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
+
+
 def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
     """The withdrawn pins as the policy has them when it is asked."""
     from eigenveil.network.policy import Policy
@@ -194,10 +211,12 @@ def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores)
+    require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)
+    more = [] if given.report is None else [("--report", given.report, ENDINGS)]
     option.require_outputs(
-        results.outputs(), force=given.force or again, inputs=[given.study, given.data, given.ledger]
+        [*results.outputs(), *more], force=given.force or again, inputs=[given.study, given.data, given.ledger]
     )
     return results
 

@@ -13,6 +13,7 @@ from eigenveil.cli._derived import with_options, written_out
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
 from eigenveil.cli.stream.merge import merge_states
@@ -33,6 +34,7 @@ def stream(
     bounds: BoundsPath = None,
     sync_every: streaming.SyncEvery = None,
     model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
     as_json: streaming.AsJson = False,
@@ -98,10 +100,11 @@ def stream(
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
     inputs = [path for path in (source, state, bounds, ledger) if path is not None]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
+    require_report(report, force=force, inputs=[*inputs, model])
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
-    job = Job(source, read, settings, sync_every, model, state, not no_state, even_if_noise, as_json, lasting)
+    job = Job(source, read, settings, sync_every, model, state, not no_state, even_if_noise, as_json, lasting, report)
     run(job)
     if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
         from eigenveil.privacy import Neighbours
