@@ -15,9 +15,9 @@ import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
+from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sketch import Sketch, without_shift
 from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
 __all__ = ["SlicedState", "SlicedTracker"]
