@@ -131,7 +131,7 @@ def test_parameters_become_options_and_calls_and_come_back(kind: Any) -> None:
 def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
     found: list[Any] = []
 
-    @with_options(StreamingParams, unless="resume")
+    @with_options(StreamingParams, unless=("resume",))
     def command(context: typer.Context, settings: dict[str, Any] | None, resume: bool = False) -> None:
         found.append((settings, written_out(context, StreamingParams)))
 

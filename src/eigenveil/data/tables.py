@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
@@ -18,6 +17,7 @@ from eigenveil.data.people import identifiers, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
@@ -167,7 +167,9 @@ def as_rows(data: Any) -> Rows:
     """
     if is_arrow_like(data):
         return ArrowRows(as_arrow(data))
-    if sp.issparse(data):
+    if is_sparse(data):
+        import scipy.sparse as sp
+
         return SparseRows(sp.csr_array(data))
     if isinstance(data, np.ndarray):
         return DenseRows(data)
@@ -334,6 +336,8 @@ def _read_npz(path: Path) -> Rows:
 
 
 def _read_sparse(path: Path) -> Rows:
+    import scipy.sparse as sp
+
     try:
         matrix = sp.csr_array(sp.load_npz(path))
     except (KeyError, TypeError, IndexError, NotImplementedError) as error:
@@ -352,6 +356,7 @@ def _dense(array: Any) -> Rows:
 
 
 def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows:
+    import scipy.sparse as sp
     from sklearn.datasets import load_svmlight_file
 
     try:

@@ -43,8 +43,9 @@ _Given = ParamSpec("_Given")
 
 # Below this dimension one full eigendecomposition by numpy beats a partial one by scipy, pool change included.
 _SMALL = 300
-# Below this dimension the memory of a full eigendecomposition does not matter either.
-_TINY = 64
+# Below this dimension its memory does not matter either: a few matrices of half a MiB, where loading scipy takes 18 MiB. So a
+# small device that gives blocks of 200 rows to a tracker never loads it.
+_TINY = 256
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
 _ORTHONORMAL = 1e-14

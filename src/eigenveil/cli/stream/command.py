@@ -15,6 +15,7 @@ from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
+from eigenveil.cli.stream.merge import merge_states
 from eigenveil.errors import require, require_param
 from eigenveil.params import StreamingParams, TableParams
 
@@ -22,7 +23,7 @@ __all__ = ["stream"]
 
 
 @errors_as_lines
-@with_options(StreamingParams, rows="the stream", unless="resume", reads=True)
+@with_options(StreamingParams, rows="the stream", unless=("resume", "merge"), reads=True)
 def stream(
     context: typer.Context,
     source: streaming.Source,
@@ -36,6 +37,7 @@ def stream(
     state: streaming.State = None,
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
+    merge: streaming.Merge = None,
 ) -> None:
     """Fit rows as they arrive, reading each row once, in bounded memory.
 
@@ -57,7 +59,15 @@ def stream(
     Ctrl-C stops between two steps and saves the state, in --state or
     beside the output. The state is RAW DATA; only you can read it (mode
     0600). A private stream can be resumed only once from each state.
+
+    This makes one model of the streams of several devices, from their
+    states. --merge may be repeated:
+
+      eigenveil stream --merge a.state b.state -o model.safetensors
     """
+    if merge:
+        _merge([*merge, source], context, target=model, state=state, force=force)
+        return
     known: BoundsFile | None = None
     read = Reading(reading, people=False)
     require_source(source, read)
@@ -85,6 +95,20 @@ def stream(
 
         protects = Person("stream", most=settings["person_blocks"])
         show_bounds(output(), known, settings, protects.protected(Neighbours(settings["neighbours"])))
+
+
+def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
+    """Merge the streams in the states `paths`."""
+    own = ("bounds", "sync_every", "even_if_noise", "no_state", "resume")
+    given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
+    given += [f"--{name.replace('_', '-')}" for name in was_given(context, own)]
+    require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
+    for path in paths:
+        require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")
+    require_output(target, endings=(".safetensors",), force=force, inputs=paths)
+    if state is not None:
+        _require_state(state, resume=False, others=[*paths, target])
+    merge_states(paths, target=target, state=state)
 
 
 def _require_nothing_new(context: typer.Context) -> None:

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.rows import Block
 from eigenveil.errors import require
@@ -320,6 +319,8 @@ class Domain(Region):
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The clipped rows of a sparse block, in implicit form: no zero is ever stored."""
+        import scipy.sparse as sp
+
         values, norms = self._stored(block)
         rows = sp.csr_array((values, block.values.indices, block.values.indptr), shape=block.values.shape)
         factor = self._to_ball(norms)
@@ -334,6 +335,8 @@ class Domain(Region):
         Only stored entries are rounded. Where there is a center, its factor is rounded down to a multiple of `SHIFT`, so that
         sums of s are whole. A row whose norm is 2^24 times the radius becomes zero.
         """
+        import scipy.sparse as sp
+
         matrix, (values, norms) = block.values, self._stored(block)
         stored = np.diff(matrix.indptr)
         factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared)

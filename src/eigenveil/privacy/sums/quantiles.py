@@ -16,7 +16,6 @@ from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require, require_param
@@ -222,6 +221,8 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     sums = root @ np.atleast_2d(released.T).T
     # A row of A is its column reversed, so one column gives the error of each sum.
     error = noise * np.sqrt(np.cumsum(np.square(root[:, 0])))
+    from scipy.optimize import isotonic_regression
+
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
     off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0

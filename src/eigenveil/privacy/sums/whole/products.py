@@ -7,7 +7,6 @@ import math
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require
@@ -132,6 +131,8 @@ class _WholeProducts:
         # If a block has entries in few columns, the others are skipped: there may be a million of them.
         few = 2 * len(filled) < len(into)
         if few:
+            import scipy.sparse as sp
+
             ends = np.append(across.indptr[filled], across.indptr[-1])
             across = sp.csr_array((across.data, across.indices, ends), shape=(len(filled), len(scores)))
 
