@@ -13,7 +13,7 @@ from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlotRows
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlottedRows
 from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
 from eigenveil.tracking import Sums
@@ -137,7 +137,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
         budget=spec.budget,
         protects=spec.protects,
         neighbours=spec.neighbours,
-        rows=SlotRows(
+        rows=SlottedRows(
             norm=spec.row_bound,
             around="zero" if spec.origin is None else "the given origin",
             slots=spec.slots,

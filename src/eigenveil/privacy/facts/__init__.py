@@ -20,7 +20,7 @@ from eigenveil.privacy.facts.builder import (
     unproven,
     weak_words,
 )
-from eigenveil.privacy.facts.protected import Person, SlotRows, StreamRows, TableRows, User, UserHistories
+from eigenveil.privacy.facts.protected import Person, SlottedRows, StreamRows, TableRows, User, UserHistories
 from eigenveil.privacy.facts.seen_by import (
     HubAndSites,
     MaskedSites,
@@ -52,7 +52,7 @@ __all__ = [
     "PublishedNoise",
     "SeenBy",
     "SlotBySlot",
-    "SlotRows",
+    "SlottedRows",
     "StreamRows",
     "TableRows",
     "User",

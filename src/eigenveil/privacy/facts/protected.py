@@ -1,6 +1,6 @@
 """Who is protected (`Person`, `User`) and what is known of the rows.
 
-Rows are those of a table (`TableRows`), a stream (`StreamRows`), streams at many sites (`SlotRows`), or `UserHistories`.
+Rows are those of a table (`TableRows`), a stream (`StreamRows`), streams at many sites (`SlottedRows`), or `UserHistories`.
 """
 
 from collections.abc import Iterator, Sequence
@@ -12,7 +12,7 @@ from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Person",
-    "SlotRows",
+    "SlottedRows",
     "StreamRows",
     "TableRows",
     "User",
@@ -281,7 +281,7 @@ class StreamRows:
 
 @final
 @dataclass(frozen=True, slots=True)
-class SlotRows:
+class SlottedRows:
     """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
 
     The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave.
