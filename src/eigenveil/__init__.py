@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from eigenveil.estimators import (
         FederatedPCA,
+        FederatedStream,
         GossipPCA,
         PrivatePCA,
         StreamingPCA,
@@ -53,6 +54,7 @@ __all__ = [
     "EngineLost",
     "Faults",
     "FederatedPCA",
+    "FederatedStream",
     "GossipPCA",
     "Graph",
     "Guarantee",
@@ -93,6 +95,7 @@ _HOMES = {
     "StateFileError": "errors",
     "UnitMismatch": "errors",
     "FederatedPCA": "estimators",
+    "FederatedStream": "estimators",
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
