@@ -97,6 +97,8 @@ def run(job: Job) -> None:
                 pca.save_state(job.state)
                 leaves(f"the model had been written to {job.target} and the state to {job.state}")
     if job.as_json:
+        # The terminal is for lines of JSON alone.
+        write_model(job.report, model, say=lambda _: None)
         return
     _show(pca, model, job, reason=reason)
     spending.show()
