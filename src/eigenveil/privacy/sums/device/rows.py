@@ -124,7 +124,8 @@ class DeviceRows:
 
     def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
         """`work` over all rows. `seen` is told how many rows were just done."""
-        with words_for_the_device():
+        # A warning of numpy would reveal something about the row that caused it.
+        with words_for_the_device(), np.errstate(all="ignore"):
             found: _Sums | None = device_sum(replace(self, seen=seen), work)
         if found is not None:
             return found
