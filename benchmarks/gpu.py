@@ -1,7 +1,8 @@
 """Rows on a GPU: the clipped Gram matrix, products with a basis, and rows that come from memory, against what the device can do.
 
 Each figure is a ratio to something measured in the same run on the same device: the rate of a plain float64 product, the time of
-one read of the rows, and that of a plain copy to the device. The first rows are computed in memory too, and must agree bit for bit.
+one read of the rows, and that of a plain copy to the device. The first rows are computed in memory too, and must agree
+bit for bit.
 
     python benchmarks/gpu.py                       # a million rows, 4096 columns: 33 GB on the device
     python benchmarks/gpu.py --rows 100000 --columns 1000
@@ -59,18 +60,22 @@ def main() -> None:
     values = torch.empty(count, dim, dtype=torch.float64, device="cuda")
     for start in range(0, count, 50_000):
         values[start : start + 50_000].normal_()
-    read = seconds(lambda: values.sum(), torch)
+    read = seconds(values.sum, torch)
     print(f"one read of the rows: {1e3 * read:.2f} ms, {values.nbytes / read / 1e12:.2f} TB/s")
 
     rng = np.random.default_rng(0)
     domain = Domain(dim, 0.9 * dim**0.5, center=rng.normal(0, 0.1, dim))
     basis = orthonormal(rng.standard_normal((dim, width)))
     there = rows_on_device(values)
-    taken = seconds(lambda: bounded_gram(there, domain=domain, neighbours=ADD), torch, 1)
-    print(f"clipped Gram matrix: {taken:.3f} s, {2 * count * dim**2 / taken / rate:.0%} of the plain product's rate")
 
     def product(rows: Any) -> Any:
         return bounded_gram_times(rows, basis=basis, domain=domain, neighbours=ADD).value
+
+    def gram(rows: Any) -> Any:
+        return bounded_gram(rows, domain=domain, neighbours=ADD).value
+
+    taken = seconds(lambda: gram(there), torch, 1)
+    print(f"clipped Gram matrix: {taken:.3f} s, {2 * count * dim**2 / taken / rate:.0%} of the plain product's rate")
 
     again = seconds(lambda: product(there), torch)
     print(f"product of width {width}, norms known: {1e3 * again:.1f} ms, {again / read:.2f} reads of the rows")
@@ -83,7 +88,7 @@ def main() -> None:
     here, part = DenseRows(values[few].cpu().numpy()), rows_on_device(values[few])
     same = [
         np.array_equal(product(here), product(part)),
-        np.array_equal(*(bounded_gram(rows, domain=domain, neighbours=ADD).value for rows in (here, part))),
+        np.array_equal(gram(here), gram(part)),
     ]
     print(f"5000 rows in memory give the same bits: products {same[0]}, Gram matrix {same[1]}")
 
@@ -91,10 +96,8 @@ def main() -> None:
     pinned = torch.empty(host.shape[0] // 8, dim, dtype=torch.float64, pin_memory=True)
     copy = seconds(lambda: pinned.to("cuda"), torch) * 8
     streamed = rows_on_device(host, device="cuda")
-    taken = seconds(lambda: bounded_gram(streamed, domain=domain, neighbours=ADD), torch, 1)
-    resident = seconds(
-        lambda: bounded_gram(rows_on_device(values[: count // 4]), domain=domain, neighbours=ADD), torch, 1
-    )
+    taken = seconds(lambda: gram(streamed), torch, 1)
+    resident = seconds(lambda: gram(rows_on_device(values[: count // 4])), torch, 1)
     print(
         f"a quarter of the rows from memory, Gram matrix: {taken:.3f} s; on the device already {resident:.3f} s, "
         f"a plain copy from pinned memory {copy:.3f} s"
