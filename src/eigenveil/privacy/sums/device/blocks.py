@@ -57,7 +57,13 @@ class Mover:
     def measured(self, values: Any) -> tuple[Any, Any]:
         """The moved rows, (b, d), and their squared norms, (b,), with entries that no square could hold clipped."""
         xp, rows = self.xp, self.moved(values)
-        squares = row_sums(xp, rows * rows)
+        squares = None
+        if getattr(self.device, "type", None) == "cuda":
+            from eigenveil.privacy.sums.device.fused import fused_squares
+
+            squares = fused_squares(values, self.domain)
+        if squares is None:
+            squares = row_sums(xp, rows * rows)
         huge = ~xp.isfinite(squares)
         if math.isfinite(self.domain.radius) and bool(xp.any(huge)):
             limit = xp.asarray(SQUARABLE, dtype=xp.float64, device=self.device)

@@ -26,7 +26,7 @@ try:
 except ModuleNotFoundError:
     triton = None
 
-__all__ = ["fused_products"]
+__all__ = ["fused_products", "fused_squares"]
 
 # Vectors of a basis that one pass takes: more would not fit into a processor's registers. And the fewest it multiplies with.
 _WIDEST, _NARROWEST = 64, 16
@@ -67,10 +67,9 @@ def fused_products(
 
     `kept` has the factors of the last domain, so that the rounds of a power iteration measure the rows once.
     """
-    plan = leaves(values.shape[1])
-    if triton is None or len(plan) > _MOST_LEAVES or values.stride(1) != 1 or values.dtype is torch.bool:
+    if not _applies(values):
         return None
-    table = _Table.of(values, domain)
+    table, plan = _Table.of(values, domain), leaves(values.shape[1])
     factors, limits = _factors(table, domain, plan, weights, kept)
     total = Total.zeros(basis.shape, each=1 << (17 + SCORE_BITS))
     for start in range(0, len(values), _MOST_ROWS):
@@ -82,6 +81,18 @@ def fused_products(
         total.add(np.concatenate([on_host(part) for part in parts], axis=1), rows.stop - rows.start)
     unit = unit_of(domain)
     return WholeSums(total, unit * (unit / SCORE))
+
+
+def fused_squares(values: Any, domain: Domain) -> Any:
+    """The squared norms, (n,), of rows around the center and in the units of `domain`; None where the kernels do not apply."""
+    return _squares(_Table.of(values, domain), leaves(values.shape[1]), None) if _applies(values) else None
+
+
+def _applies(values: Any) -> bool:
+    """Whether the kernels can read these rows."""
+    if triton is None or values.device.type != "cuda" or len(leaves(values.shape[1])) > _MOST_LEAVES:
+        return False
+    return len(values) > 0 and values.stride(1) == 1 and values.dtype is not torch.bool
 
 
 def _factors(
@@ -141,23 +152,23 @@ def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Arra
 
 
 def _kernel(act: Callable[..., Any]) -> Any:
-    """`act` compiled for the GPU when it is first called."""
+    """`act` compiled for the GPU when it is first called. Its annotations are quoted, because the compiler reads them."""
     return act if triton is None else triton.jit(act)
 
 
 @_kernel
 def _moved(
-    x: Any,
-    most: Any,
-    center: Any,
-    scale: Any,
-    low: Any,
-    high: Any,
+    x: "Any",
+    most: "Any",
+    center: "Any",
+    scale: "Any",
+    low: "Any",
+    high: "Any",
     CENTER: "tl.constexpr",
     SCALE: "tl.constexpr",
     BOX: "tl.constexpr",
     LIMITED: "tl.constexpr",
-) -> Any:
+) -> "Any":
     """Entries as `Domain` moves them, with those clipped that no square could hold."""
     v = x.to(tl.float64)
     if BOX:
@@ -173,16 +184,16 @@ def _moved(
 
 @_kernel
 def _squares_kernel(
-    values: Any,
-    stride: Any,
-    limits: Any,
-    centers: Any,
-    scales: Any,
-    lows: Any,
-    highs: Any,
-    starts: Any,
-    sizes: Any,
-    found: Any,
+    values: "Any",
+    stride: "Any",
+    limits: "Any",
+    centers: "Any",
+    scales: "Any",
+    lows: "Any",
+    highs: "Any",
+    starts: "Any",
+    sizes: "Any",
+    found: "Any",
     LEAVES: "tl.constexpr",
     LEVELS: "tl.constexpr",
     CENTER: "tl.constexpr",
@@ -230,19 +241,19 @@ def _squares_kernel(
 
 @_kernel
 def _scores_kernel(
-    values: Any,
-    stride: Any,
-    factors: Any,
-    limits: Any,
-    centers: Any,
-    scales: Any,
-    lows: Any,
-    highs: Any,
-    basis: Any,
-    scores: Any,
-    count: Any,
-    dim: Any,
-    fine: Any,
+    values: "Any",
+    stride: "Any",
+    factors: "Any",
+    limits: "Any",
+    centers: "Any",
+    scales: "Any",
+    lows: "Any",
+    highs: "Any",
+    basis: "Any",
+    scores: "Any",
+    count: "Any",
+    dim: "Any",
+    fine: "Any",
     HIGH: "tl.constexpr",
     ACROSS: "tl.constexpr",
     WIDTH: "tl.constexpr",
@@ -275,19 +286,19 @@ def _scores_kernel(
 
 @_kernel
 def _back_kernel(
-    values: Any,
-    stride: Any,
-    factors: Any,
-    limits: Any,
-    centers: Any,
-    scales: Any,
-    lows: Any,
-    highs: Any,
-    scores: Any,
-    found: Any,
-    count: Any,
-    dim: Any,
-    groups: Any,
+    values: "Any",
+    stride: "Any",
+    factors: "Any",
+    limits: "Any",
+    centers: "Any",
+    scales: "Any",
+    lows: "Any",
+    highs: "Any",
+    scores: "Any",
+    found: "Any",
+    count: "Any",
+    dim: "Any",
+    groups: "Any",
     GROUP: "tl.constexpr",
     HIGH: "tl.constexpr",
     ACROSS: "tl.constexpr",
