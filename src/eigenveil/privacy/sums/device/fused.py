@@ -71,14 +71,15 @@ def fused_products(
         return None
     table, plan = _Table.of(values, domain), leaves(values.shape[1])
     factors, limits = _factors(table, domain, plan, weights, kept)
-    total = Total.zeros(basis.shape, each=1 << (17 + SCORE_BITS))
+    total, running = Total.zeros(basis.shape, each=1 << (17 + SCORE_BITS)), []
     for start in range(0, len(values), _MOST_ROWS):
         rows = slice(start, min(start + _MOST_ROWS, len(values)))
-        parts = [
-            _products(table, rows, factors, limits, basis[:, first : first + _WIDEST])
-            for first in range(0, basis.shape[1], _WIDEST)
-        ]
-        total.add(np.concatenate([on_host(part) for part in parts], axis=1), rows.stop - rows.start)
+        strips = (basis[:, first : first + _WIDEST] for first in range(0, basis.shape[1], _WIDEST))
+        parts = [_products(table, rows, factors, limits, strip) for strip in strips]
+        running.append((parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows.stop - rows.start))
+    # Brought to memory at the end: the device never waits for this processor.
+    for part, count in running:
+        total.add(on_host(part), count)
     unit = unit_of(domain)
     return WholeSums(total, unit * (unit / SCORE))
 

@@ -1,5 +1,6 @@
 """`DeviceRows`: rows in an array on a GPU, or on any device of an array-API library, that work out their sums there."""
 
+import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -153,12 +154,11 @@ class DeviceRows:
         return found
 
     def _pieces(self) -> Iterator[tuple[int, Any]]:
-        count, dim = self.shape
-        size = max(1, min(_MOST_ROWS, _BLOCK_NUMBERS // max(dim, 1)))
+        (count, dim), here = self.shape, isinstance(self.values, np.ndarray)
+        # Smaller on their way, so that the device has to wait less for the first.
+        size = max(1, min(_MOST_ROWS, _BLOCK_NUMBERS // (8 if here else 1) // max(dim, 1)))
         slices = ((start, self.values[start : min(start + size, count), :]) for start in range(0, count, size))
-        if not isinstance(self.values, np.ndarray):
-            return slices
-        return _uploaded(slices, self.xp, self.device)
+        return _uploaded(slices, self.device) if here else slices
 
     def require_finite(self) -> None:
         """Refuse NaN and infinity. No error shows a value."""
@@ -192,44 +192,52 @@ class _Copies:
         return self.inner_rows.blocks(size)
 
 
-def _uploaded(slices: Iterator[tuple[int, Any]], xp: Any, device: Any) -> Iterator[tuple[int, Any]]:
+def _uploaded(slices: Iterator[tuple[int, Any]], device: Any) -> Iterator[tuple[int, Any]]:
     """Pieces of an array in memory, on the device; the next one is on its way while the caller works on this one."""
     torch = _torch()
-    lane = torch.cuda.Stream(device) if device.type == "cuda" else None
+    if device.type != "cuda":
+        yield from ((start, _checked(torch, _tensor(torch, piece).to(device))) for start, piece in slices)
+        return
+    # Only pinned memory is copied while the device computes. There are two buffers: one is filled while the other is sent.
+    lane, buffers, sent = torch.cuda.Stream(device), [None, None], [None, None]
     coming: tuple[int, Any, Any] | None = None
-    for start, piece in slices:
-        there, ready = _sent(torch, np.ascontiguousarray(piece), device, lane)
+    for at, (start, piece) in enumerate(slices):
+        source, slot = _tensor(torch, piece), at % 2
+        if sent[slot] is None:
+            buffers[slot] = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
+        else:
+            sent[slot].synchronize()
+        pinned = buffers[slot][: len(source)].copy_(source)
+        with torch.cuda.stream(lane):
+            there = pinned.to(device, non_blocking=True)
+            sent[slot] = torch.cuda.Event()
+            sent[slot].record(lane)
         if coming is not None:
-            yield _arrived(torch, coming)
-        coming = start, there, ready
+            yield _arrived(torch, *coming)
+        coming = start, there, sent[slot]
     if coming is not None:
-        yield _arrived(torch, coming)
+        yield _arrived(torch, *coming)
 
 
-def _sent(torch: Any, piece: Any, device: Any, lane: Any) -> tuple[Any, Any]:
-    """A piece on its way to the device, and the event that it has arrived."""
-    if lane is None:
-        return torch.from_numpy(piece).to(device), None
-    # Only pinned memory is copied while the device computes.
-    pinned = torch.empty(piece.shape, dtype=torch.from_numpy(piece[:0]).dtype, pin_memory=True)
-    pinned.numpy()[...] = piece
-    with torch.cuda.stream(lane):
-        there = pinned.to(device, non_blocking=True)
-        ready = torch.cuda.Event()
-        ready.record(lane)
-    return (there, pinned), ready
+def _tensor(torch: Any, piece: Any) -> Any:
+    """A piece of a numpy array as a tensor that shares its memory."""
+    with warnings.catch_warnings():
+        # Of memory that may not be written to, such as a memory map. Nothing here writes to it.
+        warnings.simplefilter("ignore")
+        return torch.from_numpy(np.ascontiguousarray(piece))
 
 
-def _arrived(torch: Any, coming: tuple[int, Any, Any]) -> tuple[int, Any]:
-    start, there, ready = coming
-    if ready is not None:
-        there, _ = there
-        stream = torch.cuda.current_stream(there.device)
-        stream.wait_event(ready)
-        # The allocator must not hand out this memory again before the caller's work on it is done.
-        there.record_stream(stream)
+def _arrived(torch: Any, start: int, there: Any, ready: Any) -> tuple[int, Any]:
+    stream = torch.cuda.current_stream(there.device)
+    stream.wait_event(ready)
+    # The allocator must not hand out this memory again before the caller's work on it is done.
+    there.record_stream(stream)
+    return start, _checked(torch, there)
+
+
+def _checked(torch: Any, there: Any) -> Any:
     require_param(bool(torch.isfinite(there).all()), _NOT_FINITE)
-    return start, there
+    return there
 
 
 @contextmanager

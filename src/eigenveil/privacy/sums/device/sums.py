@@ -34,8 +34,8 @@ _ROW_BITS: Final = 17
 _EXACT_ROWS: Final = 1 << 19
 # Scores have 27 bits: so many of their products with rows.
 _SCORED_ROWS: Final = 1 << 9
-# Rows after which sums in int64 are brought here: long before they could overflow.
-_MOST_ROWS: Final = 1 << 18
+# What sums in int64 may reach on the device before they are brought here.
+_ROOM: Final = 1 << 62
 
 
 class Blocks(Protocol):
@@ -132,7 +132,7 @@ def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[
     for block in rows.device_blocks():
         assert len(block) <= _EXACT_ROWS
         found = rows.xp.astype(product(block), rows.xp.int64)
-        if count + len(block) > _MOST_ROWS and running is not None:
+        if (count + len(block)) * each > _ROOM and running is not None:
             total.add(on_host(running), count)
             running, count = None, 0
         running, count = found if running is None else running + found, count + len(block)
