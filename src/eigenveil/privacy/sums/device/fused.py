@@ -34,8 +34,11 @@ _WIDEST, _NARROWEST = 64, 16
 _MOST_LEAVES: Final = 256
 # Products of rows with scores that add up exactly in float64, and rows after which sums in int64 could overflow.
 _SCORED_ROWS, _MOST_ROWS = 1 << 9, 1 << 18
-# Tiles, found by trying: rows x columns of scores, columns x rows of products; and into how many parts a sum's rows are divided.
-_SCORE_TILE, _BACK_TILE, _PARTS = (128, 16), (64, 16), 8
+# Tiles, found by trying: rows x columns of scores, columns x rows of products, each with warps and stages. And into how many
+# parts a sum's rows are divided.
+_SCORE_TILE, _BACK_TILE, _PARTS = (128, 16, 4, 3), (64, 16, 4, 3), 8
+# What sums in int64 may reach.
+_ROOM: Final = 1 << 61
 
 
 @final
@@ -71,17 +74,35 @@ def fused_products(
         return None
     table, plan = _Table.of(values, domain), leaves(values.shape[1])
     factors, limits = _factors(table, domain, plan, weights, kept)
-    total, running = Total.zeros(basis.shape, each=1 << (17 + SCORE_BITS)), []
+    strips = [_padded(basis[:, first : first + _WIDEST], values.device) for first in range(0, basis.shape[1], _WIDEST)]
+    parts = []
     for start in range(0, len(values), _MOST_ROWS):
         rows = slice(start, min(start + _MOST_ROWS, len(values)))
-        strips = (basis[:, first : first + _WIDEST] for first in range(0, basis.shape[1], _WIDEST))
-        parts = [_products(table, rows, factors, limits, strip) for strip in strips]
-        running.append((parts[0] if len(parts) == 1 else torch.cat(parts, dim=1), rows.stop - rows.start))
-    # Brought to memory at the end: the device never waits for this processor.
-    for part, count in running:
-        total.add(on_host(part), count)
+        found = [_products(table, rows, factors, limits, strip) for strip in strips]
+        parts.append(found[0] if len(found) == 1 else torch.cat(found, dim=1))
     unit = unit_of(domain)
-    return WholeSums(total, unit * (unit / SCORE))
+    return WholeSums(_joined([part[:, : basis.shape[1]] for part in parts], len(values)), unit * (unit / SCORE))
+
+
+def _padded(strip: Array, device: Any) -> Any:
+    """Vectors of a basis on the device, with zeros up to a width that the kernels multiply with. Only the last is padded."""
+    width = max(_NARROWEST, 1 << (strip.shape[1] - 1).bit_length())
+    there = torch.zeros((len(strip), width), dtype=torch.float64, device=device)
+    there[:, : strip.shape[1]] = torch.as_tensor(np.ascontiguousarray(strip), device=device)
+    return there
+
+
+def _joined(parts: list[Any], count: int) -> Total:
+    """The sum of a few arrays of int64, which is nearly always small enough to be formed on the device."""
+    each = 1 << (17 + SCORE_BITS)
+    peak = sum(int(part.abs().max()) for part in parts)
+    if peak < _ROOM:
+        # It counts as the number of rows that could have added up to it.
+        return Total.of(on_host(sum(parts)), each=each, rows=-(-peak // each))
+    total = Total.zeros(tuple(parts[0].shape), each=each)
+    for at, part in enumerate(parts):
+        total.add(on_host(part), min(_MOST_ROWS, count - at * _MOST_ROWS))
+    return total
 
 
 def fused_squares(values: Any, domain: Domain) -> Any:
@@ -131,25 +152,25 @@ def _squares(table: _Table, plan: list[tuple[int, int]], limits: Any) -> Any:
     return found
 
 
-def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Array) -> Any:
-    """The products of these rows with their scores on a basis, (d, p) with p at most 64, in int64."""
+def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Any) -> Any:
+    """The products of these rows with their scores on a basis, (d, p), in int64."""
     values = table.values[rows]
-    count, dim, device = len(values), values.shape[1], values.device
-    width = max(_NARROWEST, 1 << (basis.shape[1] - 1).bit_length())
-    there = torch.zeros((dim, width), dtype=torch.float64, device=device)
-    there[:, : basis.shape[1]] = torch.as_tensor(basis, device=device)
-    scores = torch.empty((count, width), dtype=torch.float64, device=device)
+    (count, dim), width, device = values.shape, basis.shape[1], values.device
+    # Scores have 27 bits. Many processors read them, and half the bytes are half the time.
+    scores = torch.empty((count, width), dtype=torch.int32, device=device)
     found = torch.zeros((dim, width), dtype=torch.int64, device=device)
     here = (values, values.stride(0), factors[rows], factors if limits is None else limits[rows], *table.parts)
-    shape = {"WIDTH": width, "LIMITED": limits is not None, **table.flags, "num_warps": 4, "num_stages": 3}
-    high, across = _SCORE_TILE
-    _scores_kernel[(-(-count // high),)](*here, there, scores, count, dim, SCORE, HIGH=high, ACROSS=across, **shape)
-    across, high = _BACK_TILE
+    shape = {"WIDTH": width, "LIMITED": limits is not None, **table.flags}
+    high, across, warps, stages = _SCORE_TILE
+    shape |= {"num_warps": warps, "num_stages": stages}
+    _scores_kernel[(-(-count // high),)](*here, basis, scores, count, dim, SCORE, HIGH=high, ACROSS=across, **shape)
+    across, high, warps, stages = _BACK_TILE
+    shape |= {"num_warps": warps, "num_stages": stages}
     groups = -(-count // (_PARTS * _SCORED_ROWS))
     _back_kernel[(-(-dim // across), _PARTS)](
         *here, scores, found, count, dim, groups, GROUP=_SCORED_ROWS, HIGH=high, ACROSS=across, **shape
     )
-    return found[:, : basis.shape[1]]
+    return found
 
 
 def _kernel(act: Callable[..., Any]) -> Any:
@@ -282,7 +303,9 @@ def _scores_kernel(
         whole = libdevice.rint(v * factor[:, None])
         part = tl.load(basis + column[:, None] * WIDTH + place[None, :], mask=inside[:, None], other=0.0)
         total = tl.dot(whole, part, total, out_dtype=tl.float64)
-    tl.store(scores + row[:, None] * WIDTH + place[None, :], libdevice.trunc(total * fine), mask=there[:, None])
+    tl.store(
+        scores + row[:, None] * WIDTH + place[None, :], libdevice.trunc(total * fine).to(tl.int32), mask=there[:, None]
+    )
 
 
 @_kernel
@@ -331,7 +354,7 @@ def _back_kernel(
             )
             v = _moved(x, most, center, scale, low, high, CENTER, SCALE, BOX, LIMITED)
             whole = libdevice.rint(v * factor[:, None])
-            score = tl.load(scores + row[:, None] * WIDTH + place[None, :], mask=there[:, None], other=0.0)
+            score = tl.load(scores + row[:, None] * WIDTH + place[None, :], mask=there[:, None], other=0).to(tl.float64)
             exact = tl.dot(tl.trans(whole), score, exact, out_dtype=tl.float64)
         total += exact.to(tl.int64)
     # Whole numbers: the order in which processors add them does not matter.

@@ -199,7 +199,9 @@ def _uploaded(slices: Iterator[tuple[int, Any]], device: Any) -> Iterator[tuple[
         yield from ((start, _checked(torch, _tensor(torch, piece).to(device))) for start, piece in slices)
         return
     # Only pinned memory is copied while the device computes. There are two buffers: one is filled while the other is sent.
-    lane, buffers, sent = torch.cuda.Stream(device), [None, None], [None, None]
+    lane = torch.cuda.Stream(device)
+    buffers: list[Any] = [None, None]
+    sent: list[Any] = [None, None]
     coming: tuple[int, Any, Any] | None = None
     for at, (start, piece) in enumerate(slices):
         source, slot = _tensor(torch, piece), at % 2
