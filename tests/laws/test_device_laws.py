@@ -175,3 +175,18 @@ def test_rows_in_memory_are_brought_to_the_device_block_by_block(monkeypatch: py
     bad[2999, 0] = np.inf
     with pytest.raises(ParameterError, match="NaN or infinity"):
         PrivatePCA(2, **asked).fit(rows_on_device(bad, device=device))
+
+
+@pytest.mark.skipif("cuda" not in libraries(), reason="torch sees no GPU here")
+def test_rows_that_change_in_place_are_measured_again() -> None:
+    import torch
+
+    values = torch.tensor(ROWS, device="cuda")
+    rows, domain, basis = rows_on_device(values), Domain(6, 3.0), np.eye(6)[:, :2]
+    products = []
+    for _ in range(2):
+        products.append(bounded_gram_times(rows, basis=basis, domain=domain, neighbours=ADD).value)
+        fresh = rows_on_device(values.clone())
+        assert alike(products[-1], bounded_gram_times(fresh, basis=basis, domain=domain, neighbours=ADD).value)
+        values *= 100
+    assert not alike(products[0], products[1])

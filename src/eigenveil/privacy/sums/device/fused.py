@@ -36,8 +36,8 @@ _MOST_LEAVES: Final = 256
 _SCORED_ROWS, _MOST_ROWS = 1 << 9, 1 << 18
 # Tiles, found by trying: rows x columns of scores, columns x rows of products, each with warps and stages. And into how many
 # parts a sum's rows are divided.
-_SCORE_TILE, _BACK_TILE, _PARTS = (128, 16, 4, 3), (64, 16, 4, 3), 8
-# What sums in int64 may reach.
+_SCORE_TILE, _BACK_TILE, _PARTS = (64, 32, 4, 4), (64, 16, 2, 3), 8
+# What a sum in int64 may reach.
 _ROOM: Final = 1 << 61
 
 
@@ -95,7 +95,7 @@ def _padded(strip: Array, device: Any) -> Any:
 def _joined(parts: list[Any], count: int) -> Total:
     """The sum of a few arrays of int64, which is nearly always small enough to be formed on the device."""
     each = 1 << (17 + SCORE_BITS)
-    peak = sum(int(part.abs().max()) for part in parts)
+    peak = sum(torch.stack([part.abs().amax() for part in parts]).tolist())
     if peak < _ROOM:
         # It counts as the number of rows that could have added up to it.
         return Total.of(on_host(sum(parts)), each=each, rows=-(-peak // each))
@@ -121,7 +121,8 @@ def _factors(
     table: _Table, domain: Domain, plan: list[tuple[int, int]], weights: Array | None, kept: dict[Any, Any]
 ) -> tuple[Any, Any]:
     """The factor, (n,), that clips each row, and the most, (n,), that its entries may be before that; None for no limits."""
-    key = _content(domain)
+    # The version counts changes in place: old factors would let changed rows out of the ball.
+    key = table.values._version, *_content(domain)
     if key not in kept:
         squares, limits = on_host(_squares(table, plan, None)), None
         huge = ~np.isfinite(squares)

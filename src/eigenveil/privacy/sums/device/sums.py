@@ -128,14 +128,18 @@ def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
 
 def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[int, ...], *, each: int) -> Total:
     """The sum of what `product` finds in each block, in whole numbers, of which a row adds at most `each`."""
-    total, running, count = Total.zeros(shape, each=each), None, 0
+    total, running, count = None, None, 0
     for block in rows.device_blocks():
         assert len(block) <= _EXACT_ROWS
         found = rows.xp.astype(product(block), rows.xp.int64)
         if (count + len(block)) * each > _ROOM and running is not None:
+            total = total or Total.zeros(shape, each=each)
             total.add(on_host(running), count)
             running, count = None, 0
         running, count = found if running is None else running + found, count + len(block)
+    if total is None and running is not None:
+        return Total.of(np.array(on_host(running)), each=each, rows=count)
+    total = total or Total.zeros(shape, each=each)
     if running is not None:
         total.add(on_host(running), count)
     return total
