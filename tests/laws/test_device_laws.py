@@ -182,7 +182,7 @@ def test_rows_that_change_in_place_are_measured_again() -> None:
     import torch
 
     values = torch.tensor(ROWS, device="cuda")
-    rows, domain, basis = rows_on_device(values), Domain(6, 3.0), np.eye(6)[:, :2]
+    rows, domain, basis = rows_on_device(values), Domain(6, 12.0), np.eye(6)[:, :2]
     products = []
     for _ in range(2):
         products.append(bounded_gram_times(rows, basis=basis, domain=domain, neighbours=ADD).value)

@@ -34,6 +34,8 @@ _WIDEST, _NARROWEST = 64, 16
 _MOST_LEAVES: Final = 256
 # Products of rows with scores that add up exactly in float64, and rows after which sums in int64 could overflow.
 _SCORED_ROWS, _MOST_ROWS = 1 << 9, 1 << 18
+# Rows whose scores are on the device at a time.
+_AT_ONCE: Final = 1 << 21
 # Tiles, found by trying: rows x columns of scores, columns x rows of products, each with warps and stages. And into how many
 # parts a sum's rows are divided.
 _SCORE_TILE, _BACK_TILE, _PARTS = (64, 32, 4, 4), (64, 16, 2, 3), 8
@@ -75,13 +77,13 @@ def fused_products(
     table, plan = _Table.of(values, domain), leaves(values.shape[1])
     factors, limits = _factors(table, domain, plan, weights, kept)
     strips = [_padded(basis[:, first : first + _WIDEST], values.device) for first in range(0, basis.shape[1], _WIDEST)]
-    parts = []
-    for start in range(0, len(values), _MOST_ROWS):
-        rows = slice(start, min(start + _MOST_ROWS, len(values)))
+    parts: list[Any] = []
+    for start in range(0, len(values), _AT_ONCE):
+        rows = slice(start, min(start + _AT_ONCE, len(values)))
         found = [_products(table, rows, factors, limits, strip) for strip in strips]
-        parts.append(found[0] if len(found) == 1 else torch.cat(found, dim=1))
+        parts += torch.cat(found, dim=2)[:, :, : basis.shape[1]]
     unit = unit_of(domain)
-    return WholeSums(_joined([part[:, : basis.shape[1]] for part in parts], len(values)), unit * (unit / SCORE))
+    return WholeSums(_joined(parts, len(values)), unit * (unit / SCORE))
 
 
 def _padded(strip: Array, device: Any) -> Any:
@@ -154,12 +156,13 @@ def _squares(table: _Table, plan: list[tuple[int, int]], limits: Any) -> Any:
 
 
 def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Any) -> Any:
-    """The products of these rows with their scores on a basis, (d, p), in int64."""
+    """The products of these rows with their scores on a basis, (s, d, p), in int64: one sum for each `_MOST_ROWS` of them."""
     values = table.values[rows]
     (count, dim), width, device = values.shape, basis.shape[1], values.device
     # Scores have 27 bits. Many processors read them, and half the bytes are half the time.
     scores = torch.empty((count, width), dtype=torch.int32, device=device)
-    found = torch.zeros((dim, width), dtype=torch.int64, device=device)
+    sums = -(-count // _MOST_ROWS)
+    found = torch.zeros((sums, dim, width), dtype=torch.int64, device=device)
     here = (values, values.stride(0), factors[rows], factors if limits is None else limits[rows], *table.parts)
     shape = {"WIDTH": width, "LIMITED": limits is not None, **table.flags}
     high, across, warps, stages = _SCORE_TILE
@@ -167,10 +170,9 @@ def _products(table: _Table, rows: slice, factors: Any, limits: Any, basis: Any)
     _scores_kernel[(-(-count // high),)](*here, basis, scores, count, dim, SCORE, HIGH=high, ACROSS=across, **shape)
     across, high, warps, stages = _BACK_TILE
     shape |= {"num_warps": warps, "num_stages": stages}
-    groups = -(-count // (_PARTS * _SCORED_ROWS))
-    _back_kernel[(-(-dim // across), _PARTS)](
-        *here, scores, found, count, dim, groups, GROUP=_SCORED_ROWS, HIGH=high, ACROSS=across, **shape
-    )
+    groups = -(-min(count, _MOST_ROWS) // (_PARTS * _SCORED_ROWS))
+    sizes = {"GROUP": _SCORED_ROWS, "PARTS": _PARTS, "HIGH": high, "ACROSS": across}
+    _back_kernel[(-(-dim // across), sums * _PARTS)](*here, scores, found, count, dim, groups, **sizes, **shape)
     return found
 
 
@@ -325,6 +327,7 @@ def _back_kernel(
     dim: "Any",
     groups: "Any",
     GROUP: "tl.constexpr",
+    PARTS: "tl.constexpr",
     HIGH: "tl.constexpr",
     ACROSS: "tl.constexpr",
     WIDTH: "tl.constexpr",
@@ -359,4 +362,5 @@ def _back_kernel(
             exact = tl.dot(tl.trans(whole), score, exact, out_dtype=tl.float64)
         total += exact.to(tl.int64)
     # Whole numbers: the order in which processors add them does not matter.
-    tl.atomic_add(found + column[:, None] * WIDTH + place[None, :], total, mask=inside[:, None])
+    into = found + (tl.program_id(1) // PARTS) * dim * WIDTH
+    tl.atomic_add(into + column[:, None] * WIDTH + place[None, :], total, mask=inside[:, None])

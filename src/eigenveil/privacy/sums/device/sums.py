@@ -138,11 +138,17 @@ def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[
             running, count = None, 0
         running, count = found if running is None else running + found, count + len(block)
     if total is None and running is not None:
-        return Total.of(np.array(on_host(running)), each=each, rows=count)
+        return Total.of(_own(running), each=each, rows=count)
     total = total or Total.zeros(shape, each=each)
     if running is not None:
         total.add(on_host(running), count)
     return total
+
+
+def _own(values: Any) -> Any:
+    """An array of the device in memory that may be changed: arrays of libraries in memory share theirs."""
+    found = on_host(values)
+    return found if hasattr(values, "cpu") and values.device.type != "cpu" else np.array(found)
 
 
 def _trace(rows: Blocks, work: TraceWork, mover: Mover) -> int:
