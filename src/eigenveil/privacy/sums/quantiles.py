@@ -36,6 +36,8 @@ __all__ = [
     "TailsWork",
     "bounded_column_tails",
     "bounded_tails",
+    "counted",
+    "nobody",
     "read_tails",
     "tails_sensitivity",
 ]
@@ -168,11 +170,14 @@ class TailsWork:
 
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
-        counts = Total.zeros((self.cells.count,), each=round(1 / COUNT_UNIT))
+        counts = nobody(self.cells.count)
         for block in rows.blocks(block_size(rows)):
-            place = self.cells.place(_norms(block, self.domain))
-            counts.add(_counted(place, block.weights, self.cells.count), len(block))
+            self.count(counts, _norms(block, self.domain), block.weights)
         return counts
+
+    def count(self, counts: Total, norms: Array, weights: Array | None) -> None:
+        """Add rows of these norms, (b,), to the counts."""
+        counts.add(counted(self.cells.place(norms), weights, self.cells.count), len(norms))
 
     def joined(self, left: Total, right: Total) -> Total:
         """The counts of the rows of both."""
@@ -191,7 +196,7 @@ class ColumnTailsWork:
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
         domain, dim, count = self.domain, self.domain.dim, self.cells.count
-        counts = Total.zeros((dim * count,), each=round(1 / COUNT_UNIT))
+        counts = nobody(dim * count)
         # No overflow warning: it would reveal something about one person.
         for block in rows.blocks(block_size(rows)):
             if block.sparse:
@@ -203,7 +208,7 @@ class ColumnTailsWork:
             place = self.cells.place(moved)
             place += count * np.arange(dim)
             weights = None if block.weights is None else np.repeat(block.weights, dim)
-            counts.add(_counted(place.ravel(), weights, dim * count), len(block))
+            counts.add(counted(place.ravel(), weights, dim * count), len(block))
         return counts
 
     def joined(self, left: Total, right: Total) -> Total:
@@ -285,7 +290,12 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
 
 
-def _counted(place: Any, weights: Array | None, cells: int) -> Integers:
+def nobody(cells: int) -> Total:
+    """Counts of nobody, (cells,), in whole numbers of `COUNT_UNIT`."""
+    return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
+
+
+def counted(place: Any, weights: Array | None, cells: int) -> Integers:
     """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
     if weights is None:
         return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
