@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     )
     from eigenveil.estimators import (
         FederatedPCA,
+        FederatedStream,
         GossipPCA,
         PrivatePCA,
         StreamingPCA,
@@ -42,6 +43,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
 
@@ -53,6 +55,7 @@ __all__ = [
     "EngineLost",
     "Faults",
     "FederatedPCA",
+    "FederatedStream",
     "GossipPCA",
     "Graph",
     "Guarantee",
@@ -78,6 +81,7 @@ __all__ = [
     "merge_all",
     "released_spectrum",
     "rows_in_processes",
+    "rows_on_device",
 ]
 
 _HOMES = {
@@ -93,6 +97,7 @@ _HOMES = {
     "StateFileError": "errors",
     "UnitMismatch": "errors",
     "FederatedPCA": "estimators",
+    "FederatedStream": "estimators",
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
@@ -109,6 +114,7 @@ _HOMES = {
     "Ledger": "privacy",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
+    "rows_on_device": "privacy.sums.device",
     "Faults": "runtimes",
 }
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 __all__ = [
     "BudgetExceeded",
+    "ClockJumped",
     "ColumnsError",
     "EigenveilError",
     "EngineLost",
@@ -22,6 +23,7 @@ __all__ = [
     "PeersLost",
     "ProtocolError",
     "QuorumLost",
+    "SourceChanged",
     "StateFileError",
     "TooFewPeople",
     "UnitMismatch",
@@ -65,6 +67,15 @@ class ModelFileError(EigenveilError, ValueError):
 
 class StateFileError(EigenveilError, ValueError):
     """The file is not the state of an Eigenveil stream, is of another version, is damaged, or was resumed before."""
+
+
+# Bad input too, and state that somebody else keeps stays as it was.
+class SourceChanged(EigenveilError, ValueError):
+    """A source that is followed is not what it was: shorter, replaced, or with another header. No row was taken."""
+
+
+class ClockJumped(EigenveilError, ValueError):
+    """The clock that closes slots went back, or ran ahead. No slot was closed, and no row was taken."""
 
 
 class PeerError(EigenveilError):

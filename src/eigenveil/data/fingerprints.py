@@ -34,7 +34,7 @@ def fingerprints(rows: Rows) -> tuple[bytes, ...]:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Marks:
+class TableMarks:
     """Digests of pieces of a table, one after the other: of all that counts, and of the numbers alone; and of first columns."""
 
     whole: tuple[bytes, ...]
@@ -47,7 +47,7 @@ class Marks:
 class FingerprintWork:
     """Digests of a table, worked out where its rows are. No row comes back; the digests are as private as the rows."""
 
-    def of(self, rows: Rows) -> Marks:
+    def of(self, rows: Rows) -> TableMarks:
         """Those of rows that are here."""
         # The shape goes in first: the same numbers in rows of another length are another table.
         shape = repr(rows.shape).encode()
@@ -61,11 +61,11 @@ class FingerprintWork:
                 state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
             if not rows.sparse and len(first) < _COMPARED_ROWS:
                 first = np.concatenate([first, np.asarray(block.values[: _COMPARED_ROWS - len(first)], dtype="<f8")])
-        return Marks((state.digest(),), (numbers.digest(),), tuple(_columns_of(first)))
+        return TableMarks((state.digest(),), (numbers.digest(),), tuple(_columns_of(first)))
 
-    def joined(self, left: Marks, right: Marks) -> Marks:
+    def joined(self, left: TableMarks, right: TableMarks) -> TableMarks:
         """Those of a table whose first rows are those of `left`."""
-        return Marks(left.whole + right.whole, left.numbers + right.numbers, left.columns or right.columns)
+        return TableMarks(left.whole + right.whole, left.numbers + right.numbers, left.columns or right.columns)
 
 
 def _as_one(digests: tuple[bytes, ...]) -> bytes:

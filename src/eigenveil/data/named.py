@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
@@ -122,6 +123,7 @@ def require_option(path: Path, how: FileParams, kind: str) -> None:
     own = {"header": "csv", "separator": "csv", "decimal": "csv", "quote": "csv", "encoding": "csv", "sheet": "xlsx"}
     own |= {"features": "svm", "one_based": "svm"}
     words = {"svm": "svmlight", "csv": "csv", "xlsx": "xlsx"}
+    # Compared with the defaults, because options that were not given have these.
     plain = FileParams()
     for name, only in own.items():
         if kind != only and getattr(how, name) != getattr(plain, name):
@@ -174,6 +176,7 @@ class ParquetTable:
                 found = pq.read_metadata(part)
                 schemas.append(found.schema.to_arrow_schema())
             count += found.num_rows
+        # Before a row is read: a fit that fails at the tenth file has already spent time, and perhaps budget.
         for part, schema in zip(parts, schemas, strict=True):
             _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
             require_names(part, schema.names, ())
@@ -274,6 +277,7 @@ class ArrowTable:
             yield from self._of(_arrow_reader(opened), [*numbers, *texts], size)
 
     def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
+        # One batch at a time, so that an error can say after which row the file is damaged.
         stream, seen = iter(reader), 0
         while True:
             with reading(self.source, "arrow", seen):
@@ -331,6 +335,7 @@ class ExcelTable:
                 )
             first = next(iter(book[sheet].iter_rows(values_only=True)), ())
         names = list(first)
+        # Sheets often have formatted but empty columns at the right edge.
         while names and names[-1] is None:
             names.pop()
         require(
@@ -378,7 +383,8 @@ class ExcelTable:
 
 
 def _taken(rows: Iterator[Any], size: int) -> list[Any]:
-    return [row for row, _ in zip(rows, range(size), strict=False)]
+    # Not `zip` with a range: it would take one row too many from `rows` and drop it.
+    return list(islice(rows, size))
 
 
 def _kind_of_cells(cells: Sequence[Any]) -> str:

@@ -12,12 +12,11 @@ from functools import wraps
 from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.people import identifiers
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.sparse import csr_piece
+from eigenveil.linalg.sparse import csr_piece, is_sparse
 
 __all__ = [
     "FILL_PUBLICLY",
@@ -69,7 +68,7 @@ class Block:
     @property
     def sparse(self) -> bool:
         """Whether `values` is a sparse matrix."""
-        return bool(sp.issparse(self.values))
+        return is_sparse(self.values)
 
     def __len__(self) -> int:
         return int(self.values.shape[0])
@@ -192,6 +191,7 @@ class SparseRows:
 
     If an entry is stored in several parts, they are added up first, in a copy: clipping needs the norm of the whole row.
 
+    >>> import scipy.sparse as sp
     >>> SparseRows(sp.csr_array(np.eye(3))).shape
     (3, 3)
     """
@@ -420,7 +420,7 @@ class Symmetric:
 def _symmetric(matrix: Any) -> Array:
     """A read-only, exactly symmetric copy of a real, finite matrix that is symmetric up to rounding. No error shows an entry."""
     require(
-        not sp.issparse(matrix) and not isinstance(matrix, np.ma.MaskedArray),
+        not is_sparse(matrix) and not isinstance(matrix, np.ma.MaskedArray),
         f"matrix must be a plain array with every entry in it, got {type(matrix).__name__}",
     )
     given = np.asarray(matrix)
@@ -498,6 +498,8 @@ class CheckedRows:
         for block in self.inner.blocks(size):
             _require_finite(block)
             if block.sparse:
+                import scipy.sparse as sp
+
                 block = Block(SparseRows(sp.csr_array(block.values)).values, block.weights)
             if len(block) <= size:
                 yield block

@@ -10,14 +10,14 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
-from eigenveil.data.people import identifiers, require_ids
+from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
@@ -29,6 +29,7 @@ __all__ = [
     "distinct_ids",
     "is_arrow_like",
     "person_ids",
+    "person_marks",
     "read_named",
     "read_table",
 ]
@@ -169,7 +170,9 @@ def as_rows(data: Any) -> Rows:
     """
     if is_arrow_like(data):
         return ArrowRows(as_arrow(data))
-    if sp.issparse(data):
+    if is_sparse(data):
+        import scipy.sparse as sp
+
         return SparseRows(sp.csr_array(data))
     if isinstance(data, np.ndarray):
         return DenseRows(data)
@@ -285,7 +288,13 @@ def person_ids(table: Any, person: str) -> Any:
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
     [0, 1]
     """
-    return _encoded(table, person)[1]
+    return _people(table, person)[1]
+
+
+def person_marks(table: Any, person: str) -> Marks:
+    """The same people by marks that they have in every table, for a stream of tables."""
+    names, places = _people(table, person)
+    return marks_of(names.tolist(), places, what=f'person column "{person}"')
 
 
 def distinct_ids(table: Any, person: str) -> tuple[list[Any], Any]:
@@ -296,12 +305,12 @@ def distinct_ids(table: Any, person: str) -> tuple[list[Any], Any]:
     >>> names, codes.tolist()
     (['a', 'b'], [0, 1, 0])
     """
-    names, codes = _encoded(table, person)
-    return names.tolist() if isinstance(names, np.ndarray) else names.to_pylist(), codes
+    names, codes = _people(table, person)
+    return names.tolist(), codes
 
 
-def _encoded(table: Any, person: str) -> tuple[Any, Any]:
-    """The distinct identifiers, as an array of numpy or Arrow, and the place of each row's among them."""
+def _people(table: Any, person: str) -> tuple[Any, Any]:
+    """The people in a column, each once, as an array, and for each row the place of its person among them, (n,)."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -319,7 +328,8 @@ def _encoded(table: Any, person: str) -> tuple[Any, Any]:
         require_ids([None] * bool(whole.null_count), what=what)
         if types.is_floating(whole.type):
             numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
-            return np.unique(numbers, return_inverse=True)
+            each, places = np.unique(numbers, return_inverse=True)
+            return each, places
         codes = whole.dictionary_encode()
     except pa.ArrowException:
         raise ValueError(f"{what} must have values of one type") from None
@@ -354,6 +364,8 @@ def _read_npz(path: Path) -> Rows:
 
 
 def _read_sparse(path: Path) -> Rows:
+    import scipy.sparse as sp
+
     try:
         matrix = sp.csr_array(sp.load_npz(path))
     except (KeyError, TypeError, IndexError, NotImplementedError) as error:
@@ -372,6 +384,7 @@ def _dense(array: Any) -> Rows:
 
 
 def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows:
+    import scipy.sparse as sp
     from sklearn.datasets import load_svmlight_file
 
     try:

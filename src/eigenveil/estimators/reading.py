@@ -11,6 +11,7 @@ from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
+from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 
 __all__ = ["chosen", "column_names", "person_in", "read_rows"]
 
@@ -21,6 +22,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         not isinstance(X, Symmetric),
         "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
     )
+    if is_on_device(X):
+        X = rows_on_device(X)
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)

@@ -20,7 +20,7 @@ from distributed.diagnostics.plugin import WorkerPlugin
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of
 from eigenveil.data.elsewhere import Work, is_dask, refuse_to_copy
 from eigenveil.data.engines import partitions as there
-from eigenveil.data.engines.partitions import ArrayPlan, Facts, FramePlan, Plan
+from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, PartitionFacts, PartitionPlan
 from eigenveil.data.engines.pieces import answer_of
 from eigenveil.data.named import ParquetTable
 from eigenveil.data.rows import NamedRows, Progress, person_weights
@@ -73,7 +73,7 @@ class DaskRows:
 
     client: Any
     futures: tuple[Any, ...]
-    facts: tuple[Facts, ...]
+    facts: tuple[PartitionFacts, ...]
     counts_people: bool = False
 
     @property
@@ -274,7 +274,7 @@ def _kinds(X: Any) -> dict[str, str]:
     return {name: "text" if kind == "nothing" else kind for name, kind in found.items()}
 
 
-def _opened(parts: Sequence[Any], plan: Plan) -> DaskRows:
+def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
     """Check every partition on the cluster, and hold what was checked there."""
     from dask.delayed import delayed
 

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
 from eigenveil.data.elsewhere import Work
-from eigenveil.data.engines.pieces import Refusal, attempted
+from eigenveil.data.engines.pieces import PieceRefusal, attempted
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import (
     CheckedRows,
@@ -33,9 +33,9 @@ from eigenveil.linalg import Array
 
 __all__ = [
     "ArrayPlan",
-    "Facts",
     "FramePlan",
     "Partition",
+    "PartitionFacts",
     "answered",
     "facts_of",
     "joined",
@@ -92,7 +92,7 @@ class Partition:
 
 @final
 @dataclass(frozen=True, slots=True)
-class Facts:
+class PartitionFacts:
     """What the process that fits knows of a partition: how many rows, how many columns, whether it is sparse and how dense."""
 
     count: int
@@ -102,7 +102,7 @@ class Facts:
     digest: bytes
 
 
-class Plan(Protocol):
+class PartitionPlan(Protocol):
     """How a partition becomes checked rows."""
 
     def partition(self, part: Any, number: int) -> Partition:
@@ -174,7 +174,7 @@ def answered(act: Callable[..., Any], *given: Any) -> Any:
     """`act(*given)`, or the first refusal among what is given, alone or in a list: nothing is raised on a worker."""
     for one in given:
         for refused in one if isinstance(one, list) else [one]:
-            if isinstance(refused, Refusal):
+            if isinstance(refused, PieceRefusal):
                 return refused
     return attempted(act, *given)
 
@@ -187,11 +187,11 @@ def named_by(partition: Partition, ids: Any) -> Partition:
     return replace(partition, people=People.of(names.tolist(), codes))
 
 
-def facts_of(partition: Partition) -> Facts:
+def facts_of(partition: Partition) -> PartitionFacts:
     """What is known of a partition where the fit runs."""
     rows = partition.rows
     stored = int(innermost(rows).values.nnz) if rows.sparse else rows.shape[0] * rows.shape[1]
-    return Facts(rows.shape[0], rows.shape[1], rows.sparse, stored, partition.digest)
+    return PartitionFacts(rows.shape[0], rows.shape[1], rows.sparse, stored, partition.digest)
 
 
 def tallied(partition: Partition, number: int, buckets: int) -> Tally:

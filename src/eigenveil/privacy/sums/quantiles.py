@@ -16,7 +16,6 @@ from typing import Any, Final, final
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.optimize import isotonic_regression
 
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
@@ -37,6 +36,8 @@ __all__ = [
     "TailsWork",
     "bounded_column_tails",
     "bounded_tails",
+    "counted",
+    "nobody",
     "read_tails",
     "tails_sensitivity",
 ]
@@ -169,11 +170,14 @@ class TailsWork:
 
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
-        counts = Total.zeros((self.cells.count,), each=round(1 / COUNT_UNIT))
+        counts = nobody(self.cells.count)
         for block in rows.blocks(block_size(rows)):
-            place = self.cells.place(_norms(block, self.domain))
-            counts.add(_counted(place, block.weights, self.cells.count), len(block))
+            self.count(counts, _norms(block, self.domain), block.weights)
         return counts
+
+    def count(self, counts: Total, norms: Array, weights: Array | None) -> None:
+        """Add rows of these norms, (b,), to the counts."""
+        counts.add(counted(self.cells.place(norms), weights, self.cells.count), len(norms))
 
     def joined(self, left: Total, right: Total) -> Total:
         """The counts of the rows of both."""
@@ -192,7 +196,7 @@ class ColumnTailsWork:
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
         domain, dim, count = self.domain, self.domain.dim, self.cells.count
-        counts = Total.zeros((dim * count,), each=round(1 / COUNT_UNIT))
+        counts = nobody(dim * count)
         # No overflow warning: it would reveal something about one person.
         for block in rows.blocks(block_size(rows)):
             if block.sparse:
@@ -204,7 +208,7 @@ class ColumnTailsWork:
             place = self.cells.place(moved)
             place += count * np.arange(dim)
             weights = None if block.weights is None else np.repeat(block.weights, dim)
-            counts.add(_counted(place.ravel(), weights, dim * count), len(block))
+            counts.add(counted(place.ravel(), weights, dim * count), len(block))
         return counts
 
     def joined(self, left: Total, right: Total) -> Total:
@@ -271,6 +275,8 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     sums = root @ np.atleast_2d(released.T).T
     # A row of A is its column reversed, so one column gives the error of each sum.
     error = noise * np.sqrt(np.cumsum(np.square(root[:, 0])))
+    from scipy.optimize import isotonic_regression
+
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
     off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
@@ -284,7 +290,12 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
 
 
-def _counted(place: Any, weights: Array | None, cells: int) -> Integers:
+def nobody(cells: int) -> Total:
+    """Counts of nobody, (cells,), in whole numbers of `COUNT_UNIT`."""
+    return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
+
+
+def counted(place: Any, weights: Array | None, cells: int) -> Integers:
     """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
     if weights is None:
         return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)

@@ -40,6 +40,7 @@ class CenterSums:
 
     def ends(self, center: Array) -> "CenterTerms":
         """The terms to subtract from products around this center, in units of the grid: p, and p - w c, in double-doubles."""
+        # Whole numbers may exceed 2^53 here, and are kept in two floats without loss.
         hi, lo = self.pull.pair()
         pull = hi * SHIFT, lo * SHIFT
         # The whole number may have more digits than a double, and most of them may cancel later.

@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
@@ -25,8 +24,9 @@ from eigenveil.privacy.sums.workers import added_up
 
 __all__ = ["ProductsWork", "whole_gram_times", "whole_scores", "whole_symmetric_times"]
 
-# Rows of a product from which the center is subtracted at a time.
-_STRIP = 128
+# Rows of a product from which the center is subtracted at a time. Fewer are in a nearer cache, but two threads would then spend
+# their time waiting for the lock of Python.
+_STRIP = 1024
 # Rows that are multiplied by scores at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
 # A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
@@ -101,6 +101,7 @@ class _WholeProducts:
     def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
         self._region, self._basis, self._unit = region, basis, 1.0
         far = sparse and region.shifted_center is not None
+        # Sparse rows include the center until it is subtracted, so their entries may be larger than the radius.
         self._bits = math.ceil(math.log2(reach_of(region))) if far else 17
         self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
         # How much of the center is still to be subtracted from products of sparse rows: s^T S, (1, p).
@@ -115,6 +116,7 @@ class _WholeProducts:
         size = cached_rows(self._region.dim)
         if len(self._scratch) == 0:
             self._scratch = np.empty((size, self._region.dim))
+        # A few rows at a time stay in the inner cache while they are clipped, scored and multiplied.
         for start in range(0, len(block), size):
             part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
             self.total.add(_grouped_product(part.rows, part.scores), len(part.scores))
@@ -154,6 +156,8 @@ class _WholeProducts:
         # If a block has entries in few columns, the others are skipped: there may be a million of them.
         few = 2 * len(filled) < len(into)
         if few:
+            import scipy.sparse as sp
+
             ends = np.append(across.indptr[filled], across.indptr[-1])
             across = sp.csr_array((across.data, across.indices, ends), shape=(len(filled), len(scores)))
 
