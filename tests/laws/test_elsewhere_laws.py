@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil import FederatedPCA, PrivatePCA, find_bounds, find_column_bounds, released_spectrum
+from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, find_bounds, find_column_bounds, released_spectrum
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.engines.pieces import answer_of, attempted
 from eigenveil.data.rows import DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows
@@ -111,6 +111,15 @@ def test_rows_elsewhere_can_be_a_site(method: Any) -> None:
     fits = [
         FederatedPCA(2, **PRIVATE, row_bound=30.0, method=method).fit({"a": ROWS[:1500], "b": b})
         for b in (ROWS[1500:], cut(ROWS[1500:], None, 3))
+    ]
+    assert alike(fits[0].components_, fits[1].components_)
+
+
+def test_rows_elsewhere_can_be_a_peer() -> None:
+    parts = dict(zip("abcd", np.split(ROWS, 4), strict=True))
+    fits = [
+        GossipPCA(2, graph="complete", **PRIVATE, row_bound=30.0, method="covariance").fit({**parts, "d": d})
+        for d in (parts["d"], cut(parts["d"], None, 5))
     ]
     assert alike(fits[0].components_, fits[1].components_)
 
