@@ -122,6 +122,8 @@ def test_rows_elsewhere_can_be_a_peer() -> None:
         for d in (parts["d"], cut(parts["d"], None, 5))
     ]
     assert alike(fits[0].components_, fits[1].components_)
+    # Scores are made where rows are. Those of the others are here.
+    assert set(fits[0].scores_) - set(fits[1].scores_) == {"d"}
 
 
 def test_a_masked_fit_without_privacy_finds_its_bound_at_the_pieces() -> None:
