@@ -29,6 +29,7 @@ if TYPE_CHECKING:
     )
     from eigenveil.estimators import (
         FederatedPCA,
+        FederatedStream,
         GossipPCA,
         PrivatePCA,
         StreamingPCA,
@@ -50,6 +51,7 @@ __all__ = [
     "EigenveilError",
     "Faults",
     "FederatedPCA",
+    "FederatedStream",
     "GossipPCA",
     "Graph",
     "Guarantee",
@@ -88,6 +90,7 @@ _HOMES = {
     "StateFileError": "errors",
     "UnitMismatch": "errors",
     "FederatedPCA": "estimators",
+    "FederatedStream": "estimators",
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",

@@ -12,11 +12,11 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
+from eigenveil.linalg.sketch import Sketch, pull_of_means
 from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import Mechanism
 from eigenveil.tracking.base import SketchTracker, require_exact, require_rows
 from eigenveil.tracking.rank import EnergyBounds
-from eigenveil.tracking.sketch import Sketch, pull_of_means
 
 __all__ = ["OVERSAMPLE", "BlockState", "BlockTracker"]
 

@@ -14,10 +14,10 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
+from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sketch import Sketch, without_shift
 from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
 __all__ = ["SlicedState", "SlicedTracker"]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
+from eigenveil.linalg.sketch import Sketch
 from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import (
     Bounded,
@@ -34,7 +35,6 @@ from eigenveil.privacy import (
 )
 from eigenveil.tasks import shrunk
 from eigenveil.tracking.rank import EnergyBounds
-from eigenveil.tracking.sketch import Sketch
 
 __all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "mean_spike", "sketch_of"]
 
