@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
-from eigenveil.data.people import identifiers, require_ids
+from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
@@ -27,6 +27,7 @@ __all__ = [
     "as_rows",
     "is_arrow_like",
     "person_ids",
+    "person_marks",
     "read_named",
     "read_table",
 ]
@@ -284,6 +285,17 @@ def person_ids(table: Any, person: str) -> Any:
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
     [0, 1]
     """
+    return _people(table, person)[1]
+
+
+def person_marks(table: Any, person: str) -> Marks:
+    """The same people by marks that they have in every table, for a stream of tables."""
+    names, places = _people(table, person)
+    return marks_of(names.tolist(), places, what=f'person column "{person}"')
+
+
+def _people(table: Any, person: str) -> tuple[Any, Any]:
+    """The people in a column, each once, as an array, and for each row the place of its person among them, (n,)."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -301,7 +313,8 @@ def person_ids(table: Any, person: str) -> Any:
         require_ids([None] * bool(whole.null_count), what=what)
         if types.is_floating(whole.type):
             numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
-            return np.unique(numbers, return_inverse=True)[1]
+            each, places = np.unique(numbers, return_inverse=True)
+            return each, places
         codes = whole.dictionary_encode()
     except pa.ArrowException:
         raise ValueError(f"{what} must have values of one type") from None
@@ -311,7 +324,7 @@ def person_ids(table: Any, person: str) -> Any:
     if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
-    return codes.indices.to_numpy(zero_copy_only=False)
+    return names, codes.indices.to_numpy(zero_copy_only=False)
 
 
 def _read_npy(path: Path) -> Rows:
