@@ -136,6 +136,7 @@ def simulate(
     read = Reading(reading, settings["person"])
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
+    read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     _run(
