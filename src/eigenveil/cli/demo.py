@@ -36,6 +36,7 @@ _SITES: Final = 5
 _ROW_BOUND: Final = 45.0
 _TITLE: Final = "Handwritten digits: five private components in four settings"
 _HEADER: Final = ("setting", "who must be trusted with rows", "captured", "sent")
+_EXACT: Final = ("exact PCA, not private", "whoever sees the result", "100.0%", "nothing")
 _GIVEN: Final = (
     "Captured: share of the most that five directions can capture. Published methods get the exact mean and a bound for free; "
     "ours find both privately."
@@ -153,7 +154,7 @@ def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]
         style="bold green",
     )
     console.print(_line(*_HEADER), style="bold")
-    console.print(_line("exact PCA, not private", "whoever sees the result", "100.0%", ""), style="dim")
+    console.print(_line(*_EXACT), style="dim")
     console.print(_row(rows, table))
     lines = [table]
     for fit in others:
@@ -248,19 +249,15 @@ def _line(setting: str, trusted: str, captured: str, sent: str) -> str:
 
 def _report(model: "Model", lines: list[DemoFit], rows: "Array") -> "Report":
     """The report of the whole table, with all settings side by side. What they capture is public because the images are."""
-    from eigenveil.report import ListPart, TablePart, model_report
+    from eigenveil.report import TablePart, model_report
 
-    beside = TablePart("Four settings, one budget", _HEADER, tuple(_cells(rows, one) for one in lines))
-    about = ListPart(
-        "About this comparison",
-        (
-            "The images are public, so the captured variance may be shown. With private rows it would be a leak.",
-            _GIVEN,
-            "The hub under masks sees noisy sums and nothing of one site. Peers see each other's numbers under noise that "
-            "cancels only in sums over all of them.",
-        ),
+    note = (
+        f"Each at epsilon = {_EPSILON:g}, delta = {_DELTA:g}. {_GIVEN} The images are public, so this may be shown; with private "
+        "rows it would be a leak. Under masks the hub sees noisy sums and nothing of one site. Peers see each other's numbers "
+        "under noise that cancels only in sums over all of them. The rest of this report is about the one table."
     )
-    return model_report(model, title=_TITLE, tables=(beside,), lists=(about,))
+    cells = (_EXACT, *(_cells(rows, one) for one in lines))
+    return model_report(model, title=_TITLE, tables=(TablePart("Four settings, one budget", _HEADER, cells, note),))
 
 
 def _next_steps(console: "Console", model: Path) -> None:

@@ -167,8 +167,9 @@ def scree_chart(
     for at, variance in enumerate(variances, 1):
         colour, tip = "first" if variance > floor else "faint", f"component {at}: {variance:.4g}"
         left, right, height = plane.x(at - half), plane.x(at + half), plane.y(max(variance, 0.0))
-        # Pale enough for the interval to be seen inside the bar.
-        marks.append(bar(left, height, right, plane.bottom, colour, opacity=0.6, words=tip))
+        # Pale enough for the interval to be seen inside the bar, and no paler than 3 to 1 on its ground.
+        pale = 0.6 if variance > floor else 1.0
+        marks.append(bar(left, height, right, plane.bottom, colour, opacity=pale, words=tip))
     for at, span in enumerate(spans, 1):
         marks += _whisker(plane.x(at), plane.y(span.low), plane.y(span.high))
     above = sum(variance > floor for variance in variances)
@@ -349,7 +350,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     said = (
         "Every site answered in every round." if not missed else f"{len(missed)} of {len(sites)} sites missed a round."
     )
-    if len(shown) < len(sites):
+    if missed and len(shown) < len(sites):
         said += f" {len(shown)} of {len(sites)} sites are drawn."
     rows = tuple(
         (name, sum(name in there for there in answered), len(answered)) for name in (shown if missed else shown[:0])
