@@ -48,7 +48,7 @@ def made_model(
     rng = np.random.default_rng(1)
     basis = np.linalg.qr(rng.standard_normal((dim, rank)))[0]
     variances = 4.0 / np.arange(1, rank + 1)
-    shares = np.where(variances > floor, variances / 10.0, 0.0)
+    shares = np.where(variances > floor, variances / max(10.0, 1.2 * variances.sum()), 0.0)
     settings = {"method": "covariance", "neighbours": "add-remove", "center": "private", "row_bound": 5.0}
     guarantee = Guarantee(
         1.0,
