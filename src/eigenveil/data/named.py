@@ -168,7 +168,7 @@ class ParquetTable:
         wanted = [*numbers, *texts]
         for part in self.parts:
             seen = 0
-            with reading(part, "parquet"), pq.ParquetFile(part) as file:
+            with reading(part, "parquet"), pq.ParquetFile(part, page_checksum_verification=True) as file:
                 stream = file.iter_batches(batch_size=size, columns=wanted)
                 while True:
                     with reading(part, "parquet", seen):
