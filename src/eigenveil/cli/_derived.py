@@ -4,7 +4,7 @@ Every command that fits something uses `with_options`, so that a parameter is de
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import wraps
 from pathlib import Path
@@ -32,7 +32,7 @@ def with_options(
     ahead: Collection[str] = (),
     rows: str = "the table",
     panels: Mapping[str, str] | None = None,
-    unless: str | None = None,
+    unless: Sequence[str] = (),
     words: Words | None = None,
     alone: bool = False,
     reads: bool = False,
@@ -43,8 +43,8 @@ def with_options(
     A `ParameterError` that it raises names options, and calls the rows of an estimator (X) `rows`.
 
     - `panels` renames panels of the declarations, and `ahead` lists the command's own options that come first.
-    - With the command's own switch `unless`, such as --resume, no option is needed, and `settings` is None. `written_out`
-      lists the options that were typed all the same.
+    - With one of the command's own options `unless`, such as --resume, no option is needed, and `settings` is None.
+      `written_out` lists the options that were typed all the same.
     - With `alone`, each value is checked by itself, and the command checks how they go together.
     - `words` replaces the names of parameters in errors.
     - A command that `reads` a table also gets `reading`, the checked `TableParams`. They are no part of `settings`.
@@ -62,7 +62,7 @@ def with_options(
         first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
         rest = [one for one in own if one not in first]
         shown = [_under(one, panels or {}) for one in known.values()]
-        options = [option for one in shown for option in _options(one, said, needed=unless is None)]
+        options = [option for one in shown for option in _options(one, said, needed=not unless)]
         last = [option for one in table.values() for option in _options(one, said, needed=False)]
 
         @wraps(command)
@@ -71,7 +71,7 @@ def with_options(
                 _require_all(known | table, given, said, unless)
                 if reads:
                     given["reading"] = TableParams(
-                        **_checked(TableParams, _settings(table, given, said, None) or {}, alone=True)
+                        **_checked(TableParams, _settings(table, given, said, ()) or {}, alone=True)
                     )
                 settings = _settings(known, given, said, unless)
                 command(settings=None if settings is None else _checked(params, settings, alone=alone), **given)
@@ -93,20 +93,22 @@ def _also(words: Words, table: Mapping[str, Declared]) -> Words:
 
 
 def _settings(
-    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
+    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: Sequence[str]
 ) -> dict[str, Any] | None:
     """The values of parameters. Their options are removed from `options`."""
     taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
-    if unless is not None and options[unless]:
+    if any(options[name] for name in unless):
         return None
     settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
     _require_together(known, settings)
     return settings
 
 
-def _require_all(known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: str | None) -> None:
+def _require_all(
+    known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: Sequence[str]
+) -> None:
     """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
-    lacking = [] if unless is not None and options[unless] else list(_lacking(known, options))
+    lacking = [] if any(options[name] for name in unless) else list(_lacking(known, options))
     # A pipe has no name, whose ending would tell its format.
     piped = any(isinstance(one, Path) and str(one) == "-" for one in options.values())
     lacking += [known["kind"]] if piped and options.get("kind", "") is None else []

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
@@ -18,6 +17,7 @@ from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
@@ -25,6 +25,7 @@ __all__ = [
     "Table",
     "as_arrow",
     "as_rows",
+    "beside",
     "is_arrow_like",
     "person_ids",
     "person_marks",
@@ -168,7 +169,9 @@ def as_rows(data: Any) -> Rows:
     """
     if is_arrow_like(data):
         return ArrowRows(as_arrow(data))
-    if sp.issparse(data):
+    if is_sparse(data):
+        import scipy.sparse as sp
+
         return SparseRows(sp.csr_array(data))
     if isinstance(data, np.ndarray):
         return DenseRows(data)
@@ -238,33 +241,34 @@ def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
     columns = layout.names if table.named else None
-    beside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
+    aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
     if table.count is None:
-        rows, others = _held(table, layout, beside)
+        rows, others = _held(table, layout, aside)
     else:
         rows = FileRows(table, layout)
-        others = _columns(table, beside)
+        others = beside(table, aside)
     if layout.person is not None:
         rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
     carried = others.select(list(layout.carry)) if layout.carry else None
     return Table(rows, columns, len(table.names), carried)
 
 
-def _held(table: NamedTable, layout: ColumnLayout, beside: Sequence[str]) -> tuple[Rows, Any]:
+def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str]) -> tuple[Rows, Any]:
     """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 
     pieces, others = [], []
     for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
         pieces.append(_numbers(table, layout, batch))
-        if beside:
-            one = batch.select(list(beside))
+        if aside:
+            one = batch.select(list(aside))
             others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
     require(bool(pieces), f"{table.source} has a header and no rows")
-    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if beside else None
+    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if aside else None
 
 
-def _columns(table: NamedTable, names: Sequence[str]) -> Any:
+def beside(table: NamedTable, names: Sequence[str]) -> Any:
+    """Columns beside the analysed ones, as an Arrow table; None for no columns."""
     import pyarrow as pa
 
     return pa.Table.from_batches(table.batches((), names, _AT_ONCE)) if names else None
@@ -347,6 +351,8 @@ def _read_npz(path: Path) -> Rows:
 
 
 def _read_sparse(path: Path) -> Rows:
+    import scipy.sparse as sp
+
     try:
         matrix = sp.csr_array(sp.load_npz(path))
     except (KeyError, TypeError, IndexError, NotImplementedError) as error:
@@ -365,6 +371,7 @@ def _dense(array: Any) -> Rows:
 
 
 def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows:
+    import scipy.sparse as sp
     from sklearn.datasets import load_svmlight_file
 
     try:

@@ -18,6 +18,7 @@ from eigenveil.cli._files import Reading
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.cli.report.output import write_model
 from eigenveil.cli.stream.live import live_view
 from eigenveil.cli.study.spending import LastingLedger, StreamSpending
 from eigenveil.errors import ParameterWarning, listed, require, require_param
@@ -60,6 +61,7 @@ class Job:
     even_if_noise: bool = False
     as_json: bool = False
     ledger: LastingLedger = _NO_LEDGER
+    report: Path | None = None
 
 
 def require_source(path: Path, reading: Reading) -> None:
@@ -95,10 +97,13 @@ def run(job: Job) -> None:
                 pca.save_state(job.state)
                 leaves(f"the model had been written to {job.target} and the state to {job.state}")
     if job.as_json:
+        # The terminal is for lines of JSON alone.
+        write_model(job.report, model, say=lambda _: None)
         return
     _show(pca, model, job, reason=reason)
     spending.show()
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
+    write_model(job.report, model)
 
 
 @final

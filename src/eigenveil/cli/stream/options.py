@@ -49,6 +49,16 @@ NoState: TypeAlias = Annotated[
         rich_help_panel=_KEEPING,
     ),
 ]
+Merge: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--merge",
+        metavar="FILE",
+        help="Merge the stream in this state with the one in SOURCE, which is a state, too. No rows are read. May be repeated.",
+        rich_help_panel=_KEEPING,
+        show_default=False,
+    ),
+]
 Resume: TypeAlias = Annotated[
     bool,
     typer.Option(

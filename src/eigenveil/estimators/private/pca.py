@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, WeightedRows, in_silence
+from eigenveil.data.elsewhere import by_person
+from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
@@ -133,7 +134,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         X, person = chosen(X, asked, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
-            rows = WeightedRows.by_person(rows, person)
+            rows = by_person(rows, person)
         request = self._request(asked, rows, private=budget is not None)
         _require_rows(rows, request, private=budget is not None)
         ledger = None if budget is None else asked.ledger

@@ -27,7 +27,7 @@ from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
 from eigenveil.tracking.store import restored, taken_apart
 
-__all__ = ["resumed", "taken_from", "write_stream_file"]
+__all__ = ["is_private", "resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError, older=(1,))
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
@@ -103,6 +103,13 @@ def _require_own(path: Path, stream: Stream) -> None:
         return
     if header.get("moves") and header.get("series") != stream.series:
         raise StateFileError(f"{path} contains another private stream, which would be lost. Use another file name")
+
+
+def is_private(path: Path) -> bool:
+    """Whether a private stream is in this file. Asking claims nothing."""
+    # A private stream that continues elsewhere leaves its old file under another name.
+    claimed = path.with_name(path.name + _CLAIMED)
+    return (not path.exists() and claimed.exists()) or _KIND.read(path)[1].get("ledger") is not None
 
 
 def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:

@@ -11,6 +11,7 @@ import numpy as np
 
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.params import declared
 from eigenveil.params.declarations.groups import Bounds, ClipLevel
 from eigenveil.privacy import Domain
@@ -219,7 +220,7 @@ class RowBounds:
         # If noise is as large as the ball, the release says nothing about the mean, and the start is the better guess.
         kept = noise < self.mean_bound
         offset = shrunk(total / max(count, 1.0), noise=noise) if kept else np.zeros(self.dim)
-        norm = float(np.linalg.norm(offset))
+        norm = vector_norm(offset)
         far = lies_far(offset, radius=self.mean_bound, noise=noise)
         if norm > self.mean_bound:
             offset = offset * (self.mean_bound / norm)
@@ -252,7 +253,7 @@ def _require_near(start: Array | None, units: Array | None, reach: float, *, ste
 
 def _norm(vector: Array, units: Array | None) -> float:
     with np.errstate(over="ignore"):
-        return float(np.linalg.norm(vector if units is None else vector / units))
+        return vector_norm(vector if units is None else vector / units)
 
 
 def _positive(name: str, value: Any) -> float:

@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.data.rows import Rows
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array, found_share, norm_edge
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.privacy import Bounded, Domain, Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST
 from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
@@ -244,7 +245,7 @@ class BoundSearch(SumTask[Center, Center]):
             return 0.0
         scaled = center if self.bounds.scale is None else center / self.bounds.scale
         # A little larger, so that rounding does not refuse it.
-        return float(np.linalg.norm(scaled)) / FARTHEST * (1 + 1e-9)
+        return vector_norm(scaled) / FARTHEST * (1 + 1e-9)
 
 
 def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float = PRICE) -> int:
