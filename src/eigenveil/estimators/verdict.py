@@ -378,7 +378,7 @@ def forewarned(
     if found is None:
         return ()
     captured, nothing = found
-    # After the count was released it is too late to ask: a command that took this for a question would say that nothing was spent.
+    # After the count was released it is too late to ask: a command that took this for a question would spend twice.
     kind = ParameterWarning if about else HopelessBudget
     return (
         kind(
