@@ -276,12 +276,14 @@ def _can_ask(table: "NamedTable") -> bool:
 def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
     """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
     bad = () if table.once else _not_numbers(table, choice.without(ids))
+    # A csv with semicolons may have decimal commas, and then it is not the columns that are wrong.
+    comma = str(getattr(table, "comma", "")) if bad else ""
     says = _like_ids(table.source, ids)
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}",
+        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}{comma}",
         drop=(*ids, *bad)[:20],
         person=ids[0],
     )
