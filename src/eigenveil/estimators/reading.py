@@ -20,13 +20,15 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         not isinstance(X, Symmetric),
         "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
     )
+    # What the caller declares decides, never the rows: whether a table may have gaps is public.
+    gaps = getattr(estimator, "missing", "refuse") != "refuse"
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        return CheckedRows(X)
+        return CheckedRows(X, gaps)
     if is_arrow_like(X):
-        return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
-    return as_rows(checked_array(estimator, X, reset=reset, **least))
+        return CheckedRows(as_rows(with_names(estimator, X, reset=reset), gaps=gaps), gaps)
+    return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **least))
 
 
 def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any, Any]:

@@ -215,7 +215,9 @@ def _declared(
 def _bounds(
     asked: FederatedParams, dim: int, *, private: bool, sparse: bool, declared: DeclaredBounds | None = None
 ) -> RowBounds:
-    instead = {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
+    instead: dict[str, Any] = (
+        {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
+    )
     bounds = RowBounds.of(asked, dim, private=private, sparse=sparse, **instead)
     if private:
         bounds.require_addable()

@@ -6,7 +6,7 @@ import numpy as np
 
 from eigenveil.data.rows import Rows, WeightedRows, in_silence
 from eigenveil.errors import require_param
-from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
+from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
 from eigenveil.estimators.reading import chosen, person_in, read_rows
@@ -98,6 +98,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         components are above it. The others have an `explained_variance_ratio_` of zero.
     noise_variance_ : float
         The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
+    observed_ : array or None
+        Where values may be missing: the share of people who have each column, as released.
     fill_, clipped_ : float or None
         The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy. And about how
         many people have rows beyond the bound, as a share, if it was found privately.
@@ -151,6 +153,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             verdict=found.verdict,
             guarantee=found.guarantee,
             scale=found.scale,
+            observed=found.rates,
             settings=curator_settings(
                 request, found.plan, row_bound=found.row_bound, scale=found.scale, private=budget is not None
             ),
@@ -164,13 +167,14 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         if asked.n_components is None and not private:
             # Exact PCA has no more directions than rows. With privacy that number must not show.
             rank = max(1, min(rows.shape))
+        bounds = RowBounds.of(asked, dim, private=private, sparse=rows.sparse, names=self._names())
         return PrivateSpec(
             rank=rank,
             fraction=fraction,
-            bounds=RowBounds.of(asked, dim, private=private, sparse=rows.sparse),
+            bounds=bounds,
             center=center_of(asked.center, dim),
             neighbours=Neighbours(asked.neighbours),
-            method=asked.method,
+            method=covariance_for(bounds.gaps, asked.method),
             calibration=asked.calibration,
             oversample=asked.oversample,
             rounds=asked.rounds,

@@ -54,9 +54,9 @@ def checked_batch(
         require_param(not np.isinf(array).any(), "{X} contains infinity")
     else:
         fewest = {"ensure_min_features": 2} if reset else {}
-        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
+        checks: dict[str, Any] = {"ensure_min_samples": least, **fewest}
         try:
-            array = checked_array(estimator, X, reset=reset, **checks)
+            array = checked_array(estimator, X, reset=reset, gaps=True, **checks)
         except ValueError as error:
             raise _about_rows(error) from error
     _require_usable(array, private=private)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Literal
 
 from eigenveil.params.declarations.groups import OFFLINE, Bounds, BudgetParams, PersonParams, Protection, Whitening
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
 from eigenveil.params.declare import param, parameters
 from eigenveil.params.texts import components_from
 from eigenveil.params.values import Expected, as_float, whole
@@ -25,7 +25,7 @@ def components_of(value: Any) -> int | float:
 
 
 @parameters(panel="Method", section="task")
-class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, Bounds, BudgetParams):
+class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingParams, Bounds, BudgetParams):
     """The parameters of `PrivatePCA`."""
 
     n_components: int | float | None = param(

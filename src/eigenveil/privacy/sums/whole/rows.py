@@ -10,12 +10,22 @@ from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import minus_outer
 from eigenveil.privacy.sums.domain import SHIFT, Domain, Region
+from eigenveil.privacy.sums.gaps import Gaps
 from eigenveil.privacy.sums.whole.center import as_pair
 from eigenveil.privacy.sums.whole.grid import SUM_BITS, cached_rows, reach_of, sum_unit, unit_of
 from eigenveil.privacy.sums.whole.total import Integers, Total
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["COUNT_UNIT", "sparse_block_sum", "whole_count", "whole_sum", "whole_trace", "whole_weights"]
+__all__ = [
+    "COUNT_UNIT",
+    "sparse_block_sum",
+    "whole_count",
+    "whole_kept",
+    "whole_observed",
+    "whole_sum",
+    "whole_trace",
+    "whole_weights",
+]
 
 # The unit of counts: a row of a person who has m of them counts as 2^34 / m, rounded down. The count of all people by itself has
 # a finer unit.
@@ -41,6 +51,42 @@ def whole_count(rows: Rows) -> float:
         weights = block.weights
         total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
     return float(Fraction(total) * Fraction(_FINE_COUNT))
+
+
+def whole_kept(rows: Rows, gaps: Gaps) -> float:
+    """The number of people whose rows count: the exact sum of the weights of these rows."""
+    total, one = 0, round(1 / _FINE_COUNT)
+    for block in rows.blocks(block_size(rows)):
+        kept = gaps.kept(block)
+        weights = block.weights
+        total += int(kept.sum()) * one if weights is None else int(whole_weights(weights[kept], unit=_FINE_COUNT).sum())
+    return float(Fraction(total) * Fraction(_FINE_COUNT))
+
+
+def whole_observed(rows: Rows, gaps: Gaps) -> Array:
+    """How many people have each column, (d,), or each pair of groups of columns, (g (g + 1) / 2,): exact sums of weights."""
+    total = Total.zeros((gaps.entries,), each=round(1 / COUNT_UNIT))
+    for block in rows.blocks(block_size(rows)):
+        total.add(_observed(block, gaps), len(block))
+    return total.value(COUNT_UNIT)
+
+
+def _observed(block: Block, gaps: Gaps) -> Integers:
+    """The observed counts of one block, in whole numbers of `COUNT_UNIT`."""
+    one = round(1 / COUNT_UNIT)
+    weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
+    if block.sparse and gaps.rule == "counts":
+        # Everybody, less those who lack the entry: what is not stored is a zero, which is there.
+        missing = np.isnan(block.values.data)
+        each = np.repeat(weights, np.diff(block.values.indptr))[missing]
+        lacking = np.bincount(block.values.indices[missing], weights=each, minlength=gaps.groups)
+        return int(weights.sum()) - lacking.astype(np.int64)
+    there = gaps.there(block).astype(np.float64)
+    # Whole numbers of 34 bits: a block of them adds up exactly in float64, in whatever order BLAS adds them.
+    counted = weights.astype(np.float64)
+    if gaps.rule == "counts":
+        return np.asarray(counted @ there).astype(np.int64)
+    return np.asarray(((there * counted[:, None]).T @ there)[np.triu_indices(gaps.groups)]).astype(np.int64)
 
 
 def whole_trace(rows: Rows, region: Region) -> float:
