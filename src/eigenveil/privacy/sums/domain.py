@@ -418,7 +418,7 @@ class Domain(Region):
             for start in range(0, len(block), _CACHED_ROWS):
                 piece = block.piece(start, _CACHED_ROWS)
                 found[start : start + len(piece)] = self._measured(piece, scratch)[1]
-        inside = np.minimum(found, self.radius**2)
+        inside: Array = np.minimum(found, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:
