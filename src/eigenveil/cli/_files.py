@@ -103,6 +103,7 @@ class Reading:
     person: str | None = None
     carry: tuple[str, ...] = ()
     people: bool = True  # Whether the command has --person.
+    gaps: bool = False  # Whether the command was told that values may be missing.
 
     @property
     def words(self) -> list[str]:
@@ -161,12 +162,13 @@ class Reading:
                     drop=asked.drop or (),
                     one_hot=asked.one_hot,
                     carry=self.carry,
+                    gaps=self.gaps,
                     **self.files,
                 )
             found = open_named(standard_input() if piped else path, asked)
         choice = self.settled(found)
         with busy("reading the table"):
-            return read_named(found, choice)
+            return read_named(found, choice, gaps=self.gaps)
 
     def settled(self, table: "NamedTable") -> "ColumnChoice":
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""

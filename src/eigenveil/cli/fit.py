@@ -68,7 +68,8 @@ def fit(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"], tuple(carry or ()))
+    gaps = settings["missing"] != "refuse"
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps)
     read.require(data)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:

@@ -138,8 +138,8 @@ class LastingLedger:
         if not self.path.exists():
             # Refuse a missing name before an empty ledger is made.
             dataset_named(self.path, None, self.dataset, None, role="analyst")
-        # This reads all rows, so missing values are found before anything is written.
-        marks = fingerprints(CheckedRows(rows))
+        # This reads all rows, so missing values that are not allowed are found before anything is written.
+        marks = fingerprints(CheckedRows(rows, settings.get("missing", "refuse") != "refuse"))
         cost = Budget(settings["epsilon"], settings["delta"])
         unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
         with DurableLedger.open(self.path) as lasting:
