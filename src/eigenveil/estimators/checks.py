@@ -13,7 +13,7 @@ from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, requ
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.privacy import Budget, Gaps, Guarantee, Ledger
+from eigenveil.privacy import Budget, Guarantee, Ledger
 from eigenveil.privacy.facts import weak_words
 
 __all__ = [
@@ -197,18 +197,18 @@ def rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
     return None, float(wanted)
 
 
-def covariance_for(gaps: Gaps | None, method: Any) -> Any:
+def covariance_for(rule: str, method: Any) -> Any:
     """The method of a fit, which is covariance where entries of a Gram matrix are divided by counts.
 
     Products of rows with a basis add up entries that have different rates, so nothing can be divided afterwards.
     """
-    if gaps is None or not gaps.divides:
+    if rule not in ("counts", "groups"):
         return method
     require_param(
         method in ("auto", "covariance"),
         "{missing=} needs {method=covariance}, whose entries can be divided by counts; {method=} multiplies rows first. Or use "
         "{missing=fill} or {missing=drop}",
-        missing=gaps.rule,
+        missing=rule,
         method=method,
     )
     return "covariance"

@@ -188,7 +188,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             bounds=bounds,
             center=center_of(asked.center, dim),
             neighbours=Neighbours(asked.neighbours),
-            method=covariance_for(bounds.gaps, asked.method),
+            method=covariance_for(asked.missing, asked.method),
             calibration=asked.calibration,
             oversample=asked.oversample,
             rounds=asked.rounds,
