@@ -39,8 +39,8 @@ __all__ = [
 
 # What to do about missing values. A mean or a median of the rows would itself be a release.
 FILL_PUBLICLY = (
-    "A fit handles missing values privately with {missing=counts}. Or fill them with numbers that were fixed without looking at "
-    "these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
+    "Give a fit a rule for missing values, the parameter missing, such as counts. Or fill them with numbers that were fixed "
+    "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000

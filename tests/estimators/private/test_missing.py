@@ -191,7 +191,7 @@ def test_scores_of_rows_with_gaps_follow_the_rule(tmp_path: Any) -> None:
         ({"missing": "groups", "missing_groups": "age"}, "missing_groups names 'age', and must name column numbers"),
         ({"missing": "counts", "missing_fill": 1.0}, "missing_fill is for missing='fill'"),
         ({"missing": "impute"}, "missing must be one of refuse, counts, groups, drop, fill"),
-        ({}, "X contains NaN. A fit handles missing values privately with missing='counts'"),
+        ({}, "X contains NaN. Give a fit a rule for missing values"),
     ],
 )
 def test_what_cannot_be_meant_is_refused_before_it_costs(choices: dict[str, Any], message: str) -> None:

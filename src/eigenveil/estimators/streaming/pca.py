@@ -69,6 +69,19 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values of a private stream. refuse: they are an error. counts: count in the first block how many
+        entries each column has, for 5% of the budget, and divide by that. groups: the same for groups of columns.
+        drop: leave incomplete rows out. fill: put public values there. Without privacy, gaps are filled from the
+        directions found so far. Whichever you choose is public, and holds whether or not there are any. The shares of
+        the first block are taken to hold for the whole stream. Infinite values are always refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
         table with column names. Its order is that of the components.
@@ -260,7 +273,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         scores = []
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
         for rows in checked_batch(self, X, reset=False, least=1)[1]:
-            gaps = not sp.issparse(rows) and has_gaps(rows)
+            # With a rule for gaps the model knows what becomes of them.
+            gaps = self.missing == "refuse" and not sp.issparse(rows) and has_gaps(rows)
             if gaps:
                 # Gaps are filled in the units of the stream.
                 rows = filled(in_units(rows, model.scale, private=False), view.sketch)
@@ -271,9 +285,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows without gaps, at most `size` at a time."""
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
-        for rows in checked_batch(self, X, reset=False, least=1)[1]:
+        for given in checked_batch(self, X, reset=False, least=1)[1]:
+            rows = given if self.missing == "refuse" else self.model_.completed(given)
             require_param(
-                sp.issparse(rows) or not has_gaps(rows),
+                self.missing != "refuse" or sp.issparse(rows) or not has_gaps(rows),
                 "{X} has rows with gaps, whose likelihood is not known. Leave them out",
             )
             yield from (rows[start : start + size] for start in range(0, rows.shape[0], size))
@@ -345,7 +360,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
             # The old plan, even if this version would make another: blocks are public slots, and their ends must not
             # move.
-            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan))
+            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
         except BaseException as error:
             if claimed is not None:
@@ -617,7 +632,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # horizon.
                 stream.require_room(count)
                 count -= rows.shape[0]
-                stream.feed(as_kind(rows, sparse=self._sparse))
+                stream.feed(as_kind(rows, sparse=self._sparse, gaps=self.missing != "refuse"))
         except BaseException:
             stream_now: Stream | None = getattr(self, "_stream", None)
             if kept is not None and stream_now is not None:
@@ -630,7 +645,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def _begin(self, rows: Any) -> None:
         asked = checked(StreamingPCA, self)
-        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows))
+        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=self._names())
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)

@@ -233,7 +233,7 @@ class StreamRows:
 
     No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
     have `found` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
-    caller gave units.
+    caller gave units. With `gaps`, entries may be missing, and this rule says what became of them.
     """
 
     norm: float | None
@@ -246,6 +246,7 @@ class StreamRows:
     found: bool = False
     units: bool = False
     scale: bool = False
+    gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -255,7 +256,9 @@ class StreamRows:
             f"the number of rows is public, and so are the blocks: {self.block} rows each (the first {self.first}), in the order "
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
-        yield _COLUMNS
+        yield from _entries(self.gaps)
+        if self.gaps in ("counts", "groups", "drop"):
+            yield "the shares of what is there were counted in the first block, and are taken to hold for the whole stream"
         yield _UNTOUCHED
         if not (self.found or self.units) or self.merged > 1:
             yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"

@@ -110,7 +110,9 @@ class Gaps:
         >>> Gaps.counted(9).sensitivity(), Gaps.grouped(np.array([0, 0, 1, 1, 2, 2, 2])).sensitivity() ** 2
         (3.0, 6.0...)
         """
-        return math.sqrt(self.entries)
+        root = math.sqrt(self.entries)
+        # Rounded up: a root that is rounded down would be exceeded by its last bit.
+        return root if math.isqrt(self.entries) ** 2 == self.entries else math.nextafter(root, math.inf)
 
     def gone(self, values: Any) -> NDArray[np.bool_]:
         """Which entries of dense rows, (b, d), count as missing, with the rest of their group."""

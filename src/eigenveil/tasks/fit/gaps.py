@@ -120,6 +120,12 @@ class Rates:
         np.fill_diagonal(joint, single)
         return cls(single[gaps.group], joint, gaps.group)
 
+    @classmethod
+    def of_complete(cls, gaps: Gaps, rate: float) -> "Rates":
+        """Where incomplete rows are left out: the same rate everywhere."""
+        rate = min(max(rate, _LEAST), 1.0)
+        return cls(np.full(len(gaps.group), rate), np.full((1, 1), rate), gaps.group)
+
     def of_pairs(self) -> Array:
         """The share of people, (d, d), who have both of two columns."""
         if self.joint is not None:
