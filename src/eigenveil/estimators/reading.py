@@ -4,8 +4,9 @@ import warnings
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
+from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
+from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
@@ -25,7 +26,16 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        return CheckedRows(X, gaps)
+        if not is_elsewhere(X):
+            return CheckedRows(X, gaps)
+        # Rows that are elsewhere check their values there, so both must agree on whether any may be missing.
+        allowed = bool(getattr(innermost(X), "gaps", False))
+        require_param(
+            allowed == gaps,
+            "{missing} and {X} contradict each other: rows that are read elsewhere must be opened with gaps=True if, and only if, "
+            "there is a rule for missing values",
+        )
+        return X
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset), gaps=gaps), gaps)
     return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **least))

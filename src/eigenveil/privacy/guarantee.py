@@ -11,8 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
-from scipy.special import expit, ndtr
-
+from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
@@ -141,6 +140,17 @@ class Guarantee:
                 lines += [f"{label}:", *(line for text in texts for line in _wrapped(text, width, "  - ", "    "))]
         return "\n".join(lines)
 
+    def _repr_html_(self) -> str:
+        """The page in a notebook.
+
+        >>> "No privacy" in Guarantee.none("exact PCA was asked for")._repr_html_()
+        True
+        """
+        css = "good" if self.private else "bad"
+        rows = [(label, " ".join(texts)) for label, texts in self.parts()]
+        listed = table(("guarantee", ""), rows) if rows else ""
+        return fragment(f'<p class="{css}"><strong>{escaped(self.title)}</strong></p>{listed}')
+
     @property
     def best_guess(self) -> float:
         """How often, at most, an attacker tells which of two equally likely neighbouring tables is real. 1 without a guarantee.
@@ -152,6 +162,8 @@ class Guarantee:
         >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
         0.5471
         """
+        from scipy.special import expit, ndtr
+
         if not self.private or self.epsilon is None or self.delta is None:
             return 1.0
         if not _SMALL <= self.epsilon <= _LARGE:

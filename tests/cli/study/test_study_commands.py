@@ -194,7 +194,7 @@ def test_names_of_columns_come_from_a_file(tmp_path: Path, keys: Path, kind: str
 
 
 REFUSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
-    "no privacy said": ((*ADDRESS, *TASK), ("--epsilon is missing", "--no-privacy")),
+    "no privacy said": ((*ADDRESS, *TASK), ("--epsilon and --delta are missing", "--no-privacy")),
     "both said": ((*ADDRESS, *TASK, *PRIVATE, "--no-privacy"), ("contradict",)),
     "no address": ((*TASK, *PRIVATE), ("--address is missing",)),
     "a bad address": (("--address", "hub", *TASK, *PRIVATE), ("[hub] address must be HOST:PORT",)),

@@ -85,6 +85,9 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
         root of the number of columns in these units, and no row bound is searched for.
+    quantile : float or None, default None: chosen for the best answer
+        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
+        below 1. Where noise hides the few people beyond it, a lower share is used.
     missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
         Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of
         the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:

@@ -138,8 +138,8 @@ def _require_usable(array: Any, *, private: bool, gaps: bool) -> None:
     torn = bool(np.isnan(values).any())
     require_param(
         not torn or not sparse,
-        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps. A private stream takes "
-        "them with a rule such as {missing=counts}",
+        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps. A private stream "
+        "takes them with a rule such as {missing=counts}",
     )
     require_param(
         not torn,

@@ -36,6 +36,7 @@ class StreamSpec:
     bounds: RowBounds
     neighbours: Neighbours
     person_blocks: int
+    person: str | None
     center: bool
     forget: float
     adapt: EnergyBounds | None
@@ -47,7 +48,7 @@ class StreamSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person("stream", most=self.person_blocks)
+        return Person("stream", grouped=self.person is not None, most=self.person_blocks, column=self.person)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -67,7 +68,7 @@ def require_sense(asked: StreamingParams) -> None:
         asked.missing == "refuse" or budget is not None,
         "{missing} is for a private stream. Without privacy gaps are filled from the directions found so far: leave it out",
     )
-    for name in ("horizon", "noise_target"):
+    for name in ("horizon", "noise_target", "person"):
         given = getattr(asked, name) is not None
         require_param(not given or budget is not None, f"{{{name}}} is for a private stream. Leave it out")
 
@@ -119,6 +120,7 @@ def terms_of(
         bounds=bounds,
         neighbours=neighbours,
         person_blocks=asked.person_blocks,
+        person=asked.person,
         center=asked.center is not None,
         forget=asked.forget,
         adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
@@ -156,7 +158,8 @@ def stream_guarantee(
             block=plan.block,
             first=plan.first_block,
             horizon=terms.horizon,
-            origin=terms.bounds.origin is not None,
+            origin=terms.bounds.origin is not None and terms.bounds.low is None,
+            columns=terms.bounds.low is not None,
             merged=1 if merged is None else len(merged.streams) + 1,
             gaps=None if terms.bounds.gaps is None else terms.bounds.gaps.rule,
         ),

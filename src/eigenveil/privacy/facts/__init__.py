@@ -21,7 +21,7 @@ from eigenveil.privacy.facts.builder import (
     unproven,
     weak_words,
 )
-from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
+from eigenveil.privacy.facts.protected import Person, SlottedRows, StreamRows, TableRows, User, UserHistories
 from eigenveil.privacy.facts.seen_by import (
     HubAndSites,
     MaskedSites,
@@ -30,6 +30,7 @@ from eigenveil.privacy.facts.seen_by import (
     OneHolder,
     PeersAlone,
     SeenBy,
+    SlotBySlot,
 )
 
 __all__ = [
@@ -52,6 +53,8 @@ __all__ = [
     "Person",
     "PublishedNoise",
     "SeenBy",
+    "SlotBySlot",
+    "SlottedRows",
     "StreamRows",
     "TableRows",
     "User",

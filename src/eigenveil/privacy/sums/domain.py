@@ -18,11 +18,11 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.rows import Block
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.sensitivity import (
     Neighbours,
@@ -337,6 +337,8 @@ class Domain(Region):
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The clipped rows of a sparse block, in implicit form: no zero is ever stored."""
+        import scipy.sparse as sp
+
         values, norms = self._stored(block)
         rows = sp.csr_array((values, block.values.indices, block.values.indptr), shape=block.values.shape)
         factor = self._to_ball(norms) * self._kept(block)
@@ -351,6 +353,9 @@ class Domain(Region):
         Only stored entries are rounded. Where there is a center, its factor is rounded down to a multiple of `SHIFT`, so that
         sums of s are whole. A row whose norm is 2^24 times the radius becomes zero.
         """
+        import scipy.sparse as sp
+
+        # Zeros that are not stored stay zero, so rounding moves only stored entries.
         matrix, (values, norms) = block.values, self._stored(block)
         stored = np.diff(matrix.indptr)
         factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared) * self._kept(block)
@@ -430,6 +435,7 @@ class Domain(Region):
         assert unit is not None
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
+            # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.
             scores = rows @ basis
             scores *= _SCORE
             return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), 2.0**SCORE_BITS)
@@ -455,7 +461,7 @@ class Domain(Region):
         center = self.shifted_center
         if center is not None and math.isfinite(self.radius):
             require(
-                float(np.linalg.norm(center)) <= FARTHEST * self.radius,
+                vector_norm(center) <= FARTHEST * self.radius,
                 f"the center of sparse rows is more than {FARTHEST:g} times their bound away from zero, and rounding would "
                 "break the guarantee. Pass a larger bound, a center nearer to zero, or dense rows",
             )
