@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
 
@@ -80,6 +81,7 @@ __all__ = [
     "merge_all",
     "released_spectrum",
     "rows_in_processes",
+    "rows_on_device",
 ]
 
 _HOMES = {
@@ -112,6 +114,7 @@ _HOMES = {
     "Ledger": "privacy",
     "Symmetric": "data.rows",
     "rows_in_processes": "data.engines.pool",
+    "rows_on_device": "privacy.sums.device",
     "Faults": "runtimes",
 }
 

@@ -104,9 +104,11 @@ def _settings(
     return settings
 
 
-def _require_all(known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: str | None) -> None:
+def _require_all(
+    known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: Sequence[str]
+) -> None:
     """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
-    lacking = [] if unless is not None and options[unless] else list(_lacking(known, options))
+    lacking = [] if any(options[name] for name in unless) else list(_lacking(known, options))
     # A pipe has no name, whose ending would tell its format.
     piped = any(isinstance(one, Path) and str(one) == "-" for one in options.values())
     lacking += [known["kind"]] if piped and options.get("kind", "") is None else []

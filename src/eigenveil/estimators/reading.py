@@ -11,6 +11,7 @@ from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
+from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 
 __all__ = ["chosen", "column_names", "person_in", "read_rows"]
 
@@ -21,6 +22,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         not isinstance(X, Symmetric),
         "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
     )
+    if is_on_device(X):
+        X = rows_on_device(X)
     # What the caller declares decides, never the rows: whether a table may have gaps is public.
     gaps = getattr(estimator, "missing", "refuse") != "refuse"
     if isinstance(X, Rows) and not is_arrow_like(X):
@@ -32,8 +35,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         allowed = bool(getattr(innermost(X), "gaps", False))
         require_param(
             allowed == gaps,
-            "{missing} and {X} contradict each other: rows that are read elsewhere must be opened with gaps=True if, and only if, "
-            "there is a rule for missing values",
+            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have no missing values, except "
+            "those that `rows_in_processes` opens with gaps=True, which need a rule for them",
         )
         return X
     if is_arrow_like(X):

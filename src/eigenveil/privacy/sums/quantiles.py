@@ -36,6 +36,8 @@ __all__ = [
     "TailsWork",
     "bounded_column_tails",
     "bounded_tails",
+    "counted",
+    "nobody",
     "read_tails",
     "tails_sensitivity",
 ]
@@ -174,11 +176,14 @@ class TailsWork:
 
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
-        counts = Total.zeros((self.cells.count,), each=round(1 / COUNT_UNIT))
+        counts = nobody(self.cells.count)
         for block in rows.blocks(block_size(rows)):
-            place = self.cells.place(_norms(block, self.domain))
-            counts.add(_counted(place, _weights(block, self.domain), self.cells.count), len(block))
+            self.count(counts, _norms(block, self.domain), _weights(block, self.domain))
         return counts
+
+    def count(self, counts: Total, norms: Array, weights: Array | None) -> None:
+        """Add rows of these norms, (b,), to the counts."""
+        counts.add(counted(self.cells.place(norms), weights, self.cells.count), len(norms))
 
     def joined(self, left: Total, right: Total) -> Total:
         """The counts of the rows of both."""
@@ -197,7 +202,7 @@ class ColumnTailsWork:
     def of(self, rows: Rows) -> Total:
         """The counts of rows that are here."""
         domain, dim, count = self.domain, self.domain.dim, self.cells.count
-        counts = Total.zeros((dim * count,), each=round(1 / COUNT_UNIT))
+        counts = nobody(dim * count)
         # No overflow warning: it would reveal something about one person.
         for block in rows.blocks(block_size(rows)):
             if block.sparse:
@@ -208,12 +213,12 @@ class ColumnTailsWork:
                 moved, _ = domain.moved(block, out=np.empty(block.values.shape))
             place = self.cells.place(moved)
             place += count * np.arange(dim)
-            weights = None if block.weights is None else np.repeat(whole_weights(block.weights), dim)
+            weights = None if block.weights is None else np.repeat(block.weights, dim)
             if domain.gaps is not None and domain.gaps.values is None:
                 # Missing entries count as nothing. Their place is that of zero, which is a cell like any other.
                 there = ~domain.gaps.gone(block.values).ravel()
-                weights = there * (round(1 / COUNT_UNIT) if weights is None else weights)
-            counts.add(_counted(place.ravel(), weights, dim * count), len(block))
+                weights = there.astype(np.float64) if weights is None else weights * there
+            counts.add(counted(place.ravel(), weights, dim * count), len(block))
         return counts
 
     def joined(self, left: Total, right: Total) -> Total:
@@ -306,20 +311,25 @@ def read_tails(
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
 
 
-def _counted(place: Any, weights: Integers | None, cells: int) -> Integers:
-    """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`; `weights`, (b,), are such numbers."""
+def nobody(cells: int) -> Total:
+    """Counts of nobody, (cells,), in whole numbers of `COUNT_UNIT`."""
+    return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
+
+
+def counted(place: Any, weights: Array | None, cells: int) -> Integers:
+    """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
     if weights is None:
         return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
     # Whole numbers of 34 bits: a block of them adds up exactly.
-    return np.bincount(place, weights=weights, minlength=cells).astype(np.int64)
+    return np.bincount(place, weights=whole_weights(weights), minlength=cells).astype(np.int64)
 
 
-def _weights(block: Block, domain: Domain) -> Integers | None:
-    """The weights of rows, (b,), in whole numbers of `COUNT_UNIT`, zero for rows that count as nothing; None for one each."""
-    weights = None if block.weights is None else whole_weights(block.weights)
+def _weights(block: Block, domain: Domain) -> Array | None:
+    """The weights of rows, (b,), zero for rows that count as nothing; None for one each."""
     if domain.gaps is None or not domain.gaps.drops:
-        return weights
-    return domain.gaps.kept(block) * (round(1 / COUNT_UNIT) if weights is None else weights)
+        return block.weights
+    kept = domain.gaps.kept(block).astype(np.float64)
+    return kept if block.weights is None else block.weights * kept
 
 
 def _times_root(counts: Total, *, columns: int) -> Array:
@@ -408,7 +418,7 @@ def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
     matrix, center, count = block.values, domain.shifted_center, cells.count
     here = np.zeros(domain.dim) if center is None else center
     given = _weights(block, domain)
-    weights = np.full(len(block), round(1 / COUNT_UNIT)) if given is None else given
+    weights = np.full(len(block), round(1 / COUNT_UNIT)) if given is None else whole_weights(given)
     each = np.repeat(weights, np.diff(matrix.indptr))
     place = cells.place(domain.stored(block) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
     missing = domain.gaps is not None and domain.gaps.values is None
