@@ -204,7 +204,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         try:
             for batch in [X] if whole else X if source is None else source.batches:
                 # One array is all that will come, and components need two rows. Batches may be single rows.
-                self._take(batch, least=2 if whole else 1, ready=source is not None)
+                names = None if source is None else source.columns
+                self._take(batch, least=2 if whole else 1, ready=source is not None, names=names)
             self._end(None if source is None else source.columns)
         except BaseException:
             self._keep_unfinished()
@@ -281,7 +282,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def plan_for(self, columns: int, *, sparse: bool = False) -> StreamPlan:
         """The plan of a stream of so many columns, before any row has come. Afterwards it is `plan_`."""
-        return terms_of(checked(StreamingPCA, self), columns, sparse=sparse).plan
+        asked = checked(StreamingPCA, self)
+        require_sense(asked)
+        # A plan does not depend on which values may be missing, and groups of columns go by names, which may not be known yet.
+        asked.missing, asked.missing_groups, asked.missing_fill = "refuse", None, None
+        return terms_of(asked, columns, sparse=sparse).plan
 
     @in_silence
     def transform(self, X: Any) -> Array:
@@ -635,10 +640,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         rows = view.rows if self._begun("").merged is None else space.rank
         return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
-    def _take(self, X: Any, *, least: int, ready: bool = False) -> None:
+    def _take(self, X: Any, *, least: int, ready: bool = False, names: tuple[str, ...] | None = None) -> None:
         """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace.
 
-        Rows that are `ready` have the chosen columns already.
+        Rows that are `ready` have the chosen columns already. Batches of a file have `names` of which they know nothing.
         """
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
         kept = self._stream.kept() if "_stream" in before else None
@@ -649,7 +654,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             for rows in pieces:
                 with _FIRST:
                     if not hasattr(self, "_stream"):
-                        self._begin(rows)
+                        self._begin(rows, self._names() or names)
                 stream = self._begun("")
                 # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the
                 # horizon.
@@ -679,9 +684,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
-    def _begin(self, rows: Any) -> None:
+    def _begin(self, rows: Any, names: tuple[str, ...] | None) -> None:
         asked = checked(StreamingPCA, self)
-        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=self._names())
+        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=names)
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
