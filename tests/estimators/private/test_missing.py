@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 import scipy.sparse as sp
 
-from eigenveil import Ledger, Model, PrivatePCA
+from eigenveil import Ledger, Model, PrivatePCA, rows_in_processes
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array, Subspace
 from eigenveil.privacy import Gaps
@@ -225,3 +225,16 @@ def test_dividing_does_nothing_where_nothing_is_missing() -> None:
     whole, louder = rates.whole_gram(gram, noise=5.0)
     np.testing.assert_allclose(whole, gram)
     assert louder == pytest.approx(1.0)
+
+
+def test_rows_in_other_processes_may_have_gaps_if_both_say_so(tmp_path: Any) -> None:
+    frame = pd.DataFrame(TORN, columns=list("abcdef"))
+    frame.to_parquet(tmp_path / "torn.parquet", row_group_size=1000)
+    there = rows_in_processes(tmp_path / "torn.parquet", processes=2, gaps=True)
+    for rule in ("counts", "drop"):
+        here = fitted(frame, rule, row_bound=20.0)
+        assert np.array_equal(fitted(there, rule, row_bound=20.0).components_, here.components_)
+    with pytest.raises(ValueError, match="missing and X contradict each other"):
+        PrivatePCA(2, **BUDGET, row_bound=20.0).fit(there)
+    with pytest.raises(ValueError, match="missing and X contradict each other"):
+        fitted(rows_in_processes(tmp_path / "torn.parquet", processes=2), "counts", row_bound=20.0)
