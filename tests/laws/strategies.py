@@ -180,7 +180,8 @@ def all_tasks(
     randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
     slots = SlotSums(domain, neighbours, slots=4, person_slots=2)
     return [
-        (slots, Question(2)),
+        # Slots of a stream at many sites take no gaps: they refuse rows that are not finite.
+        *([(slots, Question(2))] if domain.gaps is None else []),
         (krylov, krylov.ask(krylov.start())),
         (krylov, Question(1, (krylov.begin * 0.7,))),
         (kept, kept.ask(kept.start())),

@@ -60,8 +60,11 @@ def _grouped(text: str, dim: int, names: Sequence[str] | None) -> NDArray[np.int
     for number, entries in enumerate(text.split(";")):
         for entry in filter(None, (part.strip() for part in entries.split(","))):
             found = [place for place, name in enumerate(known) if name == entry or fnmatchcase(name, entry)]
+            if not found and entry.isdecimal() and int(entry) < dim:
+                # A table with names has numbers for its columns, too.
+                found = [int(entry)]
             if not found:
-                which = "column numbers from 0" if names is None else "column names or patterns"
+                which = "column numbers from 0" if names is None else "column names, patterns or numbers from 0"
                 raise ParameterError(
                     f"{{missing_groups}} names {verbatim(repr(entry))}, and must name {which} of the table"
                 )
