@@ -73,6 +73,7 @@ def fit(
     gaps = settings["missing"] != "refuse"
     read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps)
     read.require(data)
+    read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))

@@ -117,9 +117,20 @@ def stream(
 
 def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
     """Merge the streams in the states `paths`."""
-    own = ("bounds", "sync_every", "even_if_noise", "no_state", "resume")
+    own = (
+        "bounds",
+        "sync_every",
+        "even_if_noise",
+        "no_state",
+        "resume",
+        "ledger",
+        "dataset",
+        "life_epsilon",
+        "life_delta",
+    )
     given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
     given += [f"--{name.replace('_', '-')}" for name in was_given(context, own)]
+    given += ["--json"] * bool(was_given(context, ("as_json",)))
     require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
     for path in paths:
         require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")
