@@ -84,6 +84,18 @@ class Model:
         return int((self.explained_variance > self.noise_floor).sum())
 
     @property
+    def people(self) -> float | None:
+        """How many people, or rows of a stream, the variances are divided by, as released; None if the model does not tell."""
+        if str(self.settings.get("method", "")).startswith("stream"):
+            rows = self.settings.get("rows")
+            return float(rows) if isinstance(rows, int | float) and math.isfinite(rows) else None
+        good = self.explained_variance > 0
+        # As in scikit-learn: values^2 / (people - 1). The fit divides by at least 1, however few people noise leaves.
+        return (
+            float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1 if good.any() else None
+        )
+
+    @property
     def subspace(self) -> Subspace:
         """Directions and data-scale values."""
         return Subspace(self.components.T, self.values)

@@ -15,6 +15,7 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.report.output import require_report, write
 from eigenveil.cli.study import spending as kept
 from eigenveil.params import PrivateParams, TableParams
 from eigenveil.params.words import in_options
@@ -22,6 +23,8 @@ from eigenveil.params.words import in_options
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
     from eigenveil.estimators import PrivatePCA
+    from eigenveil.model import Model
+    from eigenveil.report import Report
 
 __all__ = ["fit"]
 
@@ -40,6 +43,7 @@ def fit(
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
     model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
 ) -> None:
@@ -73,10 +77,10 @@ def fit(
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    require_output(
-        model, endings=(".safetensors",), force=force, inputs=[path for path in (data, bounds, ledger) if path]
-    )
-    _run(data, settings, read, known, lasting, target=model, even_if_noise=even_if_noise)
+    inputs = [path for path in (data, bounds, ledger) if path]
+    require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
+    require_report(report, force=force, inputs=[*inputs, model])
+    _run(data, settings, read, known, lasting, target=model, report=report, even_if_noise=even_if_noise)
 
 
 def _run(
@@ -87,6 +91,7 @@ def _run(
     lasting: kept.LastingLedger,
     *,
     target: Path,
+    report: Path | None,
     even_if_noise: bool,
 ) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
@@ -114,6 +119,13 @@ def _run(
     spending.show()
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
+    write(report, lambda: _report(model))
+
+
+def _report(model: "Model") -> "Report":
+    from eigenveil.report import model_report
+
+    return model_report(model)
 
 
 def _fitted(

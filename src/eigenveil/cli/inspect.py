@@ -72,14 +72,13 @@ def inspect(
 
 def _as_values(model: "Model") -> dict[str, Any]:
     """The whole model in plain values."""
-    from eigenveil.cli._report import people_of
     from eigenveil.model import SCORES_ARE_RAW
 
     return {
         "columns": None if model.columns is None else list(model.columns),
         "components": model.components.tolist(),
         "mean": model.mean.tolist(),
-        "people": people_of(model),
+        "people": model.people,
         "bounds": {name: model.settings.get(name) for name in ("row_bound", "column_bounds")},
         "scale": None if model.scale is None else model.scale.tolist(),
         "values": model.values.tolist(),
