@@ -41,6 +41,7 @@ __all__ = [
     "nothing_found",
     "nothing_stands_out",
     "plain",
+    "round_rows",
     "rounds_table",
     "scores_warning",
     "scree",
@@ -299,7 +300,18 @@ def labelled(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def rounds_table(rounds: Sequence["Round"]) -> Table:
-    """The rounds of a fit over sites or peers, one per line. If there are more than 40, only the first and last 20.
+    """The rounds of a fit over sites or peers, one per line, as `round_rows` has them."""
+    header, rows = round_rows(rounds)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name in header:
+        table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def round_rows(rounds: Sequence["Round"]) -> tuple[list[str], list[list[str]]]:
+    """A header, and one row for each round. If there are more than 40, only the first and last 20.
 
     Empty columns are left out. Charges are in mu; if the hub and the sites both add noise, both charges are shown. Peers have
     no hub, so there is one column of bytes and one ledger.
@@ -307,19 +319,18 @@ def rounds_table(rounds: Sequence["Round"]) -> Table:
     residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
     hub = any(done.bytes_down for done in rounds)
     charges = [_charged(done.charges, hub=hub) for done in rounds]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    links = ["up", "down"] if hub else ["bytes"]
-    names = ["round", "stage", "answered", *links, "movement"] + ["residual"] * residual
-    for name in [*names, "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"]:
-        if name in names or any(charges):
-            table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
+    header = ["round", "stage", "answered", *(["up", "down"] if hub else ["bytes"]), "movement"]
+    header += ["residual"] * residual
+    cost = "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"
+    header += [cost] * any(charges)
+    rows: list[list[str]] = []
     half, shortened = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
     for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
         if not shortened or place < half or place >= len(rounds) - half:
-            table.add_row(*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges))
+            rows.append([*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges)])
         elif place == half:
-            table.add_row("...", f"{len(rounds) - 2 * half} more")
-    return table
+            rows.append(["...", f"{len(rounds) - 2 * half} more", *[""] * (len(header) - 2)])
+    return header, rows
 
 
 def _round(done: "Round", *, hub: bool) -> list[str]:

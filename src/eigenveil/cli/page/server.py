@@ -227,7 +227,9 @@ class PageServer:
 
     def _head(self, writer: asyncio.StreamWriter, status: int, headers: Mapping[str, str]) -> None:
         lines = [f"{name}: {value}" for name, value in {**_HEADERS, "Connection": "close", **headers}.items()]
-        writer.write("\r\n".join([f"HTTP/1.1 {status} {http.client.responses[status]}", *lines, "", ""]).encode("latin-1"))
+        writer.write(
+            "\r\n".join([f"HTTP/1.1 {status} {http.client.responses[status]}", *lines, "", ""]).encode("latin-1")
+        )
 
     async def _events(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, method: str) -> None:
         """The parts that this reader has not got, as long as it reads. A slow one gets fewer and newer states."""
