@@ -46,6 +46,7 @@ __all__ = [
     "scores_warning",
     "scree",
     "settings_table",
+    "spent_mu",
     "warned",
     "warning_panel",
 ]
@@ -351,8 +352,25 @@ def _sine(value: float | None) -> str:
     return f"{value:.1e}" if value > _STILL else "0"
 
 
+def spent_mu(rounds: Sequence["Round"]) -> float:
+    """What rounds cost together, on the ledger that was charged most."""
+    hub = any(done.bytes_down for done in rounds)
+    squares: list[float] = []
+    for done in rounds:
+        for place, ledger in enumerate(_by_ledger(done.charges, hub=hub)):
+            squares += [0.0] * (place + 1 - len(squares))
+            squares[place] += sum(line.mu**2 for line in ledger)
+    return math.sqrt(max(squares, default=0.0))
+
+
 def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
-    """What a round cost: charges of one ledger add up in squares.
+    """What a round cost: charges of one ledger add up in squares."""
+    ledgers = _by_ledger(charges, hub=hub)
+    return " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in ledgers)
+
+
+def _by_ledger(charges: Sequence[Charge], *, hub: bool) -> list[list[Charge]]:
+    """The charges of a round, ledger by ledger.
 
     With a `hub`, a repeated label belongs to the next ledger. Between peers it belongs to a restarted round of the same ledger.
     """
@@ -361,4 +379,4 @@ def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
         if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):
             ledgers.append([])
         ledgers[-1].append(charge)
-    return " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in ledgers)
+    return ledgers

@@ -7,19 +7,22 @@ disk before the study is closed in the ledger.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
 from eigenveil.cli.network import consent
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network.disclosure import disclose
-from eigenveil.cli.network.results import Results, say_spent
+from eigenveil.cli.network.results import Results, say_spent, spending_of
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.page.live import live_page
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
+    from eigenveil.cli.page.address import PageAddress
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
@@ -56,6 +59,7 @@ class Given:
     reading: Mapping[str, Any]
     passphrase_file: Path | None = None
     require_head: Path | None = None
+    page: "PageAddress | None" = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -155,7 +159,9 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         agent = _allowed(
             lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
         )
-        view.of(agent, calls=kind.calls(agent))
+        title = f'Study "{study.name}", at {place.name}'
+        spends = partial(spending_of, ledger, agent.account)
+        view.of(agent, calls=kind.calls(agent), title=title, spends=spends)
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
         ledger.afford(agent.account, life=life)
@@ -178,9 +184,13 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         # A study that was joined before goes on without a question, unless the table has changed since.
         if known is None or warnings:
             note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
-        learned = _carried(
-            kind, agent, view, voice, ledger, results, lambda model: results.write(model, holding.rows), note
-        )
+
+        def deliver(model: "Model") -> None:
+            results.write(model, holding.rows)
+            view.found(model)
+
+        with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
+            learned = _carried(kind, agent, view, voice, ledger, results, deliver, note)
         results.show(voice, learned, role=role)
         say_spent(voice, ledger, agent.account, life=life)
 

@@ -12,6 +12,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError
 from eigenveil.params import FileParams
@@ -46,6 +47,8 @@ def site(
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Take part in a study with the table of this site.
 
@@ -63,6 +66,9 @@ def site(
     It writes the model, its guarantee in a text file beside it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
     them (mode 0600), and they go to nobody.
+
+    --page 127.0.0.1:8080 shows in a browser what happens after you have
+    agreed: questions, answers and charges, and nothing about your rows.
 
     Unattended, rules consent in place of a person:
 
@@ -95,6 +101,7 @@ def site(
         settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
+        page=page_at(page, page_token),
     )
     take_part(given, _Site(None if connect is None else address("--connect", connect)))
 

@@ -13,6 +13,7 @@ from eigenveil.cli._derived import with_options, written_out
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
 from eigenveil.errors import require, require_param
@@ -36,6 +37,8 @@ def stream(
     state: streaming.State = None,
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Fit rows as they arrive, reading each row once, in bounded memory.
 
@@ -78,7 +81,19 @@ def stream(
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
-    run(Job(source, read, settings, sync_every, model, state, spare=not no_state, even_if_noise=even_if_noise))
+    run(
+        Job(
+            source,
+            read,
+            settings,
+            sync_every,
+            model,
+            state,
+            spare=not no_state,
+            even_if_noise=even_if_noise,
+            page=page_at(page, page_token),
+        )
+    )
     if known is not None and settings is not None and settings["epsilon"] is not None:
         from eigenveil.privacy import Neighbours
         from eigenveil.privacy.facts import Person

@@ -16,6 +16,7 @@ from eigenveil.cli._files import Reading
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.cli.page.address import PageAddress
 from eigenveil.cli.stream.live import live_view
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
@@ -49,6 +50,7 @@ class Job:
     state: Path | None
     spare: bool
     even_if_noise: bool = False
+    page: PageAddress | None = None
 
 
 def require_source(path: Path, reading: Reading) -> None:
@@ -90,7 +92,7 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
         job.sync_every is None or (pca.epsilon is not None and pca.publish == "sync"),
         "--sync-every is for a private stream with {publish=sync}",
     )
-    with live_view(_rows(pca)) as view, warnings.catch_warnings():
+    with live_view(_rows(pca), job.page) as view, warnings.catch_warnings():
         # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         # What releases on the way warn of is said of the last one.
