@@ -375,6 +375,9 @@ class _View:
         epsilon, delta = self._job.asked.epsilon, self._job.asked.delta
         if epsilon is None or delta is None:
             return None
+        if isinstance(epsilon, tuple):
+            # One budget at the hub and one at each site: their charges are in the table of rounds.
+            return Spending(f"mu = {spent_mu(rounds):.3g} on the ledger that was charged most")
         spent = epsilon_of(spent_mu(rounds), delta)
         return Spending(f"epsilon {spent:.3g} of {epsilon:g}, at delta = {delta:g}", spent / epsilon)
 

@@ -17,7 +17,7 @@ from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
 from eigenveil.cli.page.address import PageAddress
-from eigenveil.cli.stream.live import live_view
+from eigenveil.cli.stream.live import LiveView, live_view
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
 from eigenveil.params.words import in_options
@@ -70,8 +70,11 @@ def run(job: Job) -> None:
         pca.require_parameters()
         before, began = _rows(pca), time.monotonic()
         try:
-            _follow(pca, job, stop)
-            model = _ended(pca, job)
+            with live_view(before, job.page) as view:
+                _follow(pca, job, stop, view)
+                model = _ended(pca, job)
+                if view is not None:
+                    view.look(pca, again=True)
         except (KeyboardInterrupt, Exception):
             # A step that was interrupted halfway is not saved: resuming it could release its rows twice.
             if _rows(pca) > 0 and not stop.torn:
@@ -86,13 +89,13 @@ def run(job: Job) -> None:
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
 
 
-def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts) -> None:
+def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, view: "LiveView | None") -> None:
     """Take all rows of the source, with a release when one is due."""
     require_param(
         job.sync_every is None or (pca.epsilon is not None and pca.publish == "sync"),
         "--sync-every is for a private stream with {publish=sync}",
     )
-    with live_view(_rows(pca), job.page) as view, warnings.catch_warnings():
+    with warnings.catch_warnings():
         # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         # What releases on the way warn of is said of the last one.

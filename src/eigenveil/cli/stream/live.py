@@ -81,9 +81,9 @@ class LiveView:
         if now >= self._look_at:
             self.look(pca)
 
-    def look(self, pca: "StreamingPCA") -> None:
-        """Update the facts, unless no row has arrived since the last look."""
-        if self._rows in (0, self._looked):
+    def look(self, pca: "StreamingPCA", *, again: bool = False) -> None:
+        """Update the facts, unless no row has arrived since the last look. The last release comes without one: look `again`."""
+        if self._rows in (0, self._looked) and not again:
             return
         began = self._clock()
         self._model = _model(pca)
