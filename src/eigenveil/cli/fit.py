@@ -15,7 +15,7 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
-from eigenveil.cli.report.output import require_report, write
+from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.study import spending as kept
 from eigenveil.params import PrivateParams, TableParams
 from eigenveil.params.words import in_options
@@ -23,8 +23,6 @@ from eigenveil.params.words import in_options
 if TYPE_CHECKING:
     from eigenveil.data.tables import Table
     from eigenveil.estimators import PrivatePCA
-    from eigenveil.model import Model
-    from eigenveil.report import Report
 
 __all__ = ["fit"]
 
@@ -119,13 +117,7 @@ def _run(
     spending.show()
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
-    write(report, lambda: _report(model))
-
-
-def _report(model: "Model") -> "Report":
-    from eigenveil.report import model_report
-
-    return model_report(model)
+    write_model(report, model)
 
 
 def _fitted(

@@ -201,7 +201,8 @@ def fragment(body: str) -> str:
 
 def page(title: str, body: str) -> str:
     """A whole document that loads nothing and runs nothing but the sorting of tables."""
-    policy = f"default-src 'none'; style-src '{hash_of(STYLE)}'; script-src '{hash_of(SORT)}'; base-uri 'none'; form-action 'none'"
+    allowed = f"style-src '{hash_of(STYLE)}'; script-src '{hash_of(SORT)}'"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

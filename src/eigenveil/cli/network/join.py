@@ -18,6 +18,7 @@ from eigenveil.cli.network.results import Results, say_spent, spending_of
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
 from eigenveil.cli.page.live import live_page
+from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
+    from eigenveil.report import Report
 
 __all__ = ["Given", "Joining", "Kind", "take_part"]
 
@@ -60,6 +62,7 @@ class Given:
     passphrase_file: Path | None = None
     require_head: Path | None = None
     page: "PageAddress | None" = None
+    report: Path | None = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -192,7 +195,21 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
             learned = _carried(kind, agent, view, voice, ledger, results, deliver, note)
         results.show(voice, learned, role=role)
+        write(
+            given.report,
+            lambda: _report(study, place.name, role, learned),
+            say=lambda words: voice.say(words, whole=True),
+        )
         say_spent(voice, ledger, agent.account, life=life)
+
+
+def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":
+    """The result as this party has it. It has neither scores nor what its ledger says of other studies."""
+    from eigenveil.report import FactLine, model_report
+
+    title = f"Study {study.name}: {len(model.components)} components, as {name} received them"
+    facts = [FactLine("study", study.name), FactLine("written by", f"the {role} {name}")]
+    return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 
 
 def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
@@ -205,10 +222,12 @@ def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores)
+    require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)
+    more = [] if given.report is None else [("--report", given.report, ENDINGS)]
     option.require_outputs(
-        results.outputs(), force=given.force or again, inputs=[given.study, given.data, given.ledger]
+        [*results.outputs(), *more], force=given.force or again, inputs=[given.study, given.data, given.ledger]
     )
     return results
 

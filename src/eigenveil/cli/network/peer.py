@@ -46,6 +46,7 @@ def peer(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
     memory: option.Memory = option.MEMORY,
@@ -105,6 +106,7 @@ def peer(
         passphrase_file=passphrase_file,
         require_head=require_head,
         page=page_at(page, page_token),
+        report=report,
     )
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))

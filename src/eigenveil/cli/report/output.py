@@ -2,16 +2,17 @@
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.cli._files import require_output
 from eigenveil.cli._terminal import busy, output, wrote
 
 if TYPE_CHECKING:
     from eigenveil.drawing import Chart
+    from eigenveil.model import Model
     from eigenveil.report import Report
 
-__all__ = ["ENDINGS", "PICTURES", "require_picture", "require_report", "write", "write_picture"]
+__all__ = ["ENDINGS", "PICTURES", "require_picture", "require_report", "write", "write_model", "write_picture"]
 
 # Written here too, so that a wrong name is refused before anything heavy is imported. A test compares them.
 ENDINGS: Final = (".html", ".json", ".pdf")
@@ -29,8 +30,8 @@ def require_report(path: Path | None, *, force: bool, inputs: Sequence[Path]) ->
         require_printer(path)
 
 
-def write(path: Path | None, made: "Callable[[], Report]") -> None:
-    """Write the report that `made` makes, and say where it is. Without a path nothing is made."""
+def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str], None] | None = None) -> None:
+    """Write the report that `made` makes, and `say` where it is. Without a path nothing is made."""
     if path is None:
         return
     with busy("writing the report"):
@@ -38,7 +39,22 @@ def write(path: Path | None, made: "Callable[[], Report]") -> None:
 
         write_report(made(), path)
     wrote(path)
-    output().print(f"report written to {path}", soft_wrap=True)
+    words = f"report written to {path}"
+    if say is None:
+        output().print(words, soft_wrap=True)
+    else:
+        say(words)
+
+
+def write_model(path: Path | None, model: "Model", **more: Any) -> None:
+    """Write the report of a `model`, with what else `model_report` takes."""
+
+    def made() -> "Report":
+        from eigenveil.report import model_report
+
+        return model_report(model, **more)
+
+    write(path, made)
 
 
 def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:

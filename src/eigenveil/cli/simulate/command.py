@@ -21,6 +21,7 @@ from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.page.address import Page, PageAddress, PageToken, page_at
 from eigenveil.cli.page.contents import PageState, Spending, scree_words
 from eigenveil.cli.page.live import live_page
+from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
@@ -60,6 +61,7 @@ class _Job:
     duplicate: float
     dead: Sequence[str]
     target: Path | None
+    report: Path | None
     compare: bool
     guarantee: bool
     even_if_noise: bool
@@ -90,6 +92,7 @@ def simulate(
     compare: simulating.Compare = None,
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
     page: Page = None,
@@ -144,6 +147,7 @@ def simulate(
     read.require(data)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
+    require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
     _run(
         _Job(
             data,
@@ -155,6 +159,7 @@ def simulate(
             duplicate,
             dead or [],
             model,
+            report,
             asked.epsilon is None if compare is None else compare,
             guarantee,
             even_if_noise,
@@ -182,6 +187,13 @@ def _run(job: _Job) -> None:
             compared = _comparison(job, parted, pca)
     _show(output(), job, pca, model, compared)
     _show_guarantee(output(), job, model)
+    # What was compared with the exact components is not in the report: no guarantee covers it.
+    write_model(job.report, model, rounds=pca.transcript_, refused=len(pca.refused_), title=_title(job, parted, model))
+
+
+def _title(job: _Job, parted: Parted, model: "Model") -> str:
+    who = "sites" if job.hub else "peers"
+    return f"{len(model.components)} principal components over {len(parted.sites)} simulated {who}"
 
 
 def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:

@@ -14,6 +14,7 @@ from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.page.address import Page, PageToken, page_at
+from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
 from eigenveil.errors import require, require_param
@@ -32,6 +33,7 @@ def stream(
     bounds: BoundsPath = None,
     sync_every: streaming.SyncEvery = None,
     model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
     state: streaming.State = None,
@@ -78,6 +80,7 @@ def stream(
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
     inputs = [path for path in (source, state, bounds) if path is not None]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
+    require_report(report, force=force, inputs=[*inputs, model])
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
@@ -91,6 +94,7 @@ def stream(
             state,
             spare=not no_state,
             even_if_noise=even_if_noise,
+            report=report,
             page=page_at(page, page_token),
         )
     )

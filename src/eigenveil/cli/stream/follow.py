@@ -17,6 +17,7 @@ from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
 from eigenveil.cli.page.address import PageAddress
+from eigenveil.cli.report.output import write_model
 from eigenveil.cli.stream.live import LiveView, live_view
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
@@ -50,6 +51,7 @@ class Job:
     state: Path | None
     spare: bool
     even_if_noise: bool = False
+    report: Path | None = None
     page: PageAddress | None = None
 
 
@@ -87,6 +89,7 @@ def run(job: Job) -> None:
             leaves(f"the model had been written to {job.target} and the state to {job.state}")
     _show(pca, model, job, reason=reason)
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
+    write_model(job.report, model)
 
 
 def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, view: "LiveView | None") -> None:
