@@ -25,14 +25,15 @@ class Spending:
 class PageState:
     """One moment of a run. Every number in it was released or is public, and the terminal of this party shows it as well.
 
-    `now` says what is being done. `parties` are those who may connect, each with whether it is connected. `variances` are along
-    the components as far as they are known, with the noise `floor` once there is a model.
+    `now` says what is being done. `parties` are the others, each with whether it is there, and `there` is the word for that.
+    `variances` are along the components as far as they are known, with the noise `floor` once there is a model.
     """
 
     title: str
     now: str
     facts: tuple[tuple[str, str], ...] = ()
     parties: tuple[tuple[str, bool], ...] = ()
+    there: str = "connected"
     rounds: tuple["Round", ...] = ()
     spending: Spending | None = None
     variances: tuple[float, ...] = ()

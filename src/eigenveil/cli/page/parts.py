@@ -34,6 +34,9 @@ background:var(--faint)}
 .eigenveil .parties{list-style:none;padding:0;max-width:none;display:flex;flex-wrap:wrap;gap:.35rem}
 .eigenveil .parties li{border:1px solid var(--grid);border-radius:1em;padding:.05rem .7rem;font-size:.93em}
 .eigenveil .parties .gone{color:var(--muted);border-style:dashed}
+.eigenveil .parties .mark{color:var(--good)}
+.eigenveil .parties .gone .mark{color:var(--second)}
+.eigenveil .unseen{position:absolute;width:1px;height:1px;overflow:hidden;clip-path:inset(50%);white-space:nowrap}
 .eigenveil .gauge{height:.8rem;max-width:26rem;border:1px solid var(--grid);border-radius:.4rem;overflow:hidden;display:block;
 width:100%}
 .eigenveil .log{list-style:none;padding:0;margin:.4rem 0;max-width:none;font-size:.93em}
@@ -116,7 +119,7 @@ class Drawing:
         return {
             "now": self._drawn("now", state.now, lambda: f'<p class="answer">{escaped(state.now)}</p>'),
             "warnings": self._drawn("warnings", state.warnings, lambda: _warnings(state.warnings)),
-            "parties": self._drawn("parties", state.parties, lambda: _parties(state.parties)),
+            "parties": self._drawn("parties", state.parties, lambda: _parties(state.parties, state.there)),
             "budget": self._drawn("budget", state.spending, lambda: _budget(state.spending)),
             "charts": self._drawn(
                 "charts", (state.rounds, state.variances, state.floor, state.final), lambda: _charts(state)
@@ -137,17 +140,20 @@ def _warnings(warnings: Sequence[str]) -> str:
     return "".join(f'<p class="note"><strong>Warning:</strong> {escaped(words)}</p>' for words in warnings)
 
 
-def _parties(parties: Sequence[tuple[str, bool]]) -> str:
+def _parties(parties: Sequence[tuple[str, bool]], there: str) -> str:
     if not parties:
         return ""
     here = sum(connected for _, connected in parties)
     items = []
     # Those who are missing come first: they are what a coordinator looks for.
     for name, connected in sorted(parties, key=lambda pair: pair[1])[:_MOST_NAMED]:
-        mark, css, words = ("●", "", "connected") if connected else ("○", ' class="gone"', "missing")
-        items.append(f'<li{css}><span aria-hidden="true">{mark}</span> {escaped(name)} <small>{words}</small></li>')
+        # Not by colour alone: a word for those who are missing, and for screen readers on all.
+        mark, css, words = ("●", "", f'<span class="unseen">{there}</span>')
+        if not connected:
+            mark, css, words = "○", ' class="gone"', "<small>missing</small>"
+        items.append(f'<li{css}><span class="mark" aria-hidden="true">{mark}</span> {escaped(name)} {words}</li>')
     more = f"<p>and {len(parties) - _MOST_NAMED} more</p>" if len(parties) > _MOST_NAMED else ""
-    return f'<h2>Connected: {here} of {len(parties)}</h2><ul class="parties">{"".join(items)}</ul>{more}'
+    return f'<h2>{there.capitalize()}: {here} of {len(parties)}</h2><ul class="parties">{"".join(items)}</ul>{more}'
 
 
 def _budget(spending: Spending | None) -> str:
@@ -187,7 +193,7 @@ def _chart_list(state: PageState) -> Iterator[Chart]:
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:
     said = [(label.strip() or "…", [words]) for label, words in facts]
-    return f"<h2>Facts</h2>{listing(said)}" if said else ""
+    return f"<h2>Facts</h2>{listing(said, css="short")}" if said else ""
 
 
 def _rounds(rounds: "Sequence[Round]") -> str:

@@ -177,7 +177,7 @@ def _run(job: _Job) -> None:
     with live_page(job.page, view.page, say=say, secret=output(stderr=True).is_terminal):
         parted, pca, warned = _fitted(job, view)
         model = replace(_model(job, pca), warnings=tuple(warned))
-        view.found(model)
+        view.found(model, pca.transcript_)
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
@@ -335,9 +335,9 @@ class _View:
         # A new tuple: a thread that draws may hold the old one.
         self._rounds = (*self._rounds, done)
 
-    def found(self, model: "Model") -> None:
-        """The fit has ended."""
-        self._model = model
+    def found(self, model: "Model", rounds: "Sequence[Round]") -> None:
+        """The fit has ended, with these rounds: the last one has the bytes of the result by now."""
+        self._model, self._rounds = model, tuple(rounds)
 
     def __rich__(self) -> "Text":
         from rich.text import Text
@@ -350,10 +350,11 @@ class _View:
         variances, floor, known = PageState.scree(model, rounds)
         answered = frozenset(self.last.answered) if self.last is not None else frozenset(self._sites)
         return PageState(
-            f"Simulation of {len(self._sites)} {self._word}",
+            f"Simulated study: {self._word}" + " around a hub" * self._job.hub,
             self._now() if model is None else "The fit has ended. The terminal has the summary.",
             facts=tuple(self._facts(rounds, variances)),
             parties=tuple((name, name in answered) for name in self._sites),
+            there="answered in the last round",
             rounds=rounds,
             spending=self._spending(rounds),
             variances=variances,
