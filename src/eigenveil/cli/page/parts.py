@@ -193,7 +193,7 @@ def _chart_list(state: PageState) -> Iterator[Chart]:
 
 def _facts(facts: Sequence[tuple[str, str]]) -> str:
     said = [(label.strip() or "…", [words]) for label, words in facts]
-    return f"<h2>Facts</h2>{listing(said, css="short")}" if said else ""
+    return f"<h2>Facts</h2>{listing(said, css='short')}" if said else ""
 
 
 def _rounds(rounds: "Sequence[Round]") -> str:

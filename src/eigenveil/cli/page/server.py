@@ -85,13 +85,13 @@ class PageServer:
 
     def __init__(self, address: PageAddress, source: PageSource) -> None:
         self._address, self._source = address, source
+        self._socket = _listening(address)
+        self.port: int = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._readers = 0
         self._looked, self._parts = float("-inf"), dict[str, str]()
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
-        self._socket = _listening(address)
-        self.port: int = self._socket.getsockname()[1]
 
     def __enter__(self) -> "PageServer":
         self._thread.start()
