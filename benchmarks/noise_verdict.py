@@ -9,22 +9,24 @@ real mechanism releases them: what comes out has the law of a whole fit. Streams
 the recommender are whole fits, with fewer columns.
 
     python benchmarks/noise_verdict.py            # 200 fits in each cell, a minute or two
-    python benchmarks/noise_verdict.py --full     # 2000 fits in each cell
+    python benchmarks/noise_verdict.py --full     # 2000 fits in each cell, an hour or two on one core: --jobs uses several
 """
 
 import argparse
 import math
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
+from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from itertools import product
 from typing import Any
 
 import numpy as np
 
-from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivateRecommender, StreamingPCA
+from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, PrivateRecommender, StreamingPCA
 from eigenveil.data.rows import DenseRows, Rows
+from eigenveil.errors import TooFewPeople
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Exact, Gaussian, Noise
 from eigenveil.tasks.fit.task import Fit, FitResult
@@ -36,6 +38,8 @@ COUNTS, COLUMNS = (500, 20_000), (5, 20, 100, 300)
 # Kept products take longest: each fit decomposes all of its products.
 METHODS = {"covariance": (5, 20, 100, 300), "power": (5, 20, 100, 300), "krylov": (5, 20, 100)}
 TABLES = {"zero": 0.0, "constant": 0.9}
+# Fits that one job does at a time, so that slow cells are shared out too.
+AT_A_TIME = 50
 
 
 def row_of(kind: str, dim: int) -> Array:
@@ -52,14 +56,14 @@ def carried(study: Fit, one: Rows, count: int, mechanism: Gaussian) -> FitResult
     return found
 
 
-def fits(method: Any, kind: str, count: int, dim: int, runs: int) -> Iterator[tuple[float, float, float]]:
+def fits(method: Any, kind: str, count: int, dim: int, runs: range) -> Iterator[tuple[float, float, float]]:
     """The largest eigenvalue of each fit, its noise floor, and that of version 0.1."""
     rows = [np.zeros((10, dim))] * 2
     asked = FederatedPCA(min(3, dim), trust="hub", method=method, **BOUNDED)
     parties, one = asked.prepare(rows).parties, DenseRows(row_of(kind, dim))
     plan, study = parties.request.plan, parties.study
     assert isinstance(study, Fit)
-    for run in range(runs):
+    for run in runs:
         mechanism = Gaussian(1 / BUDGET.mu, Ledger(epsilon=math.inf, delta=0.5), Noise.seeded(run))
         found = carried(study, one, count, mechanism)
         floor = parties.noise_floor(found, sites=2, weights=(1.0, math.sqrt(2)))
@@ -68,7 +72,7 @@ def fits(method: Any, kind: str, count: int, dim: int, runs: int) -> Iterator[tu
 
 
 def whole_fits() -> dict[str, Callable[[int], Any]]:
-    """Whole fits of 500 rows with nothing to find, by the number of the run."""
+    """Whole fits of rows with nothing to find, 500 if not said otherwise, by the number of the run."""
     found: dict[str, Callable[[int], Any]] = {}
     for kind in TABLES:
         table = np.repeat(row_of(kind, 20), 500, axis=0)
@@ -77,6 +81,10 @@ def whole_fits() -> dict[str, Callable[[int], Any]]:
         for method in ("merge", "fedpower"):
             found[f"5 sites, {method}, {kind}"] = partial(sites, table, method)
         found[f"5 peers, segments, {kind}"] = partial(peers, table)
+        for count, scale in ((500, None), (20_000, None), (20_000, "private")):
+            what = "units found" if scale else "bound found"
+            alike = np.repeat(row_of(kind, 20), count, axis=0)
+            found[f"{what}, n = {count}, {kind}"] = partial(unknown, alike, scale)
     for unit, method in product(("user", "item"), ("covariance", "power")):
         found[f"recommender, {unit}, {method}"] = partial(recommender, unit, method)
     return found
@@ -99,15 +107,36 @@ def peers(table: Array, run: int) -> GossipPCA:
     return GossipPCA(3, graph="complete", method="segments", random_state=run, **BOUNDED).fit(np.array_split(table, 5))
 
 
+def unknown(table: Array, scale: Any, run: int) -> PrivatePCA:
+    """One table whose bound, or units, are found privately on the way."""
+    return PrivatePCA(3, scale=scale, random_state=run, **GIVEN).fit(table)
+
+
 def recommender(unit: Any, method: Any, run: int) -> PrivateRecommender:
     """500 users who have none of 60 items."""
     asked = PrivateRecommender(3, unit=unit, method=method, on_noise="warn", random_state=run, **GIVEN)
     return asked.fit(np.zeros((500, 60)))
 
 
-def claims(values: Sequence[tuple[float, ...]], at: int) -> float:
-    """The share of fits whose largest eigenvalue is above a floor."""
-    return float(np.mean([one[0] > one[at] for one in values]))
+def cell_claims(cell: tuple[str, str, int, int], runs: range) -> tuple[int, int]:
+    """In how many fits of a cell the largest eigenvalue is above the floor, and above that of version 0.1."""
+    found = list(fits(*cell, runs))
+    return sum(largest > floor for largest, floor, _ in found), sum(largest > old for largest, _, old in found)
+
+
+def whole_claims(name: str, runs: range) -> tuple[int, int]:
+    """In how many whole fits anything is above the floor; version 0.1 is not compared."""
+    warnings.simplefilter("ignore")
+    fitted = whole_fits()[name]
+    return sum(claimed(partial(fitted, run)) for run in runs), 0
+
+
+def claimed(fitted: Callable[[], Any]) -> bool:
+    """Whether a fit claims anything. One that refuses, because its noisy count says too few people, does not."""
+    try:
+        return bool(fitted().n_above_noise_ > 0)
+    except TooFewPeople:
+        return False
 
 
 def main() -> None:
@@ -115,22 +144,35 @@ def main() -> None:
     parser.add_argument("--full", action="store_true", help="2000 fits in each cell")
     parser.add_argument("--runs", type=int, default=None, help="fits in each cell")
     parser.add_argument("--columns", type=int, nargs="*", default=COLUMNS)
+    parser.add_argument("--only", default="", help="lines that begin with this")
+    parser.add_argument("--jobs", type=int, default=1, help="processes that share the fits")
     options = parser.parse_args()
     runs, began = options.runs or (2000 if options.full else 200), time.monotonic()
-    warnings.simplefilter("ignore")
+    pieces = [range(start, min(start + AT_A_TIME, runs)) for start in range(0, runs, AT_A_TIME)]
     worst = 0.0
     print(f"{runs} fits in each cell; claims above the floor, and (above that of version 0.1)")
-    for method, kind, count in product(METHODS, TABLES, COUNTS):
-        cells = []
-        for dim in (dim for dim in METHODS[method] if dim in options.columns):
-            found = list(fits(method, kind, count, dim, runs))
-            worst = max(worst, claims(found, 1))
-            cells.append(f"d = {dim}: {claims(found, 1):5.2%} ({claims(found, 2):4.0%})")
-        print(f"{method:10} {kind:8} n = {count:5}  {'  '.join(cells)}", flush=True)
-    for name, fitted in whole_fits().items():
-        share = float(np.mean([fitted(run).n_above_noise_ > 0 for run in range(runs)]))
-        worst = max(worst, share)
-        print(f"{name:32} {share:5.2%}", flush=True)
+    with ProcessPoolExecutor(options.jobs) as pool:
+        lines = {
+            f"{method:10} {kind:8} n = {count:5}": {
+                f"d = {dim}": [pool.submit(cell_claims, (method, kind, count, dim), piece) for piece in pieces]
+                for dim in METHODS[method]
+                if dim in options.columns
+            }
+            for method, kind, count in product(METHODS, TABLES, COUNTS)
+            if method.startswith(options.only)
+        }
+        lines |= {
+            f"{name:32}": {"": [pool.submit(whole_claims, name, piece) for piece in pieces]}
+            for name in whole_fits()
+            if name.startswith(options.only)
+        }
+        for line, cells in lines.items():
+            shown = []
+            for cell, waiting in cells.items():
+                now, before = (sum(counts) / runs for counts in zip(*(one.result() for one in waiting), strict=True))
+                worst = max(worst, now)
+                shown.append(f"{cell}: {now:5.2%} ({before:4.0%})" if cell else f"{now:5.2%}")
+            print(line, "  ".join(shown), flush=True)
     # Five deviations of a share of 1.5%, because there are some fifty cells.
     allowed = 0.015 + 5 * math.sqrt(0.015 * 0.985 / runs)
     print(f"largest share: {worst:.2%}; {'more' if worst > allowed else 'no more'} than 1.5% by chance could give")

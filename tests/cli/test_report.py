@@ -1,7 +1,9 @@
 """`eigenveil report` and --report: what is written, what is refused, and when."""
 
 import json
+import shutil
 from pathlib import Path
+from xml.etree import ElementTree
 
 import pytest
 
@@ -78,3 +80,76 @@ def test_json_is_for_programs(folder: Path) -> None:
     values = json.loads((folder / "fit.json").read_text())
     assert values["format"] == "eigenveil-report" and values["version"] == 1
     assert values["guarantee"]["words"].startswith("Guarantee: (1, 1e-06)")
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        ("stream", "-k", 2, *PRIVATE),
+        ("simulate", "-k", 2, "--sites", 3, "--trust", "masked", *PRIVATE),
+        ("simulate", "-k", 2, "--sites", 3, "--graph", "ring", *PRIVATE),
+    ],
+    ids=lambda words: " ".join(map(str, words[:6:5])),
+)
+def test_other_fits_end_with_a_report_too(command: tuple[object, ...], folder: Path, tmp_path: Path) -> None:
+    name, *options = command
+    target, model = tmp_path / "run.json", tmp_path / "model.safetensors"
+    eigenveil(name, folder / "people.csv", *options, "-o", model, "--report", target)
+    found = read_report(target)
+    assert found.guarantee is not None and found.plan is not None
+    assert (len(found.rounds) > 0) == (name == "simulate")
+    assert all(len(one.answered) == 3 for one in found.rounds)
+    eigenveil("report", target, "-o", tmp_path / "run.html")
+    assert ("Who took part" in (tmp_path / "run.html").read_text()) == (name == "simulate")
+
+
+def test_an_audit_ends_with_its_verdicts(tmp_path: Path) -> None:
+    target = tmp_path / "audit.json"
+    shown = eigenveil(
+        "audit", "curator/covariance", "--quick", "--runs", 50, "--seed", 1, "--jobs", 1, "--report", target
+    )
+    found = read_report(target)
+    assert found.kind == "audit" and found.answer in " ".join(shown.stdout.split())
+    (verdicts,) = found.tables
+    assert verdicts.header[0] == "case" and verdicts.rows[0][0] == "curator/covariance"
+
+
+def test_a_plan_becomes_a_report_beside_its_json(tmp_path: Path) -> None:
+    target = tmp_path / "plan.json"
+    options = ("-n", 2000, "-d", 10, "-k", 2, "--epsilon", 1, "--delta", "1e-6", "--method", "covariance")
+    values = json.loads(eigenveil("plan", *options, "--json", "--report", target).stdout)
+    found = read_report(target)
+    assert found.answer == values["answer"][0]
+    assert found.plan is not None and found.plan.method == values["curve"]["method"]
+    assert {one.title for one in found.lists} >= {"Assumed", "Guessed", "Not included"}
+
+
+def test_inspect_draws_the_variances(folder: Path, tmp_path: Path) -> None:
+    target = tmp_path / "scree.svg"
+    eigenveil("inspect", folder / "model.safetensors", "--plot", target)
+    drawing = ElementTree.parse(target).getroot()
+    assert len(drawing.findall(".//{http://www.w3.org/2000/svg}desc")) == 1
+    assert "noise floor" in target.read_text()
+    said = refusal("inspect", folder / "model.safetensors", "--plot", tmp_path / "scree.pdf")
+    assert "--plot must end in .svg or .png" in said
+
+
+def test_a_png_is_drawn_where_matplotlib_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "scree.png"
+    with monkeypatch.context() as patch:
+        patch.setattr("importlib.util.find_spec", lambda name: None)
+        assert "eigenveil[plot]" in refusal("inspect", folder / "model.safetensors", "--plot", target)
+    pytest.importorskip("matplotlib", reason="matplotlib is not installed")
+    eigenveil("inspect", folder / "model.safetensors", "--plot", target)
+    assert target.read_bytes().startswith(b"\x89PNG")
+
+
+def test_a_pdf_is_printed_where_chromium_is(folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    target = tmp_path / "report.pdf"
+    with monkeypatch.context() as patch:
+        patch.setattr("eigenveil.report.write._BROWSERS", ())
+        assert "a PDF needs Chromium" in refusal("report", folder / "model.safetensors", "-o", target)
+    if shutil.which("chromium") is None:
+        pytest.skip("Chromium is not installed: .ci/run installs it")
+    eigenveil("report", folder / "model.safetensors", "-o", target)
+    assert target.read_bytes().startswith(b"%PDF")

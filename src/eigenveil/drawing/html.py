@@ -55,7 +55,7 @@ _PARTS: Final = """
 .eigenveil th.n,.eigenveil td.n{text-align:right;white-space:nowrap}
 .eigenveil td{overflow-wrap:anywhere;min-width:5.5em}
 .eigenveil td.n{min-width:0}
-.eigenveil th{white-space:nowrap}
+.eigenveil td:first-child:not(.n){min-width:8.5em}
 .eigenveil thead th{color:var(--muted);font-weight:600}
 .eigenveil .muted{color:var(--muted)}
 .eigenveil .good{color:var(--good)}
@@ -194,9 +194,10 @@ def figure(chart: Chart, name: str) -> str:
 def fragment(body: str) -> str:
     """`body` with its style, for a notebook: light or dark as the reader's screen is."""
     light, dark = (f".eigenveil{{{variables(dark=dark)}}}" for dark in (False, True))
-    style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}{_PARTS}</style>"
     # A notebook may be light on a dark screen, so the fragment brings its own ground.
-    return f'{style}<div class="eigenveil" lang="en"><div>{body}</div></div>'
+    ground = ".eigenveil.cell{background:var(--ground);padding:.7rem 1rem;border-radius:6px;max-width:60rem}"
+    style = f"<style>{light}@media(prefers-color-scheme:dark){{{dark}}}{_PARTS}{ground}</style>"
+    return f'{style}<div class="eigenveil cell" lang="en">{body}</div>'
 
 
 def page(title: str, body: str) -> str:

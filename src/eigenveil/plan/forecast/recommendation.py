@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Final, Literal, TypeVar, final
 
+from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import found_share
 from eigenveil.plan.choose.sites import plan_sites
@@ -60,6 +61,15 @@ class Recommendation:
     def chosen(self) -> Forecast | None:
         """The method to run, None where none is worth its budget."""
         return self.best if self.verdict == "works" else None
+
+    def _repr_html_(self) -> str:
+        """Every method in a notebook, the best first."""
+        rows = [
+            (found.method, str(found.captured), str(found.sine), found.refused or found.guarantee)
+            for found in self.forecasts
+        ]
+        header = ("method", "captured variance", "largest sine", "who is protected from whom, or why not possible")
+        return fragment(f"<p><strong>{escaped(self.reasons[0])}</strong></p>{table(header, rows)}")
 
     @property
     def params(self) -> FitParams | None:

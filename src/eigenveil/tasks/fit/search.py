@@ -12,7 +12,7 @@ import numpy as np
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import TooFewPeople, require
-from eigenveil.linalg import Array, found_share
+from eigenveil.linalg import Array, found_share, norm_edge
 from eigenveil.privacy import Bounded, Domain, Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST
 from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
@@ -192,6 +192,10 @@ class BoundSearch(SumTask[Center, Center]):
         bound = float(NORMS.edges[edge])
         if first:
             bound = min(bound, self.bounds.mean_bound)
+        elif self._moves:
+            # Rows alike are all as far from the center as the center is off. In a smaller ball the next mean could not reach
+            # them, and what is left of the way would pass for a component.
+            bound = max(bound, state.doubt * norm_edge(self.bounds.dim) / math.sqrt(self.bounds.dim))
         return replace(
             state,
             people=tails.people,
