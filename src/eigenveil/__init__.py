@@ -14,10 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eigenveil.data.engines.pool import rows_in_processes
     from eigenveil.data.rows import Symmetric
     from eigenveil.errors import (
         BudgetExceeded,
         EigenveilError,
+        EngineLost,
         ModelFileError,
         ParameterError,
         PeerError,
@@ -29,6 +31,7 @@ if TYPE_CHECKING:
     )
     from eigenveil.estimators import (
         FederatedPCA,
+        FederatedStream,
         GossipPCA,
         PrivatePCA,
         StreamingPCA,
@@ -40,6 +43,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
 
@@ -48,8 +52,10 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "BudgetExceeded",
     "EigenveilError",
+    "EngineLost",
     "Faults",
     "FederatedPCA",
+    "FederatedStream",
     "GossipPCA",
     "Graph",
     "Guarantee",
@@ -74,11 +80,14 @@ __all__ = [
     "merge",
     "merge_all",
     "released_spectrum",
+    "rows_in_processes",
+    "rows_on_device",
 ]
 
 _HOMES = {
     "BudgetExceeded": "errors",
     "EigenveilError": "errors",
+    "EngineLost": "errors",
     "ModelFileError": "errors",
     "ParameterError": "errors",
     "PeerError": "errors",
@@ -88,6 +97,7 @@ _HOMES = {
     "StateFileError": "errors",
     "UnitMismatch": "errors",
     "FederatedPCA": "estimators",
+    "FederatedStream": "estimators",
     "GossipPCA": "estimators",
     "PrivatePCA": "estimators",
     "StreamingPCA": "estimators",
@@ -103,6 +113,8 @@ _HOMES = {
     "Guarantee": "privacy",
     "Ledger": "privacy",
     "Symmetric": "data.rows",
+    "rows_in_processes": "data.engines.pool",
+    "rows_on_device": "privacy.sums.device",
     "Faults": "runtimes",
 }
 

@@ -10,8 +10,10 @@ from typing import Any, Final
 
 __all__ = [
     "BudgetExceeded",
+    "ClockJumped",
     "ColumnsError",
     "EigenveilError",
+    "EngineLost",
     "HopelessBudget",
     "ModelFileError",
     "OtherStudy",
@@ -21,6 +23,7 @@ __all__ = [
     "PeersLost",
     "ProtocolError",
     "QuorumLost",
+    "SourceChanged",
     "StateFileError",
     "TooFewPeople",
     "UnitMismatch",
@@ -66,6 +69,15 @@ class StateFileError(EigenveilError, ValueError):
     """The file is not the state of an Eigenveil stream, is of another version, is damaged, or was resumed before."""
 
 
+# Bad input too, and state that somebody else keeps stays as it was.
+class SourceChanged(EigenveilError, ValueError):
+    """A source that is followed is not what it was: shorter, replaced, or with another header. No row was taken."""
+
+
+class ClockJumped(EigenveilError, ValueError):
+    """The clock that closes slots went back, or ran ahead. No slot was closed, and no row was taken."""
+
+
 class PeerError(EigenveilError):
     """A message from `peer` was refused and changed nothing. It is their fault, and no reason to stop."""
 
@@ -91,6 +103,10 @@ class QuorumLost(ProtocolError):
         )
         self.missing, self.round, self.stage = missing, round_, stage
         self.answered, self.quorum = answered, quorum
+
+
+class EngineLost(EigenveilError):
+    """The cluster or the processes that hold the rows are gone, or of no use. Nothing of the current sum was released."""
 
 
 class OtherStudy(ProtocolError):

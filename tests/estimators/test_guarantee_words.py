@@ -16,6 +16,7 @@ import pytest
 
 from eigenveil import (
     FederatedPCA,
+    FederatedStream,
     GossipPCA,
     PrivatePCA,
     PrivateRecommender,
@@ -54,6 +55,11 @@ def peers(**choices: Any) -> Guarantee:
 
 def stream(**choices: Any) -> StreamingPCA:
     return StreamingPCA(2, **(BOUND | {"block_size": 60} | choices)).fit(ROWS)
+
+
+def slots(**choices: Any) -> Guarantee:
+    given: dict[str, Any] = BOUND | {"slots": 8} | choices
+    return FederatedStream(2, **given).partial_fit({f"site {at}": rows for at, rows in enumerate(SITES)}).guarantee_
 
 
 def sphere(kind: Any, **choices: Any) -> Guarantee:
@@ -138,11 +144,21 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "peers, noise of D-DP-PM": lambda: peers(method="segments", noise="published", center=None),
     "stream, at synchronisations": lambda: stream().guarantee_,
     "stream, a person in three blocks": lambda: stream(person_blocks=3, neighbours="replace-one").guarantee_,
+    "stream, people named by a column": lambda: (
+        StreamingPCA(2, **BOUND, block_size=60, person="who", person_blocks=2).fit(TABLE).guarantee_
+    ),
+    "stream, column bounds": lambda: stream(row_bound="private", column_bounds=(-9.0, 9.0), center=None).guarantee_,
     "stream, every block": lambda: stream(publish="block", center=None).guarantee_,
     "stream, continual": lambda: stream(publish="continual", horizon=400, origin=1.0).guarantee_,
     "stream, merged": lambda: stream().merge(stream(epsilon=2.0)).guarantee_,
     "stream, known seed": lambda: stream(random_state=1).guarantee_,
     "stream, no privacy": lambda: stream(epsilon=None, delta=None, row_bound=None).guarantee_,
+    "slots, trusted hub": slots,
+    "slots, noise at the sites in a tree": lambda: slots(trust="site", **TREE, neighbours="replace-one", origin=1.0),
+    "slots, masked, a person in three": lambda: slots(trust="masked", survivors=4, person_slots=3),
+    "slots, of a clock": lambda: slots(trust="site", neighbours="add-remove", scale=2.0),
+    "slots, devices": lambda: slots(trust="masked", survivors=4, device=True),
+    "slots, no privacy": lambda: slots(epsilon=None, delta=None, row_bound=None),
     "bound on rows": lambda: find_bounds(ROWS, **BUDGET).guarantee,
     "bound on rows, people with several": lambda: find_bounds(TABLE, **BUDGET, person="who").guarantee,
     "bounds on columns": lambda: find_column_bounds(ROWS, **BUDGET).guarantee,

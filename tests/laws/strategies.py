@@ -17,6 +17,7 @@ from eigenveil.tasks import (
     PowerIteration,
     Question,
     RandomisedSvd,
+    SlotSums,
     SumTask,
     Totals,
 )
@@ -144,7 +145,9 @@ def all_tasks(
     krylov = KrylovSum(domain, neighbours, basis[:, : max(1, width // 2)], rounds=2, rank=1, shares=(0.25, 0.75))
     kept = KeptProducts(domain, neighbours, basis, shares=(0.25, 0.75), rank=1)
     randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
+    slots = SlotSums(domain, neighbours, slots=4, person_slots=2)
     return [
+        (slots, Question(2)),
         (krylov, krylov.ask(krylov.start())),
         (krylov, Question(1, (krylov.begin * 0.7,))),
         (kept, kept.ask(kept.start())),

@@ -22,6 +22,7 @@ from eigenveil.params import (
     PrivateParams,
     RecommenderParams,
     SimulateParams,
+    SlotStreamParams,
     SpectrumParams,
     StreamingParams,
     checked,
@@ -41,6 +42,7 @@ KINDS: dict[Any, dict[str, Any]] = {
     FederatedParams: {},
     GossipParams: {"graph": "ring"},
     SimulateParams: {"graph": "ring"},
+    SlotStreamParams: {"slots": 4},
     StreamingParams: {},
     BoundsParams: {},
     ColumnBoundsParams: {},
@@ -129,7 +131,7 @@ def test_parameters_become_options_and_calls_and_come_back(kind: Any) -> None:
 def test_a_switch_of_the_command_can_stand_for_all_of_its_parameters() -> None:
     found: list[Any] = []
 
-    @with_options(StreamingParams, unless="resume")
+    @with_options(StreamingParams, unless=("resume",))
     def command(context: typer.Context, settings: dict[str, Any] | None, resume: bool = False) -> None:
         found.append((settings, written_out(context, StreamingParams)))
 

@@ -4,21 +4,25 @@ Every command that fits something uses `with_options`, so that a parameter is de
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import wraps
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from eigenveil.errors import ParameterError, Words, require
+from eigenveil.errors import ParameterError, Words, require, verbatim
 from eigenveil.params.declarations.reading import TableParams
 from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected, Whole
 from eigenveil.params.words import flag, help_of, in_options
 
 __all__ = ["with_options", "written_out"]
+
+# Values of required parameters that an error shows as an example.
+_USUAL: Final = {"n_components": "5", "delta": "1e-6", "kind": "csv"}
 
 
 def with_options(
@@ -28,7 +32,7 @@ def with_options(
     ahead: Collection[str] = (),
     rows: str = "the table",
     panels: Mapping[str, str] | None = None,
-    unless: str | None = None,
+    unless: Sequence[str] = (),
     words: Words | None = None,
     alone: bool = False,
     reads: bool = False,
@@ -39,8 +43,8 @@ def with_options(
     A `ParameterError` that it raises names options, and calls the rows of an estimator (X) `rows`.
 
     - `panels` renames panels of the declarations, and `ahead` lists the command's own options that come first.
-    - With the command's own switch `unless`, such as --resume, no option is needed, and `settings` is None. `written_out`
-      lists the options that were typed all the same.
+    - With one of the command's own options `unless`, such as --resume, no option is needed, and `settings` is None.
+      `written_out` lists the options that were typed all the same.
     - With `alone`, each value is checked by itself, and the command checks how they go together.
     - `words` replaces the names of parameters in errors.
     - A command that `reads` a table also gets `reading`, the checked `TableParams`. They are no part of `settings`.
@@ -58,15 +62,16 @@ def with_options(
         first = [one for one in own if one.default is inspect.Parameter.empty or one.name in ahead]
         rest = [one for one in own if one not in first]
         shown = [_under(one, panels or {}) for one in known.values()]
-        options = [option for one in shown for option in _options(one, said, needed=unless is None)]
+        options = [option for one in shown for option in _options(one, said, needed=not unless)]
         last = [option for one in table.values() for option in _options(one, said, needed=False)]
 
         @wraps(command)
         def run(**given: Any) -> None:
             try:
+                _require_all(known | table, given, said, unless)
                 if reads:
                     given["reading"] = TableParams(
-                        **_checked(TableParams, _settings(table, given, said, None) or {}, alone=True)
+                        **_checked(TableParams, _settings(table, given, said, ()) or {}, alone=True)
                     )
                 settings = _settings(known, given, said, unless)
                 command(settings=None if settings is None else _checked(params, settings, alone=alone), **given)
@@ -88,15 +93,53 @@ def _also(words: Words, table: Mapping[str, Declared]) -> Words:
 
 
 def _settings(
-    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: str | None
+    known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: Sequence[str]
 ) -> dict[str, Any] | None:
     """The values of parameters. Their options are removed from `options`."""
     taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
-    if unless is not None and options[unless]:
+    if any(options[name] for name in unless):
         return None
     settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
     _require_together(known, settings)
     return settings
+
+
+def _require_all(
+    known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: Sequence[str]
+) -> None:
+    """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
+    lacking = [] if any(options[name] for name in unless) else list(_lacking(known, options))
+    # A pipe has no name, whose ending would tell its format.
+    piped = any(isinstance(one, Path) and str(one) == "-" for one in options.values())
+    lacking += [known["kind"]] if piped and options.get("kind", "") is None else []
+    if len(lacking) < 2:
+        return
+    names = [verbatim(words(one.name, ...)) for one in lacking]
+    tried = " ".join(f"{one.param.short or flag(one)} {_tried(one)}" for one in lacking)
+    instead = "".join(
+        f". In place of {words(one.name, ...)}, {one.param.aloud.option} gives: {one.param.aloud.help.rstrip('.')}"
+        for one in lacking
+        if one.param.aloud is not None
+    )
+    raise ParameterError(
+        f"{', '.join(names[:-1])} and {names[-1]} are missing. For example: {verbatim(tried)}{verbatim(instead)}"
+    )
+
+
+def _lacking(known: Mapping[str, Declared], options: Mapping[str, Any]) -> Iterator[Declared]:
+    """The required options that were not given."""
+    for name, one in known.items():
+        # An option may belong to another, such as --delta to --epsilon, unless a switch such as --no-privacy was given.
+        beside = known.get(one.param.beside or "")
+        needed = one.default is MISSING if beside is None else not options.get(_switch(beside), False)
+        if options[name] is None and not options.get(_switch(one), False) and needed:
+            yield one
+
+
+def _tried(one: Declared) -> str:
+    """A value that an example shows."""
+    usual = _USUAL.get(one.name) if one.param.aloud is None else one.param.aloud.usual
+    return usual or one.param.metavar or one.name.upper()
 
 
 def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str, Any]:

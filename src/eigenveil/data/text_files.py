@@ -19,7 +19,7 @@ from eigenveil.data.columns import advice_for
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["CsvTable", "could_be_names"]
+__all__ = ["GAPS", "CsvHeader", "CsvTable", "could_be_names", "split_line"]
 
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at once: of a file more, because every block of a very wide table takes a second, however short it is.
@@ -29,13 +29,58 @@ _LONGEST_LINE = 1 << 24
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _NAMED: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "|"}
 # What stands for a missing number: pyarrow's own list, and what pandas and Python write.
-_GAPS: Final = (
+GAPS: Final = (
     *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
     *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "<NA>", "None"),
 )
 _COMPRESSED: Final = {".gz": "gzip", ".zst": "zstd"}
 
 Begin = Callable[[], tuple[Iterator[bytes], bytes]]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CsvHeader:
+    """What the first line of a csv says, with what the caller says: its column names and its separator.
+
+    `named` says whether the names are those of a header, or were made up for a file without one.
+    """
+
+    source: Path
+    names: tuple[str, ...]
+    named: bool
+    separator: str
+    how: FileParams
+
+    @classmethod
+    def of(cls, line: bytes, name: Path, how: FileParams) -> "CsvHeader":
+        """From the first line, in UTF-8, of the file `name`."""
+        try:
+            first = line.decode().strip("\r")
+        except UnicodeDecodeError:
+            raise ParameterError(f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}") from None
+        separator = how.separator or (_separator(first, name, how) if how.header else ",")
+        if separator == how.decimal:
+            raise ParameterError(
+                f"{verbatim(str(name))} has commas between its columns and as decimal mark. Give another {{separator}}"
+            )
+        fields = [field.strip() for field in _fields(first, separator, how, name)]
+        one = fields[0] if len(fields) == 1 else ""
+        if any(other in one for other in _SEPARATORS):
+            # The line itself is not shown: it may be a person's.
+            raise ParameterError(
+                f"{verbatim(str(name))} has another character between its columns. Give it with {{separator}}"
+            )
+        if how.header and not could_be_names(fields):
+            # The first row, a person's data, would become the column names, which every model file shows.
+            raise ParameterError(
+                f"{verbatim(str(name))} seems to have no header line: its first line has numbers, and column names are "
+                "written to the model. Add a line of names, or say {header=False}"
+            )
+        # pandas writes row numbers under no name at all, and calls them "Unnamed: 0" when it reads them.
+        given = [field or f"Unnamed: {place}" for place, field in enumerate(fields)]
+        names = given if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
+        return cls(name, tuple(names), how.header, separator, how)
 
 
 @final
@@ -65,32 +110,8 @@ class CsvTable:
 
     @classmethod
     def _of(cls, head: bytes, name: Path, how: FileParams, begin: Begin, *, once: bool) -> "CsvTable":
-        try:
-            first = head.partition(b"\n")[0].decode().strip("\r")
-        except UnicodeDecodeError:
-            raise ParameterError(f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}") from None
-        separator = how.separator or (_separator(first, name, how) if how.header else ",")
-        if separator == how.decimal:
-            raise ParameterError(
-                f"{verbatim(str(name))} has commas between its columns and as decimal mark. Give another {{separator}}"
-            )
-        fields = [field.strip() for field in _fields(first, separator, how, name)]
-        one = fields[0] if len(fields) == 1 else ""
-        if any(other in one for other in _SEPARATORS):
-            # The line itself is not shown: it may be a person's.
-            raise ParameterError(
-                f"{verbatim(str(name))} has another character between its columns. Give it with {{separator}}"
-            )
-        if how.header and not could_be_names(fields):
-            # The first row, a person's data, would become the column names, which every model file shows.
-            raise ParameterError(
-                f"{verbatim(str(name))} seems to have no header line: its first line has numbers, and column names are "
-                "written to the model. Add a line of names, or say {header=False}"
-            )
-        # pandas writes row numbers under no name at all, and calls them "Unnamed: 0" when it reads them.
-        given = [field or f"Unnamed: {place}" for place, field in enumerate(fields)]
-        names = given if how.header else [f"column {i}" for i in range(1, len(fields) + 1)]
-        return cls(name, tuple(names), how.header, separator, how, begin, once)
+        found = CsvHeader.of(head.partition(b"\n")[0], name, how)
+        return cls(name, found.names, found.named, found.separator, how, begin, once)
 
     @property
     def kinds(self) -> None:
@@ -139,11 +160,13 @@ def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
 
 
 def _opened(path: Path) -> Any:
+    packed = _COMPRESSED.get(path.suffix.lower())
+    if packed is None:
+        # Python's own file for plain text: it gives out what a named pipe has, without waiting for more.
+        return path.open("rb")
     import pyarrow as pa
 
-    packed = _COMPRESSED.get(path.suffix.lower())
-    # Python's own file for plain text: it gives out what a named pipe has, without waiting for more.
-    return path.open("rb") if packed is None else pa.input_stream(str(path), compression=packed)
+    return pa.input_stream(str(path), compression=packed)
 
 
 def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
@@ -208,12 +231,13 @@ def _separator(first: str, name: Path, how: FileParams) -> str:
 
 def _fields(line: str, separator: str, how: FileParams, name: Path) -> list[str]:
     try:
-        return _split(line, separator, how)
+        return split_line(line, separator, how)
     except csv.Error:
         raise ValueError(f"{name} has a first line that is not separated values: a quote is open") from None
 
 
-def _split(line: str, separator: str, how: FileParams) -> list[str]:
+def split_line(line: str, separator: str, how: FileParams) -> list[str]:
+    """The fields of one line."""
     quoting = {"quoting": csv.QUOTE_NONE} if how.quote is None else {"quotechar": how.quote, "strict": True}
     (fields,) = csv.reader(line.splitlines(keepends=True), delimiter=separator, skipinitialspace=True, **quoting)
     return fields
@@ -288,7 +312,7 @@ class _Blocks:
         return pc.ConvertOptions(
             column_types=kinds,
             include_columns=[*self.numbers, *self.texts],
-            null_values=list(_GAPS),
+            null_values=list(GAPS),
             decimal_point=self.table.how.decimal,
         )
 
@@ -342,7 +366,7 @@ class _Blocks:
         """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
         table, where = self.table, f"{self.table.source} cannot be read after row {self.seen}"
         try:
-            fields = _split(line.decode().strip("\r\n"), table.separator, table.how)
+            fields = split_line(line.decode().strip("\r\n"), table.separator, table.how)
         except UnicodeDecodeError:
             return ParameterError(
                 f"{verbatim(where)}: the next line is not UTF-8 text. Give the {{encoding}} of the file"
@@ -371,7 +395,7 @@ def _as_floats(column: Any, decimal: str) -> Any:
 
     # Blanks only: a number does not go on in the next line.
     text = pc.utf8_trim(column, characters=" \t")
-    text = pc.if_else(pc.is_in(text, value_set=pa.array(_GAPS)), pa.scalar(None, pa.string()), text)
+    text = pc.if_else(pc.is_in(text, value_set=pa.array(GAPS)), pa.scalar(None, pa.string()), text)
     lower = pc.utf8_lower(text)
     text = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", text))
     text = text if decimal == "." else pc.replace_substring(text, pattern=decimal, replacement=".")

@@ -13,10 +13,12 @@ if TYPE_CHECKING:
     from eigenveil.estimators.federated.pca import FederatedPCA
     from eigenveil.estimators.gossip.pca import GossipPCA
     from eigenveil.estimators.private.pca import PrivatePCA
+    from eigenveil.estimators.slots.stream import FederatedStream
     from eigenveil.estimators.streaming.pca import StreamingPCA
 
 __all__ = [
     "FederatedPCA",
+    "FederatedStream",
     "GossipPCA",
     "PrivatePCA",
     "StreamingPCA",
@@ -27,6 +29,7 @@ __all__ = [
 
 _HOMES = {
     "FederatedPCA": "federated.pca",
+    "FederatedStream": "slots.stream",
     "GossipPCA": "gossip.pca",
     "PrivatePCA": "private.pca",
     "StreamingPCA": "streaming.pca",

@@ -14,10 +14,12 @@ from eigenveil.linalg.compare import (
 )
 from eigenveil.linalg.edges import merged_edge, norm_edge, product_edge, singular_edge, spiked_edge, symmetric_edge
 from eigenveil.linalg.kernel import Array, blas_threads, complement, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.sketch import Sketch, merge_many, merge_sketches
 from eigenveil.linalg.subspace import Subspace, merge, merge_all
 
 __all__ = [
     "Array",
+    "Sketch",
     "Subspace",
     "align_procrustes",
     "align_signs",
@@ -28,6 +30,8 @@ __all__ = [
     "found_share",
     "merge",
     "merge_all",
+    "merge_many",
+    "merge_sketches",
     "merged_edge",
     "norm_edge",
     "orthonormal",

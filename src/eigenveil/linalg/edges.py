@@ -9,7 +9,6 @@ import math
 from typing import Final
 
 import numpy as np
-from scipy.special import gammaincinv
 
 from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array
@@ -104,6 +103,8 @@ def norm_edge(dim: int, *, tries: int = 1) -> float:
     >>> round(norm_edge(1), 3), norm_edge(50) < norm_edge(50, tries=4)
     (2.576, True)
     """
+    from scipy.special import gammaincinv
+
     return math.sqrt(2 * float(gammaincinv(dim / 2, 1 - LEVEL / tries)))
 
 

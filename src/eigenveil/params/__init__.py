@@ -12,6 +12,7 @@ from eigenveil.params.declarations.private import PrivateParams
 from eigenveil.params.declarations.reading import ColumnsParams, FileParams, TableParams
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.declarations.simulate import SimulateParams
+from eigenveil.params.declarations.slots import SlotStreamParams
 from eigenveil.params.declarations.spectrum import SpectrumParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import Param, checked, declared, param, parameters, takes
@@ -30,6 +31,7 @@ __all__ = [
     "ReadingParams",
     "RecommenderParams",
     "SimulateParams",
+    "SlotStreamParams",
     "SpectrumParams",
     "StreamingParams",
     "TableParams",

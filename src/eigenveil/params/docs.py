@@ -26,6 +26,7 @@ DOCUMENTED: Final = (
     "eigenveil.estimators.private.pca:PrivatePCA",
     "eigenveil.estimators.federated.pca:FederatedPCA",
     "eigenveil.estimators.gossip.pca:GossipPCA",
+    "eigenveil.estimators.slots.stream:FederatedStream",
     "eigenveil.estimators.streaming.pca:StreamingPCA",
     "eigenveil.estimators.bounds.rows:find_bounds",
     "eigenveil.estimators.bounds.columns:find_column_bounds",

@@ -6,7 +6,7 @@ It uses public numbers alone and never sees a row. `choose` serves the estimator
 
 from eigenveil.plan.choose.choice import Choice, Plan, PrivateMethod, predict
 from eigenveil.plan.choose.gossip import SegmentsPlan, guessed_eigenvalues, plan_segments
-from eigenveil.plan.choose.masks import MasksPlan, plan_masks
+from eigenveil.plan.choose.masks import MasksPlan, masked_terms, plan_masks
 from eigenveil.plan.choose.sites import Method, SitesPlan, components_of, iterates, plan_sites
 from eigenveil.plan.choose.stream import STREAM_MEAN_SHARES, StreamPlan, first_block, plan_stream, stream_split
 from eigenveil.plan.forecast.facts import METHODS, SETTINGS, Facts, Setting, methods_for, parts_of
@@ -45,6 +45,7 @@ __all__ = [
     "guessed_eigenvalues",
     "hopeless",
     "iterates",
+    "masked_terms",
     "methods_for",
     "parts_of",
     "plan_masks",

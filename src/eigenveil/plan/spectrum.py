@@ -10,11 +10,11 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import ArrayLike
 
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import is_sparse
 
 __all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "require_rank"]
 
@@ -195,7 +195,7 @@ class Spectrum:
         >>> Spectrum.of_rows(np.array([[3.0, 0.0], [-3.0, 0.0]]), row_bound=1.0).values.tolist()
         [1.0, 0.0]
         """
-        table: Any = sp.csr_array(rows) if sp.issparse(rows) else np.asarray(rows, dtype=np.float64)
+        table: Any = _sparse(rows) if is_sparse(rows) else np.asarray(rows, dtype=np.float64)
         require(table.ndim == 2 and min(table.shape) >= 1, f"rows must have shape (n, d), got {table.shape}")
         count, dim = table.shape
         require(
@@ -203,7 +203,7 @@ class Spectrum:
             f"one side of rows must be at most {_LARGEST_SIDE}, got shape {table.shape}: pass a sample of the rows",
         )
         mean = _center_of(table, center)
-        if sp.issparse(table):
+        if is_sparse(table):
             # Centering would make the table dense, so the mean is subtracted from the products: (x - m)'(y - m),
             # expanded.
             inner = np.asarray((table @ table.T).toarray()) if count <= dim else None
@@ -328,6 +328,12 @@ def _decay_for(dim: int, rank: int, explained: float) -> float:
         shape = _power_law(dim, middle)
         low, high = (middle, high) if shape[:rank].sum() / shape.sum() < explained else (low, middle)
     return high if high < _STEEPEST else low
+
+
+def _sparse(rows: Any) -> Any:
+    import scipy.sparse as sp
+
+    return sp.csr_array(rows)
 
 
 def _center_of(table: Any, center: Any) -> Array:

@@ -12,8 +12,6 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Literal, final
 
-from scipy.special import erfcx, ndtr
-
 from eigenveil.errors import require
 
 __all__ = ["Budget", "Loss", "compose_mu", "delta_of", "epsilon_of", "mu_for", "price"]
@@ -57,6 +55,8 @@ def delta_of(epsilon: float, mu: float) -> float:
     >>> round(delta_of(1.0, 0.5), 12)
     0.006829594983
     """
+    from scipy.special import erfcx, ndtr
+
     require(epsilon >= 0, f"epsilon must not be negative, got {epsilon}")
     require(mu >= 0, f"mu must not be negative, got {mu}")
     if mu == 0:
@@ -79,6 +79,8 @@ def _at_most(epsilon: float, mu: float) -> float:
     Relative errors of u in low, high and both functions move each of the two terms by a few u (1 + |low|) (1 + high) of itself.
     Where mu is small the terms are nearly equal, so that error can be large compared with their difference.
     """
+    from scipy.special import erfcx
+
     found = delta_of(epsilon, mu)
     if mu == 0 or math.isinf(mu) or math.isinf(epsilon):
         return found

@@ -11,8 +11,6 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
-from scipy.special import expit, ndtr
-
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
@@ -164,6 +162,8 @@ class Guarantee:
         >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
         0.5471
         """
+        from scipy.special import expit, ndtr
+
         if not self.private or self.epsilon is None or self.delta is None:
             return 1.0
         if not _SMALL <= self.epsilon <= _LARGE:

@@ -7,7 +7,11 @@ Releases from disjoint slots of a stream cost no more than the m costliest slots
 Slots are bounded by sequence numbers, and neighbouring streams differ in one person's rows only (zero-out or replace-one). So
 they differ in at most m slots of a series, fixed by that person. A release from any other slot has the same law in both streams,
 given everything released before it, and adds nothing. The releases from the m slots compose like any others, to the sum of their
-squares, which is at most the sum of the m largest. Under add/remove this would be false: one row less moves every later boundary.
+squares, which is at most the sum of the m largest. Under add/remove this would be false for slots that are counted out: one row
+less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too.
+
+Releases of one slot about disjoint `group`s of people, such as the sites of two rounds, cost no more than the costliest of
+them: a person is in one group, and the releases about the others have the same law in both streams.
 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
 for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.
@@ -55,50 +59,72 @@ class Charge:
 class Slot:
     """Where in a stream a release comes from: slot `number` of a `series` of disjoint slots, counted up from any start.
 
-    One person has rows in at most `per_person` slots of the series. The code that makes the slots enforces this, or the
-    guarantee states it as an assumption.
+    One person has rows in at most `per_person` slots of the series, and in one `group` of a slot. The code that makes slots and
+    groups enforces this, or the guarantee states it as an assumption. A slot may be charged until one more than `window` later
+    is.
     """
 
     series: str
     number: int
     per_person: int
+    group: str = ""
+    window: int = 0
 
     def __post_init__(self) -> None:
         require(self.per_person >= 1, f"per_person must be at least 1, got {self.per_person}")
+        require(self.window >= 0, f"window must not be negative, got {self.window}")
 
 
 @final
 @dataclass(slots=True)
 class _Series:
-    """Squares of mu by slot: the largest of the closed slots, and that of the open slot. Changes in place."""
+    """Squares of mu by slot: the largest of the closed slots, and those of the open slots by group. Changes in place."""
 
     number: int
     per_person: int
-    open: float = 0.0
+    open: dict[int, dict[str, float]]
     largest: tuple[float, ...] = ()
+    window: int = 0
 
     def extra(self, slot: Slot, square: float) -> float:
         """How much one person's worst total grows if `square` is spent in `slot`."""
         # The proof takes one number of slots per person for the whole series.
         require(slot.per_person == self.per_person, f"slots of {slot.series!r} allow {self.per_person} per person")
         require(
-            slot.number >= self.number, f"slot {slot.number} of {slot.series!r} was closed when a later slot was opened"
+            slot.number >= self.number - self.window,
+            f"slot {slot.number} of {slot.series!r} was closed when a later slot was opened",
         )
-        largest, now = self._opened(slot.number)
-        return self._worst(largest, now + square) - self._worst(*self._opened(self.number))
+        return self._worst(*self._after(slot, square)) - self._worst(self.largest, self.open)
 
     def add(self, slot: Slot, square: float) -> None:
-        self.largest, now = self._opened(slot.number)
-        self.number, self.open = slot.number, now + square
+        self.largest, self.open = self._after(slot, square)
+        self.number = max(self.number, slot.number)
 
-    def _opened(self, number: int) -> tuple[tuple[float, ...], float]:
-        if number == self.number:
-            return self.largest, self.open
+    @property
+    def now(self) -> float:
+        """The square of the newest slot."""
+        return max(self.open.get(self.number, {}).values(), default=0.0)
+
+    @property
+    def others(self) -> tuple[float, ...]:
+        """The largest squares of all other slots, as many as one person can be in."""
+        rest = [max(groups.values()) for number, groups in self.open.items() if number != self.number]
+        return self._top((*self.largest, *rest))
+
+    def _after(self, slot: Slot, square: float) -> tuple[tuple[float, ...], dict[int, dict[str, float]]]:
+        """The closed and the open slots after this charge."""
+        spent = self.open.get(slot.number, {})
+        both = self.open | {slot.number: spent | {slot.group: spent.get(slot.group, 0.0) + square}}
+        first = max(self.number, slot.number) - self.window
+        closed = [max(groups.values()) for number, groups in both.items() if number < first]
         # Of closed slots only the largest can count, so an endless stream takes constant memory.
-        return tuple(sorted((*self.largest, self.open), reverse=True)[: self.per_person]), 0.0
+        return self._top((*self.largest, *closed)), {n: groups for n, groups in both.items() if n >= first}
 
-    def _worst(self, largest: tuple[float, ...], now: float) -> float:
-        return math.fsum(sorted((*largest, now), reverse=True)[: self.per_person])
+    def _worst(self, largest: tuple[float, ...], now: dict[int, dict[str, float]]) -> float:
+        return math.fsum(self._top((*largest, *(max(groups.values()) for groups in now.values()))))
+
+    def _top(self, squares: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(sorted(squares, reverse=True)[: self.per_person])
 
 
 @final
@@ -241,7 +267,7 @@ delta = 1e-06; nothing was released
             self._require_unit(unit, label)
             extra, series = mu, None
             if slot is not None:
-                series = self._series.get(slot.series) or _Series(slot.number, slot.per_person)
+                series = self._series.get(slot.series) or _Series(slot.number, slot.per_person, {}, window=slot.window)
                 extra = math.sqrt(max(series.extra(slot, mu * mu), 0.0))
             if reserve is None:
                 self._require_room(extra, label)
@@ -283,8 +309,8 @@ delta = 1e-06; nothing was released
         return math.fsum(reserve.left for reserve in held if reserve is not None)
 
     def series(self) -> dict[str, tuple[int, int, float, tuple[float, ...]]]:
-        """For each series: the open slot, slots per person, the open slot's squared mu, and the largest closed ones."""
-        return {name: (s.number, s.per_person, s.open, s.largest) for name, s in self._series.items()}
+        """For each series: the newest slot, slots per person, that slot's squared mu, and the largest others."""
+        return {name: (s.number, s.per_person, s.now, s.others) for name, s in self._series.items()}
 
     @classmethod
     def continued(
@@ -300,7 +326,8 @@ delta = 1e-06; nothing was released
         for name, (number, per_person, now, largest) in series.items():
             numbers = [now, *largest]
             require(all(0 <= square < math.inf for square in numbers), f"the ledger's record of {name!r} is damaged")
-            ledger._series[name] = _Series(number, per_person, now, tuple(largest))
+            # Without a window: what was open behind the newest slot counts as closed from here on.
+            ledger._series[name] = _Series(number, per_person, {number: {"": now}}, tuple(largest))
         # Last, so that a damaged record never becomes a ledger that can spend.
         ledger._open = True
         return ledger

@@ -12,11 +12,13 @@ from eigenveil.tasks.local_power import Align, LocalPart, LocalPower, LocalState
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
 from eigenveil.tasks.randomised import RandomisedState, RandomisedSvd, randomised_width
 from eigenveil.tasks.segments import Segments, SegmentsState
+from eigenveil.tasks.slots import ClosedSlot, OpenSlot, SlotShelf, SlotSketches, SlotState, SlotSums, SlotTask
 from eigenveil.tasks.spaces import SiteSpace, SiteSpaces, SpacesKind
 from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
 
 __all__ = [
     "Align",
+    "ClosedSlot",
     "CovarianceSum",
     "KeptProducts",
     "KeptState",
@@ -25,6 +27,7 @@ __all__ = [
     "LocalPart",
     "LocalPower",
     "LocalState",
+    "OpenSlot",
     "PowerIteration",
     "PowerState",
     "Question",
@@ -34,6 +37,11 @@ __all__ = [
     "SegmentsState",
     "SiteSpace",
     "SiteSpaces",
+    "SlotShelf",
+    "SlotSketches",
+    "SlotState",
+    "SlotSums",
+    "SlotTask",
     "SpacesKind",
     "SumTask",
     "Task",

@@ -14,7 +14,7 @@ import numpy as np
 from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
-from eigenveil.privacy import Bounded, Mechanism
+from eigenveil.privacy import Bounded, Mechanism, Slot
 from eigenveil.privacy.noise.steps import CAPACITY, step_of, steps_of, values_of
 
 __all__ = ["Question", "SumTask", "Task", "on_grid", "require_array", "require_step"]
@@ -175,6 +175,10 @@ class SumTask(Task[State, Array, Result]):
     def update(self, state: State, released: Array) -> State:
         """The state after the released total of this round."""
 
+    def slot(self, question: Question) -> Slot | None:
+        """The slot of a stream that this round's release comes from, for the ledger. None where there is no stream."""
+        return None
+
     @property
     def symmetric(self) -> bool:
         """Whether parts are symmetric matrices."""
@@ -190,7 +194,12 @@ class SumTask(Task[State, Array, Result]):
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The site's array, released."""
-        return mechanism.release(self.private(question, rows), label=self.label(question), share=self.share(question))
+        return mechanism.release(
+            self.private(question, rows),
+            label=self.label(question),
+            share=self.share(question),
+            slot=self.slot(question),
+        )
 
     def combine(self, left: Array, right: Array) -> Array:
         """The sum."""

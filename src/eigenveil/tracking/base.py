@@ -9,8 +9,8 @@ from typing import Any, Final, Generic, TypeVar
 
 from eigenveil.errors import require
 from eigenveil.linalg import Subspace
+from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.tracking.sketch import Sketch
 
 __all__ = ["NOTHING_ASKED", "SketchTracker", "Tracker", "require_exact", "require_rows"]
 

@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, thin_svd, top_eigen
+from eigenveil.linalg.sketch import Sketch, pull_of_means
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import Mechanism
 from eigenveil.tracking.base import SketchTracker, require_exact, require_rows
 from eigenveil.tracking.rank import EnergyBounds
-from eigenveil.tracking.sketch import Sketch, pull_of_means
 
 __all__ = ["OVERSAMPLE", "BlockState", "BlockTracker"]
 
@@ -150,7 +150,7 @@ class _Block:
     def of(cls, rows: Any, *, center: bool) -> "_Block":
         count, dim = rows.shape
         with np.errstate(over="ignore", invalid="ignore"):
-            if sp.issparse(rows):
+            if is_sparse(rows):
                 values = rows.astype(np.float64, copy=False)
                 squares = float(values.data @ values.data)
             else:
@@ -163,7 +163,7 @@ class _Block:
         mean: Array = (values.T @ np.ones(count)) / count
         inside = squares - count * float(mean @ mean)
         # Sparse rows are never moved: the mean would fill in every zero.
-        if sp.issparse(rows) or count * float(mean @ mean) <= _MEAN_DOMINATES * inside:
+        if is_sparse(rows) or count * float(mean @ mean) <= _MEAN_DOMINATES * inside:
             return cls(values, mean, mean, max(inside, 0.0))
         moved = values - mean
         return cls(moved, np.zeros(dim), mean, float(np.vdot(moved, moved)))
@@ -205,7 +205,7 @@ class _Block:
 
 
 def _dense(product: Any) -> Array:
-    whole: Array = product.toarray() if sp.issparse(product) else product
+    whole: Array = product.toarray() if is_sparse(product) else product
     return whole
 
 

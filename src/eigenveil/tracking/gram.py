@@ -11,10 +11,10 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tasks import lies_far
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sketch import Sketch
 from eigenveil.tracking.sums import Sums, SumTerms, floor_of, mean_spike, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]

@@ -5,7 +5,7 @@ import math
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.tracking.sketch import Sketch
+from eigenveil.linalg.sketch import Sketch
 
 __all__ = ["filled", "has_gaps", "sum_of_squares"]
 

@@ -11,13 +11,13 @@ from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
+from eigenveil.linalg.sketch import Sketch, without_shift
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sketch import Sketch, without_shift
 from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
 __all__ = ["SlicedState", "SlicedTracker"]
@@ -84,7 +84,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
         if rows.shape[0] == 0:
             return state
         # Checked before anything is charged: otherwise NaN would be noticed only after the charge.
-        stored = rows.data if sp.issparse(rows) else rows
+        stored = rows.data if is_sparse(rows) else rows
         require(bool(np.isfinite(stored).all()), "rows must be finite, and not too large to square")
         # The sum and the products share a slot: together they are one charge of a person in this block.
         slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)

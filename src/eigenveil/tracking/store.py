@@ -12,9 +12,9 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg.sketch import Sketch
 from eigenveil.tracking.block import BlockState
 from eigenveil.tracking.gram import GramState
-from eigenveil.tracking.sketch import Sketch
 from eigenveil.tracking.sliced import SlicedState
 from eigenveil.tracking.sums import Sums
 from eigenveil.tracking.tree import TreeState

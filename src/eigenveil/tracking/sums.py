@@ -13,12 +13,13 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, norm_edge, spiked_edge, symmetric_edge
+from eigenveil.linalg.sketch import Sketch
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import (
     Bounded,
     Domain,
@@ -34,7 +35,6 @@ from eigenveil.privacy import (
 )
 from eigenveil.tasks import shrunk
 from eigenveil.tracking.rank import EnergyBounds
-from eigenveil.tracking.sketch import Sketch
 
 __all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "mean_spike", "sketch_of"]
 
@@ -153,7 +153,7 @@ class Sums:
         if terms.whole:
             return self._and_whole_rows(rows, terms)
         fade, weight = terms.fade(), float(rows.shape[0])
-        if sp.issparse(rows):
+        if is_sparse(rows):
             block = as_block_rows(rows)
             gram = bounded_gram(block, domain=terms.domain, neighbours=terms.neighbours).value
             total = np.zeros(terms.domain.dim)
@@ -287,7 +287,7 @@ def _bits_for(rows: float, bits: int) -> int:
 
 
 def _require_finite(rows: Any) -> None:
-    stored = rows.data if sp.issparse(rows) else rows
+    stored = rows.data if is_sparse(rows) else rows
     finite = all(
         np.isfinite(stored[start : start + _CACHED_ROWS]).all() for start in range(0, len(stored), _CACHED_ROWS)
     )
@@ -308,7 +308,11 @@ def _plus(later: Array, earlier: Array, fade: float) -> Array:
 
 def as_block_rows(rows: Any) -> Rows:
     """A block of rows as `Rows`."""
-    return SparseRows(sp.csr_array(rows)) if sp.issparse(rows) else DenseRows(rows)
+    if not is_sparse(rows):
+        return DenseRows(rows)
+    import scipy.sparse as sp
+
+    return SparseRows(sp.csr_array(rows))
 
 
 def as_block(rows: Any) -> Block:

@@ -11,9 +11,9 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.errors import require
+from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Mechanism, Slot
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sketch import Sketch
 from eigenveil.tracking.sums import Sums, SumTerms, floor_of, sketch_of
 
 __all__ = ["TreeState", "TreeTracker"]

@@ -1,7 +1,8 @@
-"""Cases of a stream: everything that `StreamingPCA` shows, at every time, to an adversary who watches all along.
+"""Cases of streams: everything that `StreamingPCA` and `FederatedStream` show to an adversary who watches all along.
 
 With as many components as columns, each view is a Gram matrix of all that was released so far. The difference of two views is
-the release of the stretch of blocks between them. A canary has its row in one of the slots, or a blank row there.
+the release of the stretch of blocks between them. A canary has its row in one of the slots, or a blank row there. Of streams at
+many sites, a hub sees what each site sends, where sites add the noise.
 """
 
 import math
@@ -26,8 +27,9 @@ from eigenveil.audit.cases.canaries import (
     tossed,
 )
 from eigenveil.audit.cases.curator_seen import BUDGET
+from eigenveil.audit.cases.messages import Tap
 from eigenveil.errors import require
-from eigenveil.estimators import StreamingPCA
+from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget
 
@@ -35,6 +37,9 @@ __all__ = ["CASES"]
 
 _DIM: Final = 8
 _AXES: Final = np.eye(_DIM)
+# Of streams at many sites. The squared norm of a row with its constant entry, 1/8: what one person moves a slot by.
+_SITES: Final = ("site 0", "site 1", "site 2")
+_WIDE: Final = 1 + 2.0**-6
 
 
 @final
@@ -151,6 +156,61 @@ def _centered(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(scores, present)
 
 
+def _slots(
+    budget: Budget, rng: Generator, state: int | None, *, trust: Any, slots: int = 2, device: bool = False
+) -> Trial:
+    """Every slot that is released: over all sites, or of the site with the canaries, where sites add the noise."""
+    kinds = 1 if device else slots
+    present = tossed(kinds * _DIM, rng).reshape(kinds, _DIM)
+    # By the second account, as above. A device is in every slot, and each costs its part.
+    deviation = _WIDE * math.sqrt(slots if device else 1) / mu_of(budget)
+    base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=math.sqrt(slots) * deviation))
+    # A device for each axis, which is there or blank. The sites are everybody else.
+    names = tuple(f"device {at}" for at in range(_DIM)) + _SITES if device else _SITES
+
+    def released(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+        tap = Tap()
+        given: dict[str, Any] = {"device": device, "trust": trust, "random_state": seed, "faults": tap.faults()}
+        stream = FederatedStream(
+            _DIM, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=slots, **given
+        )
+        views = [np.zeros((_DIM, _DIM))]
+        for slot in range(slots):
+            canaries = np.where(there[0 if device else slot, :, None], 1000 * _AXES, 0.0)
+            if device:
+                rows = {name: canaries[[at, at]] for at, name in enumerate(names[:_DIM])}
+                # The mean over a device's rows counts.
+                rows |= dict.fromkeys(_SITES, _AXES)
+            else:
+                rows = dict.fromkeys(names, base) | {names[0]: np.vstack([base, canaries])}
+            stream.partial_fit(rows)
+            views.append(_matrix(stream))
+        require_guarantee(stream.guarantee_, budget)
+        if trust == "site":
+            return [np.asarray(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
+        return [after - before for before, after in pairwise(views)]
+
+    def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
+        return [release / deviation for release in released(there, seed)]
+
+    moved = moved_by_one(in_units, present, rng)
+    crowd = 1 if trust == "site" else len(_SITES)
+    known = crowd * (_AXES / _DIM if device else base.T @ base)
+    rests = [
+        release - known - np.diag(present[0 if device else slot].astype(float))
+        for slot, release in enumerate(released(present, state))
+    ]
+    noise = [symmetric_noise(rest, deviation=deviation) for rest in rests]
+    scores = [np.diag(rest) for rest in rests]
+    seen = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
+    return Trial(seen.ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+
+
+def _matrix(stream: FederatedStream) -> Array:
+    """What the hub has released so far, as it is: the components with their values show its positive part only."""
+    return np.asarray(stream._simulation.hub.state.value)[:-1, :-1]
+
+
 def _tree(blocks: int, *, person_blocks: int) -> tuple[tuple[tuple[int, int], ...], tuple[float, ...]]:
     """The stretches that a binary tree over `blocks` blocks releases, and their noise, times mu.
 
@@ -234,5 +294,23 @@ CASES = (
         "StreamingPCA(publish='continual', person_blocks=2): all components and values after each of four blocks",
         f"a person with a row in the first and the third block, each {_LONG}, along each axis",
         partial(_followed, course=_Course("continual", *_tree(4, person_blocks=2), ((0, 2),))),
+    ),
+    _case(
+        "slots-site",
+        "FederatedStream(trust='site'): every matrix that one site sends, one for each of two slots, seen by the hub",
+        f"a row along each axis, {_LONG}, in the first slot, and one in the second",
+        partial(_slots, trust="site"),
+    ),
+    _case(
+        "slots-hub",
+        "FederatedStream(trust='hub'): the matrix that the hub has released after each of two slots, seen by anybody",
+        f"a row along each axis at one site, {_LONG}, in the first slot, and one in the second",
+        partial(_slots, trust="hub"),
+    ),
+    _case(
+        "slots-device",
+        "FederatedStream(device=True): the matrix that the hub has released after each of two slots, seen by anybody",
+        f"a device for each axis, with two rows in every slot, {_LONG}",
+        partial(_slots, trust="hub", device=True),
     ),
 )

@@ -149,21 +149,12 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        settings = {
-            "keys": keys,
-            "holding": holding,
-            "ledger": ledger,
-            "dataset": dataset,
-            "policy": rules,
-            "memory": given.memory,
-        }
+        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "memory": given.memory}
+        settings |= {"policy": rules, "on_event": view.on_event}
         if given.policy is not None:
             settings["withdrawn"] = _withdrawn_in(given.policy)
-        agent = _allowed(
-            lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
-        )
-        title = f'Study "{study.name}", at {place.name}'
-        spends = partial(spending_of, ledger, agent.account)
+        agent = _allowed(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
+        title, spends = f'Study "{study.name}", at {place.name}', partial(spending_of, ledger, agent.account)
         view.of(agent, calls=kind.calls(agent), title=title, spends=spends)
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
@@ -174,19 +165,16 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         marks = holding.fingerprints()
         names = ledger.known_as(dataset, *marks)
         if given.dry_run:
-            for name in names:
-                voice.say(f'WARNING: these rows are in the ledger as "{name}" too.', style="bold yellow")
-            voice.say("This was a dry run: nothing was written and nobody was called.")
+            _say_dry_run(voice, names)
             return
-        note = None
         # Before anything is written: a second name that nobody agreed to leaves no trace.
         consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
         warnings = ledger.declare(dataset, *marks)
         for warning in warnings:
-            voice.say(f"WARNING: {warning}", style="bold yellow")
+            _warn(voice, warning)
         # A study that was joined before goes on without a question, unless the table has changed since.
-        if known is None or warnings:
-            note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
+        asks = known is None or bool(warnings)
+        note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None) if asks else None
 
         def deliver(model: "Model") -> None:
             results.write(model, holding.rows)
@@ -201,6 +189,16 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
             say=lambda words: voice.say(words, whole=True),
         )
         say_spent(voice, ledger, agent.account, life=life)
+
+
+def _say_dry_run(voice: Voice, names: Collection[str]) -> None:
+    for name in names:
+        _warn(voice, f'these rows are in the ledger as "{name}" too.')
+    voice.say("This was a dry run: nothing was written and nobody was called.")
+
+
+def _warn(voice: Voice, words: str) -> None:
+    voice.say(f"WARNING: {words}", style="bold yellow")
 
 
 def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":

@@ -199,7 +199,9 @@ def _facts(facts: Sequence[tuple[str, str]]) -> str:
 def _rounds(rounds: "Sequence[Round]") -> str:
     if not rounds:
         return ""
-    header, rows = round_rows(rounds)
+    header, found = round_rows(rounds)
+    # None is an empty cell among numbers, which are aligned to the right.
+    rows = [[text or None for text in row] for row in found]
     return (
         f'<h2>Rounds</h2><div class="scroll" tabindex="0" role="region" aria-label="Rounds">{table(header, rows)}</div>'
     )

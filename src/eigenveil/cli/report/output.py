@@ -46,15 +46,15 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
         say(words)
 
 
-def write_model(path: Path | None, model: "Model", **more: Any) -> None:
-    """Write the report of a `model`, with what else `model_report` takes."""
+def write_model(path: Path | None, model: "Model", *, say: Callable[[str], None] | None = None, **more: Any) -> None:
+    """Write the report of a `model`, with what else `model_report` takes, and `say` where it is."""
 
     def made() -> "Report":
         from eigenveil.report import model_report
 
         return model_report(model, **more)
 
-    write(path, made)
+    write(path, made, say=say)
 
 
 def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:

@@ -21,10 +21,14 @@ SyncEvery: TypeAlias = Annotated[
     typer.Option(
         min=1,
         metavar="ROWS",
-        help="For --publish sync: also release after every so many rows. The schedule is public.",
+        help="Also release after every so many rows, and rewrite the model. The schedule is public. For --publish sync; without "
+        "privacy it only rewrites the model.",
         rich_help_panel=_PRIVACY,
         show_default="at the end only",
     ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print a line of JSON for every release, and nothing else, on stdout.")
 ]
 State: TypeAlias = Annotated[
     Path | None,
@@ -43,6 +47,16 @@ NoState: TypeAlias = Annotated[
         "--no-state",
         help="Save no state, not even when interrupted.",
         rich_help_panel=_KEEPING,
+    ),
+]
+Merge: TypeAlias = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--merge",
+        metavar="FILE",
+        help="Merge the stream in this state with the one in SOURCE, which is a state, too. No rows are read. May be repeated.",
+        rich_help_panel=_KEEPING,
+        show_default=False,
     ),
 ]
 Resume: TypeAlias = Annotated[

@@ -1,7 +1,6 @@
-"""The masks of a federated fit: the terms that sites agree on, and the bounds that sites declare without privacy."""
+"""The masks of a federated fit: how many people they have room for, and the bounds that sites declare without privacy."""
 
 import math
-import os
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, final
@@ -11,57 +10,14 @@ import numpy as np
 from eigenveil.data.rows import Block, Rows, Symmetric, block_size
 from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
-from eigenveil.plan import plan_masks
-from eigenveil.privacy import Budget
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
 from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.tasks.fit.task import WholeFit
 
-__all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room", "masked_terms"]
+__all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room"]
 
 # Methods whose every round is a sum: masks cancel in sums only.
 MASKED_METHODS: Final = ("krylov", "power", "covariance", "dr-svd")
-
-
-def masked_terms(
-    study: WholeFit[Any, Any, Any],
-    roster: Mapping[str, bytes],
-    *,
-    budget: Budget | None,
-    survivors: int,
-    colluders: int,
-    several: int,
-    people: float | None,
-    title: str | None = None,
-) -> MaskedTerms:
-    """The terms of a study: who must survive, between whom there are masks, and on which integers parts are sent.
-
-    `people` is the largest number at any site, if public. Signatures are bound to `title`, None for a new one.
-    """
-    plan = plan_masks(
-        study.extent(),
-        sites=len(roster),
-        budget=budget,
-        survivors=survivors,
-        colluders=colluders,
-        several=several,
-        people=people,
-    )
-    return MaskedTerms(
-        # Unique for every fit, so that nobody can replay a signature of another fit.
-        study=f"eigenveil fit {os.urandom(16).hex()}" if title is None else title,
-        roster=roster,
-        survivors=survivors,
-        colluders=colluders,
-        graph=plan.graph,
-        rounds=plan.rounds,
-        most_rounds=plan.most_rounds,
-        lattice=plan.lattice,
-        multiplier=plan.multiplier,
-        several=several,
-        checks=plan.checks,
-        sessions=plan.sessions,
-    )
 
 
 def masked_room(terms: MaskedTerms, study: WholeFit[Any, Any, Any]) -> float:

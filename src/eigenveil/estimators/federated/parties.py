@@ -14,12 +14,11 @@ import numpy as np
 
 from eigenveil.data.rows import Rows, Symmetric
 from eigenveil.errors import ParameterWarning, require
-from eigenveil.estimators.federated.masks import masked_terms
 from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, released_of, verdict_of
 from eigenveil.papers.noise_scales import fedpower_multiplier
-from eigenveil.plan import iterates
+from eigenveil.plan import iterates, masked_terms
 from eigenveil.privacy import (
     Budget,
     Charge,
@@ -259,7 +258,7 @@ class Parties:
     ) -> MaskedTerms:
         request = self.request
         return masked_terms(
-            self.study,
+            self.study.extent(),
             roster,
             title=title,
             budget=request.at_sites,

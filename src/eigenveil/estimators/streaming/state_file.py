@@ -19,6 +19,7 @@ from eigenveil.data.archive import ArchiveKind
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
+from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
@@ -26,7 +27,7 @@ from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
 from eigenveil.tracking.store import restored, taken_apart
 
-__all__ = ["resumed", "taken_from", "write_stream_file"]
+__all__ = ["is_private", "resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError, older=(1,))
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
@@ -48,6 +49,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         arrays["center"] = np.ascontiguousarray(center)
     if stream.terms.bounds.units and stream.scale is not None:
         arrays["units"] = np.ascontiguousarray(stream.scale)
+    if stream.people is not None:
+        arrays |= stream.people.arrays()
     pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
@@ -61,6 +64,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "held": stream.held,
         "begun": stream.tracker is not None,
         "bound": stream.bound if stream.terms.bounds.find else None,
+        "clipped": stream.clipped,
+        "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
@@ -98,6 +103,13 @@ def _require_own(path: Path, stream: Stream) -> None:
         return
     if header.get("moves") and header.get("series") != stream.series:
         raise StateFileError(f"{path} contains another private stream, which would be lost. Use another file name")
+
+
+def is_private(path: Path) -> bool:
+    """Whether a private stream is in this file. Asking claims nothing."""
+    # A private stream that continues elsewhere leaves its old file under another name.
+    claimed = path.with_name(path.name + _CLAIMED)
+    return (not path.exists() and claimed.exists()) or _KIND.read(path)[1].get("ledger") is not None
 
 
 def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
@@ -174,6 +186,8 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
+        # Earlier versions did not keep it.
+        stream.clipped = header.get("clipped")
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -181,6 +195,8 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
             good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
             "its units are not those that a search can find",
         )
+    if stream.people is not None:
+        stream.people = PeopleSeen.restored(terms.person_blocks, arrays, header["identifiers"])
     if header["begun"]:
         stream.begin(arrays.get("center"))
     stream.state, others = restored(header["tree"], arrays)

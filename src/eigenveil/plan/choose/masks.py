@@ -1,15 +1,17 @@
 """Plans masked sums: the graph of masks, the lattice of integers and the noise. From public numbers alone."""
 
 import math
+import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final, final
 
 from eigenveil.privacy import Budget, Lattice
-from eigenveil.protocols.masked import MaskGraph, mask_graph
+from eigenveil.protocols.masked import MaskedTerms, MaskGraph, mask_graph
 from eigenveil.protocols.masked.evidence import checks_needed
 from eigenveil.tasks.fit.split import Extent
 
-__all__ = ["MasksPlan", "plan_masks"]
+__all__ = ["MasksPlan", "masked_terms", "plan_masks"]
 
 # Sparse masks and spot-checked signatures may each fail with this part of delta; and the delta assumed where none is
 # given.
@@ -85,3 +87,44 @@ def plan_masks(
         for share in (extent.smallest, 1.0):
             lattice.deviation(1.0, mu=math.sqrt(share) / multiplier, size=2 * extent.entries, several=several)
     return MasksPlan(graph, lattice, multiplier, each, most, sessions, checks)
+
+
+def masked_terms(
+    extent: Extent,
+    roster: Mapping[str, bytes],
+    *,
+    budget: Budget | None,
+    survivors: int,
+    colluders: int,
+    several: int,
+    people: float | None,
+    title: str | None = None,
+) -> MaskedTerms:
+    """The terms of a study: who must survive, between whom there are masks, and on which integers parts are sent.
+
+    `people` is the largest number at any site, if public. Signatures are bound to `title`, None for a new one.
+    """
+    plan = plan_masks(
+        extent,
+        sites=len(roster),
+        budget=budget,
+        survivors=survivors,
+        colluders=colluders,
+        several=several,
+        people=people,
+    )
+    return MaskedTerms(
+        # Unique for every fit, so that nobody can replay a signature of another fit.
+        study=f"eigenveil fit {os.urandom(16).hex()}" if title is None else title,
+        roster=roster,
+        survivors=survivors,
+        colluders=colluders,
+        graph=plan.graph,
+        rounds=plan.rounds,
+        most_rounds=plan.most_rounds,
+        lattice=plan.lattice,
+        multiplier=plan.multiplier,
+        several=several,
+        checks=plan.checks,
+        sessions=plan.sessions,
+    )

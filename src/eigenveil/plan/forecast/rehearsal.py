@@ -11,7 +11,6 @@ from functools import reduce
 from typing import Final, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.rows import SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
@@ -276,6 +275,8 @@ def _rows_of(scene: Scene) -> tuple[SparseRows, float]:
     Each row stands for many people, so its norm exceeds one. Sensitivities grow with the square of the radius, so a
     noise of multiplier / radius^2 equals that of rows in the unit ball.
     """
+    import scipy.sparse as sp
+
     axes = sp.diags_array(np.sqrt(scene.gram)).tocsr()
     table = axes if scene.shift is None else sp.vstack([axes, sp.csr_array(scene.shift[None, :])]).tocsr()
     longest = math.sqrt(float(scene.gram[0]))

@@ -20,7 +20,7 @@ from eigenveil.privacy.facts.builder import (
     unproven,
     weak_words,
 )
-from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
+from eigenveil.privacy.facts.protected import Person, SlottedRows, StreamRows, TableRows, User, UserHistories
 from eigenveil.privacy.facts.seen_by import (
     HubAndSites,
     MaskedSites,
@@ -29,6 +29,7 @@ from eigenveil.privacy.facts.seen_by import (
     OneHolder,
     PeersAlone,
     SeenBy,
+    SlotBySlot,
 )
 
 __all__ = [
@@ -50,6 +51,8 @@ __all__ = [
     "Person",
     "PublishedNoise",
     "SeenBy",
+    "SlotBySlot",
+    "SlottedRows",
     "StreamRows",
     "TableRows",
     "User",

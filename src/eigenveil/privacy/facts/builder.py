@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Final, final
 
 from eigenveil.privacy.accounting import Budget
-from eigenveil.privacy.facts.protected import Person, StreamRows, TableRows, User, UserHistories
+from eigenveil.privacy.facts.protected import Person, SlottedRows, StreamRows, TableRows, User, UserHistories
 from eigenveil.privacy.facts.seen_by import SeenBy
 from eigenveil.privacy.guarantee import SEEDED, Guarantee, plain
 from eigenveil.privacy.ledger import Charge
@@ -77,7 +77,7 @@ class GuaranteeFacts:
     budget: Budget
     protects: Person | User
     neighbours: Neighbours
-    rows: TableRows | StreamRows | UserHistories
+    rows: TableRows | StreamRows | SlottedRows | UserHistories
     seen_by: SeenBy
     released: tuple[str, ...]
     charges: tuple[Charge, ...]

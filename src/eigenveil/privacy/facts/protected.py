@@ -1,4 +1,7 @@
-"""Who is protected (`Person`, `User`) and what is known of the rows (`TableRows`, `StreamRows`, `UserHistories`)."""
+"""Who is protected (`Person`, `User`) and what is known of the rows.
+
+Rows are those of a table (`TableRows`), a stream (`StreamRows`), streams at many sites (`SlottedRows`), or `UserHistories`.
+"""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -9,6 +12,7 @@ from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
     "Person",
+    "SlottedRows",
     "StreamRows",
     "TableRows",
     "User",
@@ -59,22 +63,32 @@ class Person:
     """Each person is protected: with one row, or with all of their rows if rows are `grouped` by person.
 
     `column` is the one that names people, if it is known. `place` is where the rows are. A person has rows at no more than
-    `most` sites, or in no more than `most` blocks of a stream.
+    `most` sites, or in no more than `most` blocks of a stream, or slots of streams at many sites. With slots, `grouped` means
+    that each site is a device of one person.
     """
 
-    place: Literal["table", "site", "peer", "stream"] = "table"
+    place: Literal["table", "site", "peer", "stream", "slots"] = "table"
     grouped: bool = False
     most: int = 1
     column: str | None = None
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
         """The kind of this promise, by which ledgers know what they may add up."""
-        several = self.grouped or (self.place == "stream" and self.most > 1)
+        several = self.grouped or (self.place in ("stream", "slots") and self.most > 1)
         return PrivacyUnit.of(neighbours, grouped=several, column=self.column)
 
     @property
     def unit(self) -> str:
         """Who is protected."""
+        if self.place == "stream" and self.grouped:
+            blocks = "one block" if self.most == 1 else f"{self.most} blocks"
+            counts = f"of which the first in a block counts, in at most {blocks}"
+            return f"each person, named by the column {self.column!r}, with all of their rows, {counts}"
+        if self.place == "slots":
+            if self.grouped:
+                return f"each person, whose device is one of the sites, with all rows in all {self.most} slots"
+            several = f"with at most one row in a slot and rows in at most {self.most} slots, at one site"
+            return "each person, who has one row at one site" if self.most == 1 else f"each person, {several}"
         if self.place == "stream":
             several = f"with at most one row in a block and rows in at most {self.most} blocks"
             return "each person, who has one row of the stream" if self.most == 1 else f"each person, {several}"
@@ -108,7 +122,9 @@ class Person:
         if self._one_row:
             return _ROWS[neighbours]
         # Without identifiers, "all rows of a person" would promise more than is kept.
-        each = "" if self.grouped or self.place == "stream" else ". No person has more than one row at a site"
+        each = (
+            "" if self.grouped or self.place in ("stream", "slots") else ". No person has more than one row at a site"
+        )
         return f"{_PERSONS[neighbours]}{each}"
 
     @property
@@ -118,6 +134,15 @@ class Person:
 
     def assumptions(self) -> Iterator[str]:
         """How many rows one person may have, and where."""
+        if self.place == "stream" and self.grouped:
+            # Further rows are left out, so that nothing need be assumed of them. Who is left out follows from the identifiers.
+            yield "which rows of the stream are of the same person is public. It is the same in neighbouring streams"
+            return
+        if self.place == "slots":
+            several = f"no person has rows at two sites, two rows in one slot, or rows in more than {self.most} slots"
+            one = "no person has more than one row, over all sites and slots"
+            yield "no person has two devices" if self.grouped else one if self.most == 1 else several
+            return
         if self.place == "stream":
             several = f"no person has two rows in one block, or rows in more than {self.most} blocks"
             yield "no person has more than one row" if self.most == 1 else several
@@ -218,7 +243,7 @@ class StreamRows:
 
     No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
     have `found` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
-    caller gave units.
+    caller gave units, and with `columns` bounds of the columns, from which the norm follows.
     """
 
     norm: float | None
@@ -231,6 +256,7 @@ class StreamRows:
     found: bool = False
     units: bool = False
     scale: bool = False
+    columns: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -250,16 +276,62 @@ class StreamRows:
             yield "the origin is public"
         if self.scale:
             yield "the scale is public"
+        if self.columns:
+            yield "the column bounds are public"
         if self.merged > 1:
             yield f"nobody is in two of the {self.merged} streams that were merged"
 
     def clipping(self) -> str:
         """How rows were clipped."""
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
+        if self.norm is None and self.columns:
+            return f"entries will be clipped to the column bounds, and rows around {self.around} to the norm that follows{own}"
         if self.norm is None:
             return f"rows will be clipped around {self.around} to a norm that the first block finds privately{own}"
         found = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
         return _clipped(self.norm, self.around) + found + own
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SlottedRows:
+    """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
+
+    The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave.
+    """
+
+    norm: float
+    around: Literal["the given origin", "zero"]
+    slots: int
+    clock: bool = True
+    size: int | None = None
+    counted: bool = True
+    given: tuple[str, ...] = ()
+
+    def assumptions(self) -> Iterator[str]:
+        """What is assumed of the rows, and public about them."""
+        # The ledger's proof for slots needs boundaries that no person moves.
+        each = (
+            "given by the clock"
+            if self.clock
+            else "so many rows each"
+            if self.size is None
+            else f"{self.size} rows each"
+        )
+        number = ". So is the number of rows in each" if self.counted else ""
+        yield (
+            f"there are {self.slots} slots, {each}: a public number, and public boundaries that depend on nobody's row{number}. "
+            "Whether a site answers for a slot, and when, is public"
+        )
+        yield _COLUMNS
+        yield _UNTOUCHED
+        yield _BOUND
+        if self.given:
+            yield f"the {_listed(self.given)} {'is' if len(self.given) == 1 else 'are'} public"
+
+    def clipping(self) -> str:
+        """How rows were clipped."""
+        return _clipped(self.norm, self.around)
 
 
 @final

@@ -17,6 +17,7 @@ __all__ = [
     "OneHolder",
     "PeersAlone",
     "SeenBy",
+    "SlotBySlot",
 ]
 
 _SITES: Final = "which sites take part is public, and which of them answered in each round"
@@ -228,6 +229,50 @@ class MaskedSites(SeenBy):
                 "all parties ran in one process here, which has every key. To keep sites apart from each other, run them over a "
                 "network"
             )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SlotBySlot(SeenBy):
+    """Sites that send one slot of their streams after the other, seen as `inner` says.
+
+    A person is in at most `most` slots, and one slot alone costs mu `each`, which is (`epsilon`, `delta`).
+    """
+
+    inner: HubAndSites | MaskedSites
+    most: int
+    each: float
+    epsilon: float
+    delta: float
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """What is covered besides the result."""
+        return ("the rank", *self.inner.released, "all of them anew after every slot")
+
+    def against(self, protects: Person | User) -> str:
+        """Who the guarantee holds against, and who sees more."""
+        return self.inner.against(protects)
+
+    def assumptions(self) -> Iterator[str]:
+        """What is assumed of parties, channels and keys."""
+        return self.inner.assumptions()
+
+    def calibration(self) -> str:
+        """How noise is calibrated, and what the budget was fixed for."""
+        many = "one slot, whose cost is all that counts" if self.most == 1 else f"{self.most} slots, whose costs add up"
+        return (
+            f"{_EXACT}. {_FIXED} the first slot, for all slots together. Slots are disjoint, and a person is in at most {many}. "
+            f"One slot alone is released at mu {self.each:.4g}, which is ({self.epsilon:.4g}, {plain(self.delta)})"
+        )
+
+    def alone(self, protects: Person | User) -> str:
+        """That other releases about the same people add to the cost."""
+        return f"this guarantee is for this study alone. Another study or fit with the same {protects.plural} adds to the cost"
+
+    def caveats(self) -> Iterator[str]:
+        """What the guarantee does not cover."""
+        return self.inner.caveats()
 
 
 @final

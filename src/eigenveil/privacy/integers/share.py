@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy.integers.lattice import Lattice
-from eigenveil.privacy.ledger import Ledger
+from eigenveil.privacy.ledger import Ledger, Slot
 from eigenveil.privacy.noise.steps import pack, packed_noise, unpack
 from eigenveil.privacy.noise.stream import Noise
 from eigenveil.privacy.sums.bounded import Bounded
@@ -55,8 +55,8 @@ class Share:
             "a share with noise must have a ledger, and one without noise must have none",
         )
 
-    def of(self, private: Bounded, *, label: str, share: float) -> NDArray[np.uint64]:
-        """The packed value in whole steps, with this site's noise, for a `share` in (0, 1] of mu^2.
+    def of(self, private: Bounded, *, label: str, share: float, slot: Slot | None = None) -> NDArray[np.uint64]:
+        """The packed value in whole steps, with this site's noise, for a `share` in (0, 1] of mu^2, from a `slot` of a stream.
 
         The order matters: checks of public numbers, then the charge, and only then the value. An error that depended on the
         value would reveal something about the rows.
@@ -70,7 +70,7 @@ class Share:
         step = lattice.step(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
         deviation = lattice.deviation(private.sensitivity, mu=mu, size=math.prod(shape), several=self.several)
         if self.ledger is not None:
-            self.ledger.spend(mu, label=label)
+            self.ledger.spend(mu, label=label, slot=slot)
         # Values and noise of all sites together stay within 2^63, by `Lattice.most` and `Lattice.deviation`. So no sum
         # wraps around.
         integers = lattice.integers(pack(private.value, symmetric=private.symmetric), step)

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 from numpy.typing import NDArray
 
 from eigenveil.data.rows import Block
@@ -117,6 +116,8 @@ class Histories(Region):
 
     def sparse(self, block: Block, *, squared: bool = False) -> SparseBlock:
         """The rows of a sparse block; an entry stored as zero is not one of the user's items."""
+        import scipy.sparse as sp
+
         _require_whole(block)
         matrix: Any = block.values if self.columns is None else block.values[:, self.columns]
         there = matrix.data != 0
@@ -159,6 +160,8 @@ class Histories(Region):
         there, degrees = self._items(block)
         weights = np.floor(self._shares(degrees) / _PRODUCT)
         if block.sparse:
+            import scipy.sparse as sp
+
             left = sp.csr_array(
                 (np.repeat(weights, np.diff(there.indptr)) * there.data, there.indices, there.indptr), there.shape
             )
@@ -186,6 +189,8 @@ class Histories(Region):
         if not block.sparse:
             there = np.not_equal(held, 0).astype(np.float64)
             return there, there.sum(axis=1)
+        import scipy.sparse as sp
+
         ones = (held.data != 0).astype(np.float64)
         counts = np.diff(np.concatenate([[0], np.cumsum(held.data != 0)])[held.indptr]).astype(np.float64)
         return sp.csr_array((ones, held.indices, held.indptr), shape=held.shape), counts

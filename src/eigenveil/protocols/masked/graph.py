@@ -12,7 +12,6 @@ from functools import cache
 from typing import Final, final
 
 import numpy as np
-from scipy.special import gammaln
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
@@ -190,6 +189,8 @@ def _log_abort(sites: int, survivors: int, holders: int, threshold: Array) -> Ar
 
 def _log_choose(among: Array | float, count: Array | float) -> Array:
     """Log of binomial coefficients; minus infinity where they are zero."""
+    from scipy.special import gammaln
+
     found: Array = gammaln(np.add(among, 1.0)) - gammaln(np.add(count, 1.0)) - gammaln(np.subtract(among, count) + 1.0)
     return found
 

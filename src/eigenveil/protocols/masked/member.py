@@ -198,7 +198,9 @@ class MaskedMember(Party):
             # The charge happens in `share.of`, before any number leaves this function.
             task, question, fraction = self._task.as_sum(now.question)
             private = task.private(question, self._rows)
-            words = self._share.of(private, label=task.label(question), share=task.share(question) * fraction)
+            words = self._share.of(
+                private, label=task.label(question), share=task.share(question) * fraction, slot=task.slot(question)
+            )
             add_masks(words, session.masks(now.number), now.digest)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error

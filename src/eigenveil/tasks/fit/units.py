@@ -10,7 +10,6 @@ from dataclasses import dataclass, replace
 from typing import Final, final
 
 import numpy as np
-from scipy.special import ndtri
 
 from eigenveil.data.rows import Rows
 from eigenveil.errors import TooFewPeople, require
@@ -222,6 +221,8 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     >>> abs(median) < 1e-6, round(spread, 1)
     (True, 1.8)
     """
+    from scipy.special import ndtri
+
     edges, people = tails.cells.edges, tails.people
     if people <= 0:
         return 0.0, 0.0

@@ -1,18 +1,20 @@
-"""`Sketch`: mean, weight, energy and leading directions of some rows, and how to merge two sketches.
+"""`Sketch`: mean, weight, energy and leading directions of some rows, and how to merge sketches.
 
 It is what a tracker has learnt, in O(d r) numbers. A sketch of rows that were not released is raw data of those people.
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
 from eigenveil.errors import require
-from eigenveil.linalg import Array, Subspace, merge_all
+from eigenveil.linalg.kernel import Array
+from eigenveil.linalg.subspace import Subspace, merge_all
 
-__all__ = ["Sketch", "merge_sketches", "pull_of_means", "without_shift"]
+__all__ = ["Sketch", "merge_many", "merge_sketches", "pull_of_means", "without_shift"]
 
 
 @final
@@ -47,10 +49,35 @@ class Sketch:
         """
         return cls(Subspace(np.empty((dim, 0)), np.empty(0)), np.zeros(dim), 0.0, 0.0)
 
+    @classmethod
+    def of(cls, rows: Array, *, rank: int, center: bool) -> "Sketch":
+        """The sketch of `rows`, (n, d), with at most `rank` directions, around their mean or around zero.
+
+        >>> Sketch.of(np.array([[1.0, 5.0], [1.0, 7.0]]), rank=1, center=True).energy
+        2.0
+        """
+        count, dim = rows.shape
+        if count == 0:
+            return cls.empty(dim)
+        mean = rows.mean(axis=0) if center else np.zeros(dim)
+        inside = rows - mean
+        space = Subspace.of(inside, rank=min(rank, count, dim))
+        # Rows in a plane have singular values of rounding beyond it, whose directions mean nothing.
+        kept = int((space.values > 1e-12 * max(float(space.values[0]), 1e-300)).sum())
+        kept_space = Subspace(space.basis[:, :kept], space.values[:kept])
+        return cls(kept_space, mean, float(count), float(np.square(inside).sum()))
+
     @property
     def dim(self) -> int:
         """The number of columns."""
         return self.subspace.dim
+
+    def faded(self, factor: float) -> "Sketch":
+        """The sketch with all sums of squares, and the weight, times `factor`."""
+        if factor == 1.0:
+            return self
+        space = Subspace(self.subspace.basis, self.subspace.values * math.sqrt(factor))
+        return Sketch(space, self.mean, self.weight * factor, self.energy * factor)
 
 
 def pull_of_means(left: Array, right: Array, left_weight: float, right_weight: float) -> tuple[Array, float, Array]:
@@ -88,6 +115,33 @@ def merge_sketches(left: Sketch, right: Sketch, *, rank: int, center: bool) -> S
     spaces = [space for space in spaces if space.rank > 0]
     joint = merge_all(spaces, rank=rank) if spaces else left.subspace
     return Sketch(joint, mean, left.weight + right.weight, energy)
+
+
+def merge_many(sketches: Sequence[Sketch], *, rank: int, center: bool) -> Sketch:
+    """The sketch of all rows of all `sketches`, truncated once to `rank` directions. Their order has no effect.
+
+    Merged one after the other, each truncation would lose what a later sketch could have raised.
+
+    >>> parts = [Sketch.of(np.eye(3)[[i]] * (i + 1), rank=1, center=False) for i in range(3)]
+    >>> merge_many(parts, rank=2, center=False).subspace.values.round(12).tolist()
+    [3.0, 2.0]
+    """
+    require(len(sketches) > 0, "merge_many needs at least one sketch, got none")
+    dims = {sketch.dim for sketch in sketches}
+    require(len(dims) == 1, f"sketches of {', '.join(map(str, sorted(dims)))} columns cannot be merged")
+    weight = math.fsum(sketch.weight for sketch in sketches)
+    energy = math.fsum(sketch.energy for sketch in sketches)
+    spaces, mean = [sketch.subspace for sketch in sketches if sketch.subspace.rank > 0], np.zeros(dims.pop())
+    if center and weight > 0:
+        mean = np.sum([sketch.weight * sketch.mean for sketch in sketches], axis=0) / weight
+        # Around the joint mean every group adds w (m - mean)(m - mean)^T to the scatter (Chan, Golub and LeVeque 1983).
+        pulls = np.array([math.sqrt(sketch.weight) * (sketch.mean - mean) for sketch in sketches])
+        between = Sketch.of(pulls, rank=min(pulls.shape), center=False)
+        energy += between.energy
+        spaces += [between.subspace] if between.subspace.rank > 0 else []
+    if not spaces:
+        return Sketch(Subspace(np.empty((len(mean), 0)), np.empty(0)), mean, weight, energy)
+    return Sketch(merge_all(spaces, rank=rank), mean, weight, energy)
 
 
 def without_shift(space: Subspace, shift: Array) -> Subspace:

@@ -1,0 +1,24 @@
+"""Rows that arrive over time at a small device: a csv file that grows, a folder of files, a pipe; read slot by slot.
+
+Streaming sites call it. `sources` says what is read and from where, `text_rows` turns lines into numbers without pyarrow, and
+`slots` closes slots by count or by clock. There are no threads here, nothing waits, and time is an argument.
+"""
+
+from eigenveil.data.follow.slots import ByClock, ByCount, Closed, FollowedRows, Follower, Instant, SlotStart
+from eigenveil.data.follow.sources import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, follow
+
+__all__ = [
+    "ByClock",
+    "ByCount",
+    "Closed",
+    "Followed",
+    "FollowedFile",
+    "FollowedFolder",
+    "FollowedPipe",
+    "FollowedRows",
+    "Follower",
+    "Instant",
+    "Offset",
+    "SlotStart",
+    "follow",
+]

@@ -1,0 +1,423 @@
+"""What a device reads as it arrives: a csv file that grows, a folder of csv files in the order of their names, or a pipe.
+
+A file and a folder are read from an `Offset` and hold nothing in between. So whoever stores an offset can go on from it after a
+restart, and a refusal changes nothing. Every read first checks that the source is still what it was up to there. A pipe holds
+what has come and cannot go back.
+"""
+
+import json
+import os
+import select
+import zlib
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+
+from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, whole_records
+from eigenveil.data.named import require_readable
+from eigenveil.data.text_files import CsvHeader
+from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
+from eigenveil.linalg import Array
+from eigenveil.params.declarations.reading import FileParams
+
+__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "follow"]
+
+_BOM: Final = b"\xef\xbb\xbf"
+# What is read at first, and at most at once unless a single line is longer.
+_BYTES, _MOST_BYTES = 1 << 16, 1 << 22
+# How much before an offset is compared after a restart.
+_TAIL: Final = 64
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Offset:
+    """How far a source was read: `byte` bytes of the file `name`, and `rows` rows of the whole source.
+
+    `header` is a digest of the first line. `tail` is a checksum of the bytes before, in 16 bits: enough to notice another file,
+    too short to tell a row. `earlier` is how many files of a folder come before `name`.
+    """
+
+    name: str = ""
+    byte: int = 0
+    rows: int = 0
+    header: str = ""
+    tail: int = 0
+    earlier: int = 0
+
+    def __post_init__(self) -> None:
+        counts = (self.byte, self.rows, self.tail, self.earlier)
+        require(
+            all(type(count) is int and count >= 0 for count in counts)
+            and isinstance(self.name, str)
+            and isinstance(self.header, str),
+            "this is not an offset of a followed source",
+        )
+
+    def to_text(self) -> str:
+        """One line of text, for whoever stores it."""
+        return json.dumps(asdict(self), sort_keys=True)
+
+    @classmethod
+    def from_text(cls, text: str) -> "Offset":
+        """An offset that was stored.
+
+        >>> Offset.from_text(Offset("a.csv", byte=12, rows=1).to_text()).byte
+        12
+        """
+        try:
+            found = json.loads(text)
+        except ValueError:
+            found = None
+        known = {one.name for one in fields(cls)}
+        require(isinstance(found, dict) and set(found) == known, "this is not an offset of a followed source")
+        return cls(**found)
+
+
+class Followed(Protocol):
+    """A source of rows that goes on. Reading never waits."""
+
+    @property
+    def source(self) -> Path:
+        """What errors call it."""
+        ...
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, in order."""
+        ...
+
+    @property
+    def named(self) -> bool:
+        """Whether the source names its columns."""
+        ...
+
+    @property
+    def ended(self) -> bool:
+        """Whether no more rows can come."""
+        ...
+
+    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+        """The next rows after `offset`, (n, d) with n <= `most`, and the offset behind them. No rows: none are there yet."""
+        ...
+
+
+def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None) -> Followed:
+    """A csv file, a folder of csv files, a named pipe, or an open binary file such as standard input.
+
+    The header line is read now; a pipe is waited for until it has come. `columns` are names, in the order wanted, or all.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder) / "sensor.csv"
+    ...     _ = file.write_text("a,b\\n1,2\\n3,")
+    ...     followed = follow(file)
+    ...     rows, offset = followed.read(Offset(), most=100)
+    ...     _ = file.write_text("a,b\\n1,2\\n3,4\\n")
+    ...     more, _ = followed.read(offset, most=100)
+    >>> rows.tolist(), more.tolist()
+    ([[1.0, 2.0]], [[3.0, 4.0]])
+    """
+    said = FileParams() if how is None else how
+    if said.kind not in (None, "csv"):
+        raise ParameterError("only csv can be followed, got {kind=}", kind=said.kind)
+    if "\n".encode(said.encoding) != b"\n":
+        raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=said.encoding)
+    if not isinstance(source, Path):
+        return FollowedPipe(source, Path("the stream"), said, columns)
+    require_readable(source)
+    if source.is_dir():
+        return FollowedFolder.open(source, said, columns)
+    if not source.is_file():
+        return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
+    return FollowedFile.open(source, said, columns)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FollowedFile:
+    """A csv file that grows. A last line without a line end may be half a row, so it is left until its end has come.
+
+    `head` is the line of column names as it stands in the file, with its end; what a file without one begins with.
+    """
+
+    source: Path
+    text: TextRows
+    head: bytes
+
+    @classmethod
+    def open(cls, path: Path, how: FileParams, columns: Sequence[str] | None = None) -> "FollowedFile":
+        """The first line is read and checked now."""
+        if path.suffix.lower() in (".gz", ".zst"):
+            raise ValueError(f"{path} is compressed, so it cannot be followed as it grows. Give the plain file")
+        head = _head(path)
+        require(
+            head is not None,
+            f"{path} has no complete first line yet. It needs a line of column names, and rows below it",
+        )
+        assert head is not None
+        # Without names the first line is a person's, and no digest of it is kept.
+        return cls(path, _text_rows(head, path, how, columns), head if how.header else _mark(head))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, in order."""
+        return self.text.names
+
+    @property
+    def named(self) -> bool:
+        """Whether it has a line of column names."""
+        return self.text.header.named
+
+    @property
+    def ended(self) -> bool:
+        """Never: a file may always grow."""
+        return False
+
+    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+        """The next rows. `SourceChanged` if the file is not the one that was read up to `offset`."""
+        try:
+            with self.source.open("rb") as file:
+                begin = self._checked(file, offset)
+                records, ends = _records(file, begin, self.text.quote, most, self.source)
+                rows = self.text.rows(records, seen=offset.rows)
+                # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
+                end = begin + (ends[len(rows) - 1] if len(rows) else 0)
+                tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
+                count = offset.rows + len(rows)
+                return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
+        except FileNotFoundError:
+            raise SourceChanged(f"{self.source} is gone. Put it back, or follow another file") from None
+        except PermissionError:
+            raise SourceChanged(f"{self.source}: you may not read it any more. Ask its owner for permission") from None
+
+    def unfinished(self, offset: Offset) -> bool:
+        """Whether bytes without a line end stand behind `offset`."""
+        with self.source.open("rb") as file:
+            return bool(_at(file, self._checked(file, offset), 1 << 10).strip())
+
+    def _checked(self, file: Any, offset: Offset) -> int:
+        """Where to go on reading, after checking that what is before has not changed."""
+        size = os.fstat(file.fileno()).st_size
+        if size < max(offset.byte, len(self.head)):
+            raise SourceChanged(f"{self.source} has become shorter: it was emptied or replaced. {_AGAIN}")
+        if offset.header not in ("", _digest(self.head)) or _at(file, 0, len(self.head)) != self.head:
+            raise SourceChanged(f"{self.source} has another first line than before. {_AGAIN}")
+        if offset.byte == 0:
+            return len(self.head)
+        tail = _at(file, max(0, offset.byte - _TAIL), min(_TAIL, offset.byte))
+        if not tail.endswith(b"\n") or _checksum(tail) != offset.tail:
+            raise SourceChanged(f"{self.source} has other rows than were read: it was replaced or rotated. {_AGAIN}")
+        return offset.byte
+
+
+_AGAIN: Final = (
+    "Only the rows after the last one that was read can be added. Put the old file back, or begin a new stream"
+)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FollowedFolder:
+    """csv files in a folder, one after the other in the order of their names, all with the same first line.
+
+    A file is read to its end, and left for good when one of a later name is there. Names that begin with a dot or an
+    underscore, and other endings than .csv, are left alone.
+    """
+
+    source: Path
+    how: FileParams
+    first: FollowedFile
+
+    @classmethod
+    def open(cls, path: Path, how: FileParams, columns: Sequence[str] | None = None) -> "FollowedFolder":
+        """The first line of the first file is read and checked now."""
+        files = _files(path)
+        require(len(files) > 0, f"{path} has no csv files yet. Put the first one there")
+        return cls(path, how, FollowedFile.open(files[0], how, columns))
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, in order."""
+        return self.first.columns
+
+    @property
+    def named(self) -> bool:
+        """Whether its files have a line of column names."""
+        return self.first.named
+
+    @property
+    def ended(self) -> bool:
+        """Never: a folder may always get one more file."""
+        return False
+
+    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+        """The next rows, of the current file or the ones after it. `SourceChanged` if the folder is not what it was."""
+        files = {file.name: file for file in _files(self.source)}
+        names = sorted(files)
+        parts: list[Array] = []
+        at, wanted = self._checked(offset, names), most
+        while wanted > 0 and at.name:
+            file = self._file(files[at.name])
+            # Without a first line there is nothing to read yet.
+            if file is None:
+                break
+            rows, at = file.read(at, most=wanted)
+            parts += [rows] * (len(rows) > 0)
+            wanted -= len(rows)
+            later = names[names.index(at.name) + 1 :]
+            if len(rows) == 0:
+                if not later:
+                    break
+                if file.unfinished(at):
+                    raise SourceChanged(
+                        f"{file.source} ends within a line, and {later[0]} has come after it. End the last line first"
+                    )
+                at = Offset(later[0], rows=at.rows, header=at.header, earlier=names.index(later[0]))
+        empty = np.empty((0, len(self.columns)))
+        return (np.concatenate(parts) if parts else empty), at
+
+    def _checked(self, offset: Offset, names: Sequence[str]) -> Offset:
+        """The offset, or the beginning of the first file; `SourceChanged` if files came or went before it."""
+        if not offset.name:
+            return replace(offset, name=names[0] if names else "")
+        if offset.name not in names:
+            raise SourceChanged(f"{offset.name} is gone from {self.source}, and it may have had more rows. {_AGAIN}")
+        before = names.index(offset.name)
+        if before > offset.earlier:
+            raise SourceChanged(
+                f"{self.source} has a new file that comes before {offset.name}, which was read. Give it a later name"
+            )
+        return offset
+
+    def _file(self, path: Path) -> FollowedFile | None:
+        """A file of the folder, with the first line that all of them have; None if that has not come yet."""
+        head = _head(path)
+        if head is None:
+            return None
+        head = head if self.named else _mark(head)
+        if _digest(head) != _digest(self.first.head):
+            raise SourceChanged(f"{path} has another first line than {self.first.source.name}. Files need the same one")
+        header = replace(self.first.text.header, source=path)
+        return FollowedFile(path, replace(self.first.text, header=header), head)
+
+
+@final
+class FollowedPipe:
+    """A pipe, read once. Changes in place: it holds what has come and was not read yet.
+
+    After a restart it goes on with what comes then: rows that were read and not used are lost.
+    """
+
+    def __init__(self, file: Any, name: Path, how: FileParams, columns: Sequence[str] | None = None) -> None:
+        self.source, self._file = name, file
+        self._held, self._over = b"", False
+        while b"\n" not in self._held and not self._over:
+            # The header says what the rows are. Nothing can be done before it has come, so this waits.
+            self._take()
+        require(b"\n" in self._held, f"{name} ended before a complete first line")
+        end = self._held.index(b"\n") + 1
+        self._text = _text_rows(self._held[:end], name, how, columns)
+        self._held = self._held[end if how.header else len(_mark(self._held)) :]
+        self._read: int | None = None
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns that are read, in order."""
+        return self._text.names
+
+    @property
+    def named(self) -> bool:
+        """Whether its first line has column names."""
+        return self._text.header.named
+
+    @property
+    def ended(self) -> bool:
+        """Whether the writer has closed the pipe and all its rows were read."""
+        return self._over and not self._held.strip()
+
+    def fileno(self) -> int:
+        """The descriptor, for whoever waits until there is more to read."""
+        return int(self._file.fileno())
+
+    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+        """The next rows. `SourceChanged` if the pipe ended within a line, or if rows are wanted that were read before."""
+        if self._read not in (None, offset.rows):
+            raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
+        while len(self._held) < _MOST_BYTES and not self._over and self._ready():
+            self._take()
+        records, ends = whole_records(self._held, quote=self._text.quote, most=most)
+        if not records:
+            require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
+            if self._over and self._held.strip():
+                raise SourceChanged(f"{self.source} ended within a line. That line was not read")
+        rows = self._text.rows(records, seen=offset.rows)
+        used = ends[len(rows) - 1] if len(rows) else 0
+        self._held, self._read = self._held[used:], offset.rows + len(rows)
+        return rows, replace(offset, rows=offset.rows + len(rows))
+
+    def _ready(self) -> bool:
+        return bool(select.select([self._file], [], [], 0)[0])
+
+    def _take(self) -> None:
+        # `os.read` returns what there is; a plain read would wait for a full buffer.
+        chunk = os.read(self._file.fileno(), _BYTES)
+        self._held, self._over = self._held + chunk, not chunk
+
+
+def _text_rows(head: bytes, path: Path, how: FileParams, columns: Sequence[str] | None) -> TextRows:
+    try:
+        line = head.removeprefix(_BOM).rstrip(b"\n").decode(how.encoding).encode()
+    except UnicodeDecodeError:
+        raise ParameterError(f"{verbatim(str(path))} is not {how.encoding} text. Give its {{encoding}}") from None
+    return TextRows.of(CsvHeader.of(line, path, how), columns)
+
+
+def _files(folder: Path) -> list[Path]:
+    return sorted(
+        file
+        for file in folder.iterdir()
+        if file.suffix.lower() == ".csv" and file.name[:1] not in "._" and file.is_file()
+    )
+
+
+def _head(path: Path) -> bytes | None:
+    """The first line with its end, None if it is not complete."""
+    with path.open("rb") as file:
+        line = file.readline(LONGEST_LINE)
+    return line if line.endswith(b"\n") else None
+
+
+def _records(file: Any, begin: int, quote: bytes | None, most: int, source: Path) -> tuple[list[bytes], list[int]]:
+    """The records after `begin`, and how many bytes come before the end of each."""
+    size = _BYTES
+    while True:
+        data = _at(file, begin, size)
+        records, ends = whole_records(data, quote=quote, most=most)
+        if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
+            return records, ends
+        require(size <= LONGEST_LINE, f"{source} has a line longer than {LONGEST_LINE} bytes")
+        size *= 2
+
+
+def _at(file: Any, begin: int, size: int) -> bytes:
+    file.seek(begin)
+    return bytes(file.read(size))
+
+
+def _mark(head: bytes) -> bytes:
+    """The byte-order mark, if a file begins with one."""
+    return _BOM if head.startswith(_BOM) else b""
+
+
+def _digest(head: bytes) -> str:
+    line = head.removeprefix(_BOM).rstrip(b"\r\n")
+    return sha256(line).hexdigest()[:16] if line else ""
+
+
+def _checksum(tail: bytes) -> int:
+    return zlib.crc32(tail) & 0xFFFF

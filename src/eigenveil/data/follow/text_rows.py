@@ -1,0 +1,159 @@
+"""Lines of a csv as numbers, with nothing but Python and numpy: a device has no memory for pyarrow.
+
+The rules are those of `eigenveil.data.text_files`, and a test compares the two: a field is a number, a truth value (true or
+false), or missing. Names, separator and quotes come from the header line and from options, never from rows. Errors name the
+source and columns, never a value.
+"""
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.data.columns import ColumnChoice, advice_for
+from eigenveil.data.text_files import GAPS, CsvHeader, split_line
+from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
+from eigenveil.linalg import Array
+
+__all__ = ["LONGEST_LINE", "TextRows", "whole_records"]
+
+# A longer line is not a row: the file is not csv.
+LONGEST_LINE: Final = 1 << 24
+_NUMBER: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
+# Where a line has no other bytes, Python reads its numbers by the same rules. It is most lines, and four times as fast.
+_PLAIN: Final = b'0123456789+-.eE \t,;|"\r\n'
+_TRUTH: Final = {"true": 1.0, "false": 0.0}
+
+
+def whole_records(data: bytes, *, quote: bytes | None, most: int) -> tuple[list[bytes], list[int]]:
+    """The first complete records, at most `most`, and where each ends. Blank lines are no records.
+
+    A line end between quotes is not the end of a record. What has no line end yet is incomplete.
+
+    >>> whole_records(b'1,2\\n\\n"a\\nb",3\\n4,', quote=b'"', most=5)
+    ([b'1,2\\n', b'"a\\nb",3\\n'], [4, 13])
+    """
+    found: list[bytes] = []
+    ends: list[int] = []
+    start = end = 0
+    inside = False
+    while len(found) < most:
+        before, end = end, data.find(b"\n", end) + 1
+        if not end:
+            break
+        # Counted from the last line end only: a quote that never closes must not cost a pass over the file for each line.
+        inside ^= quote is not None and data.count(quote, before, end) % 2 == 1
+        if inside:
+            continue
+        if data[start:end].strip():
+            found.append(data[start:end])
+            ends.append(end)
+        start = end
+    return found, ends
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TextRows:
+    """How the lines under one header become rows: the columns `names`, which are at `places` in each line."""
+
+    header: CsvHeader
+    names: tuple[str, ...]
+    places: tuple[int, ...]
+
+    @classmethod
+    def of(cls, header: CsvHeader, columns: Sequence[str] | None) -> "TextRows":
+        """The columns in the order given, or all. Without a header line, they are taken to be those of the file."""
+        if not header.named:
+            count = len(header.names)
+            require(
+                columns is None or len(columns) == count,
+                f"{header.source} has {count} unnamed columns, and {len(columns or ())} are needed",
+            )
+            return cls(header, tuple(columns or header.names), tuple(range(count)))
+        wanted = None if columns is None else tuple(columns)
+        read = ColumnChoice(wanted, literal=True).laid_out(header.source, header.names).read
+        at = {name: place for place, name in enumerate(header.names)}
+        return cls(header, read, tuple(at[name] for name in read))
+
+    @property
+    def quote(self) -> bytes | None:
+        """The quotation mark as a byte."""
+        return None if self.header.how.quote is None else self.header.how.quote.encode()
+
+    def rows(self, records: Sequence[bytes], *, seen: int) -> Array:
+        """The rows, (n, d), of these records; only those before a bad record, unless that is the first.
+
+        `seen` is how many rows of the source came before, for the error.
+        """
+        out = np.empty((len(records), len(self.places)))
+        # Row by row, so that the fields of a wide block are never in memory together.
+        for count, record in enumerate(records):
+            row = self._row(record)
+            if row is None:
+                if count == 0:
+                    raise self._refusal(records[0], seen)
+                return out[:count]
+            out[count] = row
+        return out
+
+    def _row(self, record: bytes) -> list[float] | None:
+        """The numbers of a record, None if it is bad in any way."""
+        try:
+            fields = split_line(self._text(record), self.header.separator, self.header.how)
+        except (csv.Error, ValueError):
+            return None
+        return self._numbers(fields, record) if len(fields) == len(self.header.names) else None
+
+    def _text(self, record: bytes) -> str:
+        how = self.header.how
+        # A column that is left out may hold anything, also bytes that are no UTF-8. A number is ASCII.
+        return record.strip(b"\r\n").decode(how.encoding, "surrogateescape" if how.encoding == "utf-8" else "strict")
+
+    def _numbers(self, fields: Sequence[str], record: bytes) -> list[float] | None:
+        """The numbers at the places that are read, None if one of them is not a number."""
+        decimal = self.header.how.decimal
+        if decimal == "." and not record.translate(None, _PLAIN):
+            try:
+                return [float(fields[place]) for place in self.places]
+            except ValueError:
+                # A gap, or no number: the slower way below tells them apart.
+                pass
+        found = [_number(fields[place], decimal) for place in self.places]
+        return None if any(one is None for one in found) else [one for one in found if one is not None]
+
+    def _refusal(self, record: bytes, seen: int) -> ValueError:
+        header, where = self.header, f"{self.header.source} cannot be read after row {seen}"
+        try:
+            fields = split_line(self._text(record), header.separator, header.how)
+        except UnicodeDecodeError:
+            return ParameterError(
+                f"{verbatim(where)}: the next line is not {header.how.encoding} text. Give the {{encoding}} of the file"
+            )
+        except (csv.Error, ValueError):
+            return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
+        if len(fields) != len(header.names):
+            return ValueError(
+                f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            )
+        read = zip(self.names, self.places, strict=True)
+        bad = tuple(name for name, place in read if _number(fields[place], header.how.decimal) is None)
+        which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
+        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice_for(dict.fromkeys(bad, "text")))
+
+
+def _number(field: str, decimal: str) -> float | None:
+    """A number, 1 or 0 for a truth value, NaN for a gap, None for anything else.
+
+    >>> [_number(field, ".") for field in ("1e3", " TRUE", "NA", "1_000", "x")]
+    [1000.0, 1.0, nan, None, None]
+    """
+    text = field.strip(" \t")
+    text = text if decimal == "." else text.replace(decimal, ".")
+    # Python alone would also take 1_000, other whitespace and the digits of other scripts.
+    if _NUMBER.fullmatch(text):
+        return float(text)
+    return float("nan") if text in GAPS else _TRUTH.get(text.lower())

@@ -1,0 +1,199 @@
+"""`Answer`: the components at any time, from what was released so far. A hub shows it after every slot."""
+
+import math
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.estimators.released import model_of
+from eigenveil.estimators.settings import settings_of
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
+from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
+from eigenveil.model import Model
+from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlottedRows
+from eigenveil.protocols.slots import SlotHub
+from eigenveil.tasks import SlotState, SlotSums
+from eigenveil.tracking import Sums
+from eigenveil.tracking.sums import floor_of, sketch_of
+
+__all__ = ["Answer", "answer_of", "slot_guarantee", "slot_model", "slot_settings", "slot_verdict"]
+
+_METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of slots"}
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Answer:
+    """The `sketch` of all that was released, in the units of the columns over their scale, with `rank` directions to show.
+
+    Eigenvalues of its scatter below `floor` cannot be told from noise.
+    """
+
+    sketch: Sketch
+    rank: int
+    floor: float
+
+    @property
+    def subspace(self) -> Subspace:
+        """The directions to show, none before the first slot."""
+        space = self.sketch.subspace
+        return space if space.rank <= self.rank else space.truncate(self.rank)
+
+    def mean(self, scale: Array | None) -> Array:
+        """The mean, (d,), in the units of the columns."""
+        return self.sketch.mean if scale is None else self.sketch.mean * scale
+
+    def arrays(self) -> tuple[Array, ...]:
+        """What sites are told: directions, values, the mean, and weight, energy and floor."""
+        numbers = np.array([self.sketch.weight, self.sketch.energy, self.floor])
+        return self.subspace.basis, self.subspace.values, self.sketch.mean, numbers
+
+
+def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None) -> Answer:
+    """The answer in a state. `rank` is the number of directions before it, which adapts by one if the spec says so."""
+    spec, task = parties.spec, parties.task
+    rank = spec.rank if rank is None else rank
+    # One more than can be shown, so that an adapting rank can see whether to grow.
+    kept = min(spec.dim, max(rank + 1, spec.width))
+    if state.value is None:
+        return Answer(Sketch.empty(spec.dim), rank, 0.0)
+    if isinstance(task, SlotSums):
+        sums = _sums(parties, task, state)
+        center = (
+            np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
+        )
+        sketch, floor = sketch_of(sums, center, rank=kept), floor_of(sums)
+    else:
+        sketch, floor = state.value, 0.0
+    if spec.adapt is not None:
+        rank = spec.adapt.adjusted(rank, sketch.subspace.values)
+    return Answer(sketch, rank, floor)
+
+
+def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
+    """The released sums around the origin, with the variances of their noise."""
+    matrix: Array = state.value
+    spec = parties.spec
+    scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
+    # Symmetric noise has half the variance off the diagonal.
+    entry = state.noise * scale**2 / 2
+    total = task.total_of(matrix) if spec.center else np.zeros(spec.dim)
+    return Sums(
+        matrix[:-1, :-1],
+        total,
+        max(task.count_of(matrix), 1.0),
+        entry,
+        entry / task.constant**2 if spec.center else 0.0,
+    )
+
+
+def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any]) -> FitVerdict:
+    """What can be said of the answer, from released numbers alone."""
+    spec = parties.spec
+    seen = None
+    if answer.floor > 0:
+        seen = Released(
+            answer.subspace,
+            trace=answer.sketch.energy,
+            people=answer.sketch.weight,
+            radius=spec.row_bound,
+            # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
+            trace_noise=answer.floor / symmetric_edge(spec.dim) * math.sqrt(spec.dim),
+            people_noise=0.0,
+            noise_floor=answer.floor,
+            at_edge=False,
+            energy=answer.sketch.energy,
+            scaled=None if spec.scale is None else "given",
+        )
+    # No budget: a plan knows of tables, and not of slots that come one after the other.
+    return verdict_of(
+        seen, asked=settings, budget=None, method="stream/block", neighbours=spec.neighbours, names=None, sites=1
+    )
+
+
+def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: bool) -> Guarantee:
+    """The guarantee of everything that was and will be released, slot by slot."""
+    spec = parties.spec
+    if spec.budget is None:
+        return Guarantee.none(NO_PRIVACY["stream"])
+    inner: HubAndSites | MaskedSites
+    if parties.masked is not None:
+        lattice = parties.masked.lattice
+        assert lattice.gaussian is not None
+        inner = MaskedSites(
+            spec.survivors, spec.colluders, lattice.honest, lattice.gaussian.delta, lattice.failure, apart=apart
+        )
+    else:
+        at_site = spec.trust == "site"
+        inner = HubAndSites(
+            spec.budget if at_site else None, None if at_site else spec.budget, tree=spec.fanout is not None
+        )
+    each = spec.budget.mu / math.sqrt(spec.person_slots)
+    given = tuple(name for name in ("origin", "scale") if getattr(spec, name) is not None)
+    return GuaranteeFacts(
+        budget=spec.budget,
+        protects=spec.protects,
+        neighbours=spec.neighbours,
+        rows=SlottedRows(
+            norm=spec.row_bound,
+            around="zero" if spec.origin is None else "the given origin",
+            slots=spec.slots,
+            clock=spec.clock,
+            size=spec.size,
+            # How many rows a device has in a slot is its own affair: their mean counts.
+            counted=spec.neighbours.count_is_public and not spec.device,
+            given=given,
+        ),
+        seen_by=SlotBySlot(inner, spec.person_slots, each, epsilon_of(each, spec.budget.delta), spec.budget.delta),
+        released=COMPONENTS,
+        charges=charges,
+        reproducible=spec.seed is not None,
+    ).guarantee()
+
+
+def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> dict[str, Any]:
+    """The settings of a model of the answer so far. `asked` are those that were asked for."""
+    spec = parties.spec
+    kind = "sums" if isinstance(parties.task, SlotSums) else "sketches"
+    newest = min(hub.newest, spec.slots - 1)
+    return settings_of(
+        asked,
+        method=_METHODS[kind],
+        why="with noise, sums; without, sketches",
+        neighbours=None if spec.budget is None else spec.neighbours,
+        trust="none" if spec.budget is None else spec.trust,
+        topology="star" if spec.fanout is None else f"tree of fan-out {spec.fanout}",
+        sites=len(spec.names),
+        slots=spec.slots,
+        slot=newest + 1,
+        heard=len(hub.counted(newest)),
+        person_slots=spec.person_slots if spec.budget is not None else None,
+        width=spec.width if kind == "sketches" else None,
+    )
+
+
+def slot_model(
+    parties: SlotParties,
+    answer: Answer,
+    hub: SlotHub,
+    *,
+    asked: dict[str, Any],
+    charges: tuple[Charge, ...],
+    columns: tuple[str, ...] | None,
+) -> Model:
+    """The model of the answer so far, over a network. `asked` are the settings that were asked for."""
+    spec = parties.spec
+    return model_of(
+        answer.subspace,
+        trace=answer.sketch.energy,
+        people=answer.sketch.weight,
+        center=answer.mean(spec.scale),
+        verdict=slot_verdict(parties, answer, asked),
+        guarantee=slot_guarantee(parties, charges, apart=True),
+        scale=spec.scale,
+        columns=columns,
+        settings=slot_settings(parties, hub, asked),
+    )

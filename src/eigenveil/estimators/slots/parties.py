@@ -1,0 +1,187 @@
+"""`SlotParties` makes the hub, the nodes and the sites of streams, from their public spec alone.
+
+In one process `SlotSimulation` makes all of them. Over a network each party makes itself from the same spec, so that they fit
+together. With a seed, every slot of every party draws from a seed of its own: so a party that was restarted, or asked in
+another order, draws the same noise.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from typing import Any, Final, final
+
+from eigenveil.errors import require
+from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.linalg import Array
+from eigenveil.privacy import Exact, Gaussian, Ledger, Mechanism, Noise, Share
+from eigenveil.privacy.facts import NO_PRIVACY
+from eigenveil.protocols import Node, Terms
+from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
+from eigenveil.protocols.slots import SlotHub, SlotMember, SlotRound
+from eigenveil.protocols.star.layout import star, tree
+from eigenveil.tasks import SlotShelf, SlotState, SlotSums
+from eigenveil.tasks.fit.split import Extent
+
+__all__ = ["SlotParties"]
+
+# Spending stays this far below the budget, relatively. Otherwise rounding in the ledger could refuse the last release.
+_MARGIN: Final = 1e-10
+
+
+@final
+class SlotParties:
+    """The parties of a `spec`. Changes in place: it keeps the ledgers of what it has made.
+
+    Under masks, `roster` has the public identities of all sites, and signatures are bound to `title`, None for a new one.
+    """
+
+    def __init__(
+        self, spec: SlotSpec, *, roster: Mapping[str, bytes], title: str | None = None, hub: str = "hub"
+    ) -> None:
+        self.spec, self.task = spec, spec.task()
+        self.layout = (
+            star(spec.names, hub=hub) if spec.fanout is None else tree(spec.names, fanout=spec.fanout, hub=hub)
+        )
+        self.above = self.layout.above()
+        self.ledgers: dict[str, Ledger] = {}
+        self._places = {name: 1 + place for place, name in enumerate(spec.names)}
+        self.masked: MaskedTerms | None = None
+        if spec.trust == "masked":
+            self.masked = self._masked_terms(roster, title)
+
+    @property
+    def multiplier(self) -> float:
+        """Noise over sensitivity of one release at a share of one; 0 without noise."""
+        if self.spec.budget is None:
+            return 0.0
+        return self.masked.multiplier if self.masked is not None else (1 + _MARGIN) / self.spec.budget.mu
+
+    def noise(self, sites: int) -> float:
+        """How many releases' noise a sum over so many sites has."""
+        if self.spec.budget is None:
+            return 0.0
+        if self.masked is not None:
+            # Shares are calibrated for the fewest honest survivors. More survivors add more noise.
+            return sites / self.masked.lattice.honest
+        return float(sites) if self.spec.trust == "site" else 1.0
+
+    def member(self, name: str, *, ledger: Ledger | None = None, **more: Any) -> SlotMember:
+        """The site of this name. After a restart, `ledger` is what it had spent before."""
+        if ledger is not None:
+            self.ledgers[name] = ledger
+        return SlotMember(
+            name,
+            hub=self.above[name],
+            task=self.task,
+            mechanism=lambda slot: self._site_mechanism(name, slot),
+            window=self.spec.window,
+            **more,
+        )
+
+    def masked_member(
+        self,
+        name: str,
+        shelf: SlotShelf,
+        *,
+        identity: Identity,
+        secret: bytes | None = None,
+        ledger: Ledger | None = None,
+    ) -> MaskedMember:
+        """The site of this name under masks. Its closed slots are on the `shelf` until they are asked for."""
+        require(self.masked is not None, "parts of this study are not masked")
+        assert self.masked is not None and self.masked.lattice.gaussian is not None
+        budget = self.masked.lattice.gaussian
+        if ledger is None:
+            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
+        self.ledgers[name] = ledger
+        return MaskedMember(
+            name,
+            hub=self.above[name],
+            task=self.task,
+            rows=shelf,
+            share=Share(self.masked.lattice, ledger, self._noise(name, 0), self.masked.multiplier),
+            terms=self.masked,
+            identity=identity,
+            secret=secret,
+        )
+
+    def node(self, name: str) -> Node:
+        """The inner node of this name."""
+        return Node(
+            name, above=self.above[name], below=self.layout.below[name], task=self.task, terms=self._patience(name)
+        )
+
+    def masking(self, *, secret: bytes | None = None) -> Masking | None:
+        """The hub's side of the masks, None without masks."""
+        return None if self.masked is None else Masking(self.masked, self.task, secret=secret)
+
+    def hub(
+        self,
+        *,
+        masking: Masking | None = None,
+        watch: Callable[[SlotRound], None] | None = None,
+        answer: Callable[[SlotState], tuple[Array, ...]] = lambda state: (),
+        through: Callable[[Mechanism], Mechanism] = lambda mechanism: mechanism,
+    ) -> SlotHub:
+        """The hub. `through` may wrap its mechanisms, and `answer` is what sites are told at the end."""
+        name = self.layout.hub
+        return SlotHub(
+            self.task,
+            self.layout.below[name],
+            lambda slot, often: through(self._hub_mechanism(slot, often)),
+            terms=self._patience(name),
+            window=self.spec.window,
+            clock=self.spec.clock,
+            noise=self.noise,
+            name=name,
+            watch=watch,
+            exchanges=masking,
+            survivors=self.spec.survivors if masking is not None else 1,
+            answer=answer,
+        )
+
+    def _patience(self, name: str) -> Terms:
+        """Twice the deadline at each level up: a node must give up on its sites before the level above gives up on it."""
+        levels, terms = self.layout.levels, self.spec.terms
+        return replace(terms, deadline=terms.deadline * 2 ** (max(levels.values()) - levels[name]))
+
+    def _masked_terms(self, roster: Mapping[str, bytes], title: str | None) -> MaskedTerms:
+        # Masks are planned far from a device, which would have to load the planner otherwise.
+        from eigenveil.plan import masked_terms
+
+        spec, task = self.spec, self.task
+        assert isinstance(task, SlotSums)
+        return masked_terms(
+            Extent(rounds=spec.slots, entries=(spec.dim + 1) ** 2, smallest=1.0 / spec.person_slots),
+            roster,
+            title=title,
+            budget=spec.budget,
+            survivors=spec.survivors,
+            colluders=spec.colluders,
+            several=1,
+            people=None if spec.size is None else float(spec.size),
+        )
+
+    def _site_mechanism(self, name: str, slot: int) -> Mechanism:
+        budget = self.spec.budget
+        if budget is None:
+            return Exact(because=NO_PRIVACY["stream"])
+        if self.spec.trust == "hub":
+            return Exact(because="the hub, which is trusted, adds the noise")
+        if name not in self.ledgers:
+            self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
+        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot))
+
+    def _hub_mechanism(self, slot: int, often: int) -> Mechanism:
+        budget, name = self.spec.budget, self.layout.hub
+        if budget is None or self.spec.trust != "hub":
+            return Exact(because=NO_PRIVACY["stream"] if budget is None else "the sites have added noise")
+        if name not in self.ledgers:
+            self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
+        return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot, often))
+
+    def _noise(self, name: str, slot: int, often: int = 0) -> Noise:
+        seed = self.spec.seed
+        if seed is None:
+            return Noise.fresh()
+        # 32 bits for the party and for the slot, and 16 for how often it was folded, so that no two draws meet.
+        return Noise.seeded((seed << 80) + (self._places.get(name, 0) << 48) + (slot << 16) + often)

@@ -1,0 +1,106 @@
+"""`SlotSimulation`: streams at many sites in one process, for `FederatedStream`. A runtime carries the messages, slot by slot."""
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping
+from typing import final
+
+from eigenveil.errors import ProtocolError, require
+from eigenveil.estimators.slots.answer import Answer, answer_of
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.linalg import Array
+from eigenveil.privacy import Charge
+from eigenveil.protocols import Message, Party
+from eigenveil.protocols.masked import Identity, MaskedMember
+from eigenveil.protocols.slots import SlotMember, SlotRound
+from eigenveil.protocols.wire import size
+from eigenveil.runtimes import Faults, Refusal
+from eigenveil.runtimes.local import LocalNetwork
+from eigenveil.tasks import SlotShelf
+
+__all__ = ["SlotSimulation"]
+
+
+@final
+class SlotSimulation:
+    """The parties of `spec`, and what they have done. Changes in place: it spends."""
+
+    def __init__(self, spec: SlotSpec, *, faults: Faults | None) -> None:
+        self.spec = spec
+        # Real keys even here, so that a simulation runs the same protocol as a network.
+        identities = {name: Identity.fresh() for name in spec.names} if spec.trust == "masked" else {}
+        self.parties = SlotParties(spec, roster={name: one.public for name, one in identities.items()})
+        self.shelves: dict[str, SlotShelf] = {}
+        self.members: dict[str, SlotMember | MaskedMember] = {}
+        for name in spec.names:
+            if identities:
+                self.shelves[name] = SlotShelf(spec.dim)
+                self.members[name] = self.parties.masked_member(name, self.shelves[name], identity=identities[name])
+            else:
+                self.members[name] = self.parties.member(name)
+        self.rounds: list[SlotRound] = []
+        self.masking = self.parties.masking()
+        self.hub = self.parties.hub(
+            masking=self.masking, watch=self.rounds.append, answer=lambda state: self.answer.arrays()
+        )
+        self.following = 0
+        self.answer: Answer = answer_of(self.parties, self.hub.state)
+        # Bytes that each party has sent.
+        self.sent: Counter[str] = Counter()
+        nodes = [self.parties.node(name) for name in self.parties.layout.nodes]
+        self._everyone: dict[str, Party] = {party.name: party for party in (self.hub, *nodes, *self.members.values())}
+        # Those who can be reached now: a message to anybody else is lost.
+        self._there = dict(self._everyone)
+        self._network = LocalNetwork(self._there, faults=faults, seed=spec.seed, latest_first=True, counted=self._count)
+
+    @property
+    def refused(self) -> tuple[Refusal, ...]:
+        """Messages refused so far. Masks name liars when a sum is opened, which refuses no message."""
+        liars = {} if self.masking is None else self.masking.liars
+        return (*self._network.refused, *(Refusal("hub", name, why) for name, why in liars.items()))
+
+    def slot(self, rows: Mapping[str, Iterable[Array]], *, away: Collection[str] = ()) -> None:
+        """Close the next slot at the sites that have `rows`, and let the hub ask for it. Those `away` cannot be reached."""
+        slot = self.following
+        require(slot < self.spec.slots, f"all {self.spec.slots} slots are over")
+        self.following += 1
+        for name, blocks in rows.items():
+            filled = self.parties.task.open()
+            for block in blocks:
+                filled.add(block)
+            member = self.members[name]
+            if isinstance(member, SlotMember):
+                member.close(slot, filled.close())
+            else:
+                self.shelves[name].put(slot, filled.close())
+                # A slot that was not asked for in its time never will be.
+                self.shelves[name].drop_before(slot)
+        self._tick(away)
+
+    def finish(self, *, away: Collection[str] = ()) -> None:
+        """Ask once more for what is missing, until the window of the last slot has passed."""
+        while self.hub.result is None:
+            self._tick(away)
+
+    def charges(self) -> tuple[Charge, ...]:
+        """The hub's charges if it adds noise, otherwise those of the site that spent most."""
+        ledgers = self.parties.ledgers
+        if not ledgers:
+            return ()
+        return max(ledgers.values(), key=lambda ledger: ledger.spent_mu).charges
+
+    def _tick(self, away: Collection[str]) -> None:
+        self._there.clear()
+        self._there.update({name: party for name, party in self._everyone.items() if name not in away})
+        self._network.send(self.hub.name, self.hub.tick())
+        self._network.watch(self.hub)
+        while not self.hub.idle:
+            if not self._network.step():
+                raise ProtocolError("no message is left to deliver, and the hub still waits")
+        if self.hub.result is not None:
+            while self._network.busy:
+                self._network.step()
+        self.answer = answer_of(self.parties, self.hub.state, rank=self.answer.rank)
+
+    def _count(self, message: Message) -> None:
+        self.sent[message.sender] += size(message)

@@ -1,0 +1,193 @@
+"""`SlotSpec`: what streams at many sites were asked for, checked and public. Every party knows all of it."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, final
+
+import numpy as np
+
+from eigenveil.errors import require_param
+from eigenveil.linalg import Array
+from eigenveil.params import SlotStreamParams
+from eigenveil.privacy import Budget, Domain, Neighbours, PrivacyUnit
+from eigenveil.privacy.facts import Person
+from eigenveil.protocols import Terms
+from eigenveil.tasks import SlotSketches, SlotSums
+from eigenveil.tracking import EnergyBounds
+
+__all__ = ["SlotSpec", "slot_spec"]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotSpec:
+    """The terms of a study of streams over the sites `names`. See `SlotStreamParams` for what they mean.
+
+    With `clock`, slots pass by the clock; without, they have `size` rows each, None if that is not fixed. `fanout` is None in a
+    star, `budget` None without privacy.
+    """
+
+    names: tuple[str, ...]
+    dim: int
+    rank: int
+    oversample: int
+    budget: Budget | None
+    trust: Literal["hub", "site", "masked"]
+    neighbours: Neighbours
+    row_bound: float
+    origin: Array | None
+    scale: Array | None
+    center: bool
+    slots: int
+    window: int
+    person_slots: int
+    device: bool
+    forget: float
+    adapt: EnergyBounds | None
+    fanout: int | None
+    survivors: int
+    colluders: int
+    seed: int | None
+    terms: Terms
+    clock: bool
+    size: int | None = None
+
+    @property
+    def protects(self) -> Person:
+        """Who is protected."""
+        return Person("slots", grouped=self.device, most=self.person_slots)
+
+    @property
+    def unit(self) -> PrivacyUnit:
+        """What every charge protects."""
+        return self.protects.protected(self.neighbours)
+
+    @property
+    def width(self) -> int:
+        """How many directions a site sends, without noise."""
+        return min(self.dim, self.rank + self.oversample)
+
+    def task(self) -> SlotSums | SlotSketches:
+        """What is computed: sums with noise, and sketches without."""
+        if self.budget is None:
+            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center)
+        return SlotSums(
+            Domain(self.dim, self.row_bound, self.origin, self.scale),
+            self.neighbours,
+            self.slots,
+            self.person_slots,
+            self.forget,
+            self.device,
+            # Sites close their slots in order. A hub folds a late slot after a later one.
+            window=self.window if self.trust == "hub" else 0,
+            # Lying sites could raise a sum and lower it again, so that its rounding tells of one person (decision 8).
+            grid=len(self.names) if self.trust == "hub" else 0,
+        )
+
+
+def slot_spec(
+    asked: SlotStreamParams,
+    names: Sequence[str],
+    *,
+    dim: int,
+    budget: Budget | None,
+    seed: int | None,
+    clock: bool = True,
+    size: int | None = None,
+) -> SlotSpec:
+    """The spec of streams of `dim` columns at these sites, from checked parameters. A `ParameterError` if they contradict."""
+    rank, neighbours = asked.n_components, Neighbours(asked.neighbours)
+    require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
+    _require_sense(asked, private=budget is not None, clock=clock)
+    survivors = asked.survivors
+    if isinstance(survivors, float):
+        survivors = math.ceil(survivors * len(names))
+    if asked.trust == "masked":
+        _require_masks(len(names) if survivors is None else survivors, asked.colluders, len(names))
+    return SlotSpec(
+        names=tuple(names),
+        dim=dim,
+        rank=rank,
+        # As in a stream at one place: ten more directions, or as many again.
+        oversample=max(10, rank) if asked.oversample is None else asked.oversample,
+        budget=budget,
+        trust=asked.trust,
+        neighbours=neighbours,
+        row_bound=math.inf if asked.row_bound is None else asked.row_bound,
+        origin=_per_column("origin", asked.origin, dim),
+        scale=_per_column("scale", asked.scale, dim),
+        center=asked.center is not None,
+        slots=asked.slots,
+        window=asked.window,
+        person_slots=asked.slots if asked.device else asked.person_slots,
+        device=asked.device,
+        forget=asked.forget,
+        adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
+        fanout=asked.fanout if asked.topology == "tree" else None,
+        survivors=len(names) if survivors is None else survivors,
+        colluders=asked.colluders,
+        seed=seed,
+        terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
+        clock=clock,
+        size=size,
+    )
+
+
+def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> None:
+    tree = asked.topology == "tree"
+    require_param(
+        not private or asked.row_bound is not None,
+        "{row_bound} is missing. Pass a number that you know without looking at the data: streams at many sites cannot search "
+        "for one",
+    )
+    require_param(
+        not tree or (asked.trust == "site" if private else asked.trust != "masked"),
+        "{topology=tree} needs {trust=site}, or no privacy and no masks: nodes would see raw sums, and masks are for a star",
+    )
+    require_param(
+        private or asked.trust != "masked",
+        "{trust=masked} needs {epsilon}: without noise sites send sketches, which cannot be masked",
+    )
+    require_param(
+        not private or clock or asked.neighbours != "add-remove",
+        "{neighbours} must be zero-out or replace-one where slots are counted out in rows: with a row missing, every later slot "
+        "would begin elsewhere",
+    )
+    require_param(
+        not asked.device or asked.neighbours != "add-remove",
+        "{neighbours} must be zero-out or replace-one with {device}: that a device takes part is public",
+    )
+    require_param(
+        not asked.device or asked.person_slots == 1,
+        "{person_slots} has no effect with {device}, whose person is in every slot. Leave it out",
+    )
+    require_param(
+        asked.device or asked.person_slots <= asked.slots,
+        "{person_slots} must be at most {slots}, got {@value}",
+        value=asked.person_slots,
+    )
+    require_param(private or not asked.device, "{device} is for a private stream. Leave it out")
+
+
+def _require_masks(survivors: int, colluders: int, sites: int) -> None:
+    # Two lists of survivors in one round would need two sets of signers, which then have an honest site in common.
+    least = max(colluders + 2, (sites + colluders) // 2 + 1)
+    require_param(
+        least <= survivors <= sites,
+        f"{{survivors}} must lie between {least}, which is more than half of the sites and {{colluders}}, and {sites}, "
+        "got {@value}",
+        value=survivors,
+    )
+
+
+def _per_column(name: str, value: Any, dim: int) -> Array | None:
+    """Public numbers, (d,), from one number or one for each column."""
+    if value is None:
+        return None
+    numbers = np.asarray(value, dtype=np.float64)
+    require_param(
+        numbers.ndim == 0 or numbers.shape == (dim,), f"{{{name}}} must be one number, or one for each of {dim} columns"
+    )
+    require_param(bool(np.isfinite(numbers).all()), f"{{{name}}} must be finite")
+    return np.array(np.broadcast_to(numbers, (dim,)))

@@ -1,0 +1,251 @@
+"""`FederatedStream`: principal components of streams at many sites, slot by slot, around a hub or in a tree."""
+
+import warnings
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
+
+import numpy as np
+
+from eigenveil.data.rows import Rows, block_size, in_silence
+from eigenveil.errors import require, require_param
+from eigenveil.estimators.checks import budget_of, seed_of
+from eigenveil.estimators.fitted import FittedPCA
+from eigenveil.estimators.settings import asked_settings
+from eigenveil.estimators.sites import Columns, read_site
+from eigenveil.estimators.slots.answer import slot_guarantee, slot_settings, slot_verdict
+from eigenveil.estimators.slots.simulation import SlotSimulation
+from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.linalg import Array
+from eigenveil.params import ColumnsParams, SlotStreamParams, checked, param, parameters
+from eigenveil.params.declarations.groups import HERE
+from eigenveil.params.values import instance_of
+from eigenveil.runtimes import Faults
+
+__all__ = ["FederatedStream"]
+
+
+@parameters(panel="Waiting")
+class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
+    """Principal components of streams at many sites, which are always there. Changes in place: a private one spends.
+
+    Parameters
+    ----------
+    n_components : int
+        How many components.
+    epsilon : float or None
+        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
+        epsilon=None must be written out and gives exact PCA with no privacy.
+    delta : float or None, default None
+        The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
+    scale : float, list, array or None, default None
+        Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
+    random_state : int or None, default None
+        A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
+        draws noise from the operating system.
+    neighbours : "add-remove", "zero-out" or "replace-one", default 'zero-out'
+        Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or
+        replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.
+    slots : int
+        How many slots there are, a public horizon. A slot is a stretch of every site's stream.
+    window : int, default 2
+        How many slots later a site may still send a slot that it missed. After that it is missing from the slot.
+        Under masks a late part is lost at once.
+    person_slots : int, default 1
+        The largest number of slots in which one person has a row. One row in each.
+    device : bool, default False
+        Each site is a device of one person, who is in every slot. The mean over a slot's rows counts, and all of them
+        are protected together.
+    forget : float, default 1.0
+        Singular values are multiplied by this for every slot that has passed since. 1 forgets nothing. A row j slots
+        old counts forget^(2 j), whenever it arrives.
+    adapt : (low, high) or None, default None
+        Let the number of components follow the spectrum: the last singular value stays between these fractions of the
+        sum of all kept ones. 0.01,0.1 is usual. It follows released values only.
+    topology : "star" or "tree", default 'star'
+        star: every site talks to the hub. tree: at most fanout sites or nodes talk to each node.
+    fanout : int, default 8
+        For topology='tree': the largest number of sites or nodes below one node.
+    trust : "hub", "site" or "masked", default 'hub'
+        Who adds the noise. With hub it is the hub, WHICH SEES RAW SUMS of each site. With site it is every site,
+        which also protects against the hub, at sqrt(M) times the noise. With masked it is the sites together, a share
+        each. Masks cancel in the sum only, so this also protects against the hub, at the noise of one curator. A tree
+        is for site, or for no noise. Sites send sums with noise, and sketches without.
+    survivors : int, float or None, default None: all
+        For trust='masked': how many sites must be in each sum, such as 8, or which share of them, such as 0.8. With
+        fewer, nothing is unmasked.
+    colluders : int, default 1
+        For trust='masked': how many sites may tell the hub all they know. The noise is calibrated for the others.
+    whiten : bool, default False
+        Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
+        learn's PCA. It costs nothing.
+    row_bound : float or None, default None
+        Rows are clipped to this norm around the origin. A number that you know without looking at the data; required
+        with epsilon.
+    center : "private" or None, default 'private'
+        private: follow the mean and take it off. center=None: leave rows where they are. The mean comes from the same
+        release as the products, and costs nothing more.
+    origin : float, list, array or None, default None: zero
+        The public point around which rows are clipped: one number, or one per column.
+    oversample : int or None, default None: max(10, components)
+        Without noise: directions that a site sends beyond the components.
+    deadline : float, default 30.0
+        Seconds to wait for an answer before asking again. In a simulation, simulated time.
+    retries : int, default 4
+        How often to ask again before going on without an answer.
+    columns : list of str or None, default None: all
+        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
+        table with column names. Its order is that of the components.
+    drop : list of str or None, default None
+        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
+        for a table with column names.
+    one_hot : dict of lists or None, default None
+        Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
+        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
+        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    faults : Faults or None, default None
+        What a simulated network does to messages. None carries everything.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> rng = np.random.default_rng(0)
+    >>> stream = FederatedStream(1, epsilon=None, slots=3, random_state=0)
+    >>> for slot in range(3):
+    ...     rows = {name: rng.standard_normal((50, 4)) * [5, 1, 1, 1] for name in ("a", "b", "c")}
+    ...     stream = stream.partial_fit(rows, away=["c"] if slot == 0 else [])
+    >>> abs(stream.components_ @ np.eye(4)).argmax(axis=1).tolist(), stream.missing(0), len(stream.transcript_)
+    ([0], (), 4)
+    """
+
+    # There is no column that names people in a stream: a slot has one row of a person, or a device is one.
+    person = None
+    # Rows of open slots, and keys of sites.
+    _own = ("_simulation",)
+
+    faults: Faults | None = param(
+        "What a simulated network does to messages. None carries everything.",
+        default=None,
+        check=instance_of(Faults, "an eigenveil.runtimes.Faults"),
+        surfaces=HERE,
+    )
+
+    @in_silence
+    def partial_fit(self, sites: Mapping[str, Any], y: Any = None, *, away: Collection[str] = ()) -> "FederatedStream":
+        """Close one slot with the rows of `sites`, by name, and let the hub ask for it.
+
+        The first call names all sites of the study. A site without rows of its own in this slot is left out, or None. Sites that
+        are `away` have closed the slot and cannot be reached: they are asked again in later slots, within the window.
+        """
+        require(
+            isinstance(sites, Mapping) and all(isinstance(name, str) for name in sites) and len(sites) > 0,
+            "sites must be a mapping of names to rows, with None for a site that has none in this slot",
+        )
+        asked = checked(FederatedStream, self)
+        rows, columns = self._read(asked, sites)
+        simulation = self._begun(asked, tuple(sites), columns)
+        unknown = [name for name in (*sites, *away) if name not in simulation.members]
+        require(not unknown, f"{', '.join(unknown[:3])} is not a site of this study, which the first slot has named")
+        simulation.slot({name: _blocks(one) for name, one in rows.items()}, away=away)
+        return self._shown(asked)
+
+    def fit(self, slots: Iterable[Mapping[str, Any]], y: Any = None) -> "FederatedStream":
+        """Begin anew, and take one slot after the other, each as in `partial_fit`. Then ask for what is still missing."""
+        self.__dict__.pop("_simulation", None)
+        for sites in slots:
+            self.partial_fit(sites)
+        require("_simulation" in self.__dict__, "there must be at least one slot")
+        return self.finish()
+
+    def finish(self) -> "FederatedStream":
+        """End the stream: ask once more for what is missing, until the window has passed."""
+        simulation = self._running()
+        simulation.finish()
+        return self._shown(checked(FederatedStream, self))
+
+    def counted(self, slot: int) -> tuple[str, ...]:
+        """The sites that are in a slot, from zero."""
+        return self._running().hub.counted(slot)
+
+    def missing(self, slot: int) -> tuple[str, ...]:
+        """The sites that are not in a slot, or not yet."""
+        return self._running().hub.missing(slot)
+
+    @property
+    def n_slots_(self) -> int:
+        """How many slots have passed."""
+        return self._running().following
+
+    def __sklearn_is_fitted__(self) -> bool:
+        """Once something was released."""
+        return hasattr(self, "model_")
+
+    def _running(self) -> SlotSimulation:
+        simulation: SlotSimulation | None = getattr(self, "_simulation", None)
+        if simulation is None:
+            raise ValueError("no slot has been closed yet: call partial_fit with the rows of each site")
+        return simulation
+
+    def _read(self, asked: Any, sites: Mapping[str, Any]) -> tuple[dict[str, Rows], Columns]:
+        rows: dict[str, Rows] = {}
+        columns: Columns | None = getattr(self, "_columns", None) if hasattr(self, "_simulation") else None
+        # All of a slot is checked before any of it is taken, because a release cannot be taken back.
+        for name, X in sites.items():
+            if X is not None:
+                rows[name], columns = read_site(asked, name, X, columns)
+        if columns is None:
+            raise ValueError("no site has rows in the first slot, so the number of columns is not known")
+        return rows, columns
+
+    def _begun(self, asked: Any, names: tuple[str, ...], columns: Columns) -> SlotSimulation:
+        running: SlotSimulation | None = getattr(self, "_simulation", None)
+        if running is not None:
+            return running
+        budget = budget_of(asked.epsilon, asked.delta)
+        spec = slot_spec(asked, names, dim=columns.count, budget=budget, seed=seed_of(asked.random_state))
+        require_param(
+            budget is not None or asked.row_bound is None,
+            "{row_bound} is for a private stream. Leave it out",
+        )
+        simulation = self._simulation = SlotSimulation(spec, faults=asked.faults)
+        self._columns = columns
+        self.n_features_in_ = columns.count
+        self.__dict__.pop("feature_names_in_", None)
+        if columns.shown is not None:
+            self.feature_names_in_ = columns.shown
+        return simulation
+
+    def _shown(self, asked: Any) -> "FederatedStream":
+        """Show what is public by now."""
+        simulation = self._running()
+        parties, answer, hub = simulation.parties, simulation.answer, simulation.hub
+        self.sites_ = hub.sites
+        self.transcript_ = tuple(simulation.rounds)
+        self.sent_ = dict(simulation.sent)
+        self.ledgers_ = dict(parties.ledgers)
+        self.refused_ = simulation.refused
+        self.guarantee_ = slot_guarantee(parties, simulation.charges(), apart=False)
+        if answer.subspace.rank == 0:
+            # Nobody was heard so far.
+            return self
+        settings = asked_settings(asked)
+        verdict = slot_verdict(parties, answer, settings)
+        self._show(
+            answer.subspace,
+            trace=answer.sketch.energy,
+            people=answer.sketch.weight,
+            center=answer.mean(parties.spec.scale),
+            verdict=verdict,
+            guarantee=self.guarantee_,
+            scale=parties.spec.scale,
+            settings=slot_settings(parties, hub, settings),
+            gram=None,
+        )
+        for warning in verdict.warned:
+            warnings.warn(warning, stacklevel=4)
+        return self
+
+
+def _blocks(rows: Rows) -> Iterable[Array]:
+    """The rows of a site in this slot, dense."""
+    for block in rows.blocks(block_size(rows)):
+        yield block.values.toarray() if block.sparse else np.asarray(block.values, dtype=np.float64)

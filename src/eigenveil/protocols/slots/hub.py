@@ -1,0 +1,303 @@
+"""`SlotHub`: asks for one slot after the other, and again for what was late. Its state is the answer at any time.
+
+    | state       | event                                    | next state
+    | idle        | tick, a slot is due                      | asking: the slot, of every site
+    |             | tick, after the last slot and its window | done: everybody is sent the result
+    | asking      | an answer, and others are awaited        | asking
+    |             | timeout, tries left                      | asking: those who are silent are asked again
+    |             | last answer, or timeout, no tries left   | closing
+    | closing     | another step in this round (masks)       | asking
+    |             | too few survivors, a failed round (masks)| the slot is skipped; catching up
+    |             | a total, or nobody answered              | the total is folded in; catching up
+    | catching up | an older slot in the window lacks sites  | asking: that slot, of those who are missing from it
+    |             | nothing is missing                       | idle
+
+A message in any other state is a `PeerError` and changes nothing. Each site is counted once for each slot: `Ask.without` names
+those who are. Who is not counted when the window has passed is missing from the slot.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any, final
+
+from eigenveil.errors import PeerError, ProtocolError, require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Mechanism
+from eigenveil.protocols.messages import Done, Message
+from eigenveil.protocols.party import Party, Wait
+from eigenveil.protocols.star.hub import Terms
+from eigenveil.protocols.star.rounds import Exchange, Gathering, NewExchange, reachable
+from eigenveil.tasks import Question, SlotState, SlotTask
+
+__all__ = ["HubSnapshot", "SlotHub", "SlotRound"]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class SlotRound:
+    """What happened in one round, in public terms: which `slot` was asked, who answered, and who is still missing from it.
+
+    `again` says that it was asked before. `skipped` says why nothing of the round was counted, if so.
+    """
+
+    number: int
+    slot: int
+    answered: tuple[str, ...]
+    missing: tuple[str, ...]
+    again: bool = False
+    skipped: str = ""
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class HubSnapshot:
+    """A hub between two slots: all that it needs to go on.
+
+    `counted` has the sites in each slot, and `folds` how often a slot was folded.
+    """
+
+    round: int
+    newest: int
+    counted: Mapping[int, tuple[str, ...]]
+    folds: Mapping[int, int]
+    state: SlotState
+
+
+@final
+class SlotHub(Party):
+    """Folds the slots of the sites `below` into one state. Changes in place.
+
+    Its mechanism is made by `mechanism` for each slot and how often that was folded before. A round over so many sites has
+    the noise of `noise(sites)` releases. Stragglers are asked again until `window` more slots have been opened. With `clock`,
+    a slot passes whether anyone has closed it or not; without, the hub goes on when somebody has. Under masks, `exchanges`
+    makes the rounds, and a slot is asked for once.
+    """
+
+    def __init__(
+        self,
+        task: SlotTask[Any],
+        below: Mapping[str, tuple[str, ...]],
+        mechanism: Callable[[int, int], Mechanism],
+        *,
+        terms: Terms,
+        window: int,
+        clock: bool = True,
+        noise: Callable[[int], float] = float,
+        name: str = "hub",
+        watch: Callable[[SlotRound], None] | None = None,
+        exchanges: NewExchange | None = None,
+        survivors: int = 1,
+        answer: Callable[[SlotState], tuple[Array, ...]] = lambda state: (),
+    ) -> None:
+        require(len(below) > 0, "a hub needs at least one site")
+        require(window >= 0, f"window must not be negative, got {window}")
+        self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
+        self._terms, self._window, self._clock, self._noise = terms, window, clock, noise
+        self._watch, self._exchanges, self._survivors, self._answer = watch, exchanges, survivors, answer
+        self._sites = tuple(site for behind in self._below.values() for site in behind)
+        self._state = task.start()
+        self._counted: dict[int, set[str]] = {}
+        self._folds: dict[int, int] = {}
+        self._round, self._newest, self._waits, self._tries = -1, -1, 0, 0
+        self._now: Exchange | None = None
+        self._slot = -1
+        # What is left to ask in this tick, and who has been silent in it.
+        self._queue: list[int] = []
+        self._silent: set[str] = set()
+        self.rounds: list[SlotRound] = []
+        self.result: SlotState | None = None
+
+    @property
+    def name(self) -> str:
+        """The hub's name."""
+        return self._name
+
+    @property
+    def state(self) -> SlotState:
+        """What is known so far. Released."""
+        return self._state
+
+    @property
+    def sites(self) -> tuple[str, ...]:
+        """All sites of the study."""
+        return self._sites
+
+    @property
+    def round(self) -> int:
+        """The number of the last round that was opened; 0 before the first."""
+        return max(self._round, 0)
+
+    @property
+    def newest(self) -> int:
+        """The newest slot that was asked for; -1 before the first."""
+        return self._newest
+
+    @property
+    def idle(self) -> bool:
+        """Whether no round is open."""
+        return self._now is None
+
+    def counted(self, slot: int) -> tuple[str, ...]:
+        """The sites that are in a slot, in their order."""
+        there = self._counted.get(slot, set())
+        return tuple(site for site in self._sites if site in there)
+
+    def missing(self, slot: int) -> tuple[str, ...]:
+        """The sites that are not in a slot."""
+        there = self._counted.get(slot, set())
+        return tuple(site for site in self._sites if site not in there)
+
+    def start(self) -> list[Message]:
+        """Nothing: a slot has to pass first."""
+        return []
+
+    def tick(self) -> list[Message]:
+        """Open the next slot, whose time has come; after the last one and its window, say the result."""
+        if self._now is not None:
+            raise ProtocolError(f"slot {self._slot + 1} is still being asked for")
+        if self.result is not None:
+            return []
+        last = self._task.slots - 1
+        # Without a clock nobody knows that a slot has passed until one site says so.
+        if self._newest < 0 or self._newest > last or self._clock or self._counted.get(self._newest):
+            self._newest += 1
+        if self._newest > last + (0 if self._exchanges is not None else self._window):
+            self.result = self._state
+            return self._told()
+        older = range(max(0, self._newest - self._window), min(self._newest, last + 1))
+        # Under masks a late part is lost: masks of a round serve one list of survivors.
+        again = [] if self._exchanges is not None else [slot for slot in older if self.missing(slot)]
+        self._queue = ([self._newest] if self._newest <= last else []) + again
+        self._silent = set()
+        return self._onward()
+
+    @property
+    def waiting(self) -> Wait | None:
+        """The answers of the open round."""
+        return None if self._now is None else Wait(self._waits, self._terms.deadline)
+
+    def receive(self, message: Message) -> list[Message]:
+        """Take one answer; the last one closes the step."""
+        if message.sender not in self._below:
+            raise PeerError(message.sender, "is not part of this study")
+        if self._now is None:
+            raise PeerError(message.sender, "answered when no slot was asked for")
+        self._now.receive(message.sender, message.body)
+        return self._close(self._now) if self._now.complete else []
+
+    def rejoined(self, other: str) -> list[Message]:
+        """The result, or what is still awaited from this one."""
+        if self.result is not None:
+            return [message for message in self._told() if message.receiver == other]
+        asks = [] if self._now is None else self._now.asks(self._name, again=True)
+        return [message for message in asks if message.receiver == other]
+
+    def timeout(self) -> list[Message]:
+        """Ask those who are silent once more, or go on without them."""
+        if self._now is None:
+            return []
+        self._waits += 1
+        # Those who were late once are not waited for again: they hold up nobody, and are asked at the next slot.
+        tries = self._terms.retries if self._slot == self._newest else 0
+        if self._tries < tries:
+            self._tries += 1
+            return self._now.asks(self._name, again=True)
+        return self._close(self._now)
+
+    def snapshot(self) -> HubSnapshot:
+        """All that a hub between two slots needs to go on."""
+        require(self._now is None, "a hub can be stored between two slots only")
+        counted = {slot: self.counted(slot) for slot in self._counted}
+        return HubSnapshot(self._round, self._newest, counted, dict(self._folds), self._state)
+
+    def restore(self, snapshot: HubSnapshot) -> None:
+        """Go on from a snapshot. Nothing is released or charged again."""
+        require(self._round < 0, "a hub that has begun cannot be restored")
+        self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
+        self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
+        self._folds = dict(snapshot.folds)
+
+    def _onward(self) -> list[Message]:
+        """Ask for the next slot of this tick of which anything is missing."""
+        while self._queue:
+            slot = self._queue.pop(0)
+            gone = self._counted.get(slot, set()) | self._silent
+            asked = reachable(self._below, gone)
+            if asked:
+                opened = self._open(slot, asked, gone)
+                if opened:
+                    return opened
+        self._now = None
+        return []
+
+    def _open(self, slot: int, asked: list[str], gone: set[str]) -> list[Message]:
+        self._round, self._waits, self._tries, self._slot = self._round + 1, self._waits + 1, 0, slot
+        question = Question(slot)
+        if self._exchanges is None:
+            self._now = Gathering(self._task, self._round, question, asked, below=self._below, gone=gone)
+            return self._now.asks(self._name)
+        try:
+            self._now = self._exchanges(self._round, question, asked, gone)
+        except ProtocolError as error:
+            # No keys, or no sites, are left for it. The study goes on: sites may come back.
+            self._note((), str(error))
+            return []
+        return self._now.asks(self._name)
+
+    def _close(self, now: Exchange) -> list[Message]:
+        """End a step: the next step of the round, or the next slot of this tick."""
+        answered, _ = now.sites()
+        if self._exchanges is not None:
+            try:
+                if len(answered) < self._survivors:
+                    raise ProtocolError(f"{len(answered)} sites are left, and a sum needs {self._survivors}")
+                if now.onward():
+                    # A new number for each wait, so that a timer of an earlier step has no effect.
+                    self._waits, self._tries = self._waits + 1, 0
+                    messages = now.asks(self._name)
+                    return messages if messages else self._close(now)
+            except ProtocolError as error:
+                self._now = None
+                self._note((), str(error))
+                return self._onward()
+            answered, _ = now.sites()
+        else:
+            self._silent |= self._not_heard(now)
+        self._fold(now, answered)
+        self._now = None
+        return self._onward()
+
+    def _fold(self, now: Exchange, answered: tuple[str, ...]) -> None:
+        slot, total = self._slot, now.total()
+        if total is not None:
+            often = self._folds.get(slot, 0)
+            # The charge comes first: where it is refused, nobody is counted.
+            self._state = self._task.fold(
+                self._state,
+                slot,
+                total,
+                self._mechanism(slot, often),
+                parts=len(answered),
+                noise=self._noise(len(answered)),
+                group=f"{often}",
+            )
+            self._folds[slot] = often + 1
+            self._counted.setdefault(slot, set()).update(answered)
+        self._note(answered)
+
+    def _not_heard(self, now: Exchange) -> set[str]:
+        """The sites behind those who said nothing at all in this round. A node that answers speaks for its sites."""
+        silent = {message.receiver for message in now.asks(self._name, again=True)}
+        return {site for name in silent for site in self._below[name]}
+
+    def _note(self, answered: tuple[str, ...], skipped: str = "") -> None:
+        again = self._slot < self._newest
+        self.rounds.append(SlotRound(self._round, self._slot, answered, self.missing(self._slot), again, skipped))
+        if self._watch is not None:
+            self._watch(self.rounds[-1])
+
+    def _told(self) -> list[Message]:
+        """The result, to everybody."""
+        assert self.result is not None
+        done = Done(self.round, self._answer(self.result))
+        return [Message(self._name, name, done) for name in self._below]

@@ -1,0 +1,130 @@
+"""`SlotMember`: a site with a stream. It closes slots in their order, and answers for a slot as often as it is asked.
+
+    | state of a slot | event                             | next state
+    | open            | close                             | closed: its part is made, charged once, and the sums are dropped
+    |                 | Ask                               | open: Decline
+    | closed          | Ask, in any later round           | closed: the same numbers
+    |                 | Ask for a slot after its window   | forgotten
+    | forgotten       | Ask                               | forgotten: Decline
+
+A message of an earlier round, two slots in one round, a slot that the study does not have, or anything after the result is a
+`PeerError` and changes nothing.
+"""
+
+from collections.abc import Callable, MutableMapping
+from typing import Any, final
+
+from eigenveil.errors import BudgetExceeded, PeerError, require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Mechanism
+from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
+from eigenveil.protocols.party import Party, require_asked
+from eigenveil.tasks import ClosedSlot, Question, SlotTask
+
+__all__ = ["SlotMember"]
+
+
+@final
+class SlotMember(Party):
+    """A site whose parts leave through `mechanism`, made for each slot, towards `hub`. Changes in place.
+
+    In a tree the hub is the node above. A slot can be asked for until one more than `window` later is. Parts are in `kept`, by
+    slot. An error with a slot stays here, in `error`: the hub learns only that no part will come.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        *,
+        hub: str,
+        task: SlotTask[Any],
+        mechanism: Callable[[int], Mechanism],
+        window: int,
+        kept: MutableMapping[int, tuple[Array, ...]] | None = None,
+    ) -> None:
+        self._name, self._hub, self._task, self._mechanism, self._window = name, hub, task, mechanism, window
+        self._kept: MutableMapping[int, tuple[Array, ...]] = {} if kept is None else kept
+        self._closed, self._newest = -1, -1
+        self._round, self._asked = -1, -1
+        self.error: Exception | None = None
+        self.result: tuple[Array, ...] | None = None
+
+    @property
+    def name(self) -> str:
+        """The site's name."""
+        return self._name
+
+    @property
+    def closed(self) -> int:
+        """The last slot that was closed; -1 before the first."""
+        return self._closed
+
+    @property
+    def newest(self) -> int:
+        """The last slot that was asked for; -1 before the first."""
+        return self._newest
+
+    def start(self) -> list[Message]:
+        """Nothing: the hub speaks first."""
+        return []
+
+    def close(self, slot: int, closed: ClosedSlot) -> tuple[Array, ...] | None:
+        """Make the part of a slot and charge it. None if it cannot be made, and `error` says why.
+
+        Slots are closed in order. Some may be left out: the site was away, and has nothing to say of them.
+        """
+        require(slot > self._closed, f"slot {slot + 1} is closed already: slots are closed in their order")
+        require(slot < self._task.slots, f"the study has {self._task.slots} slots, got slot {slot + 1}")
+        question = Question(slot)
+        # First, so that an interrupt in the middle of a release cannot lead to a second one of this slot.
+        self._closed = slot
+        try:
+            arrays = self._task.arrays(self._task.work(question, closed, self._mechanism(slot)))
+            # The hub makes the same check. Failing here keeps the reason at the site.
+            self._task.part(question, arrays)
+        except (ValueError, BudgetExceeded) as error:
+            self.error = error
+            return None
+        self.error = None
+        self._kept[slot] = arrays
+        return arrays
+
+    def restore(self, slot: int, arrays: tuple[Array, ...] | None) -> None:
+        """Take back a slot that was closed before the site was stopped; without `arrays` it had none to give."""
+        self._closed = max(self._closed, slot)
+        if arrays is not None:
+            self._kept[slot] = arrays
+
+    def receive(self, message: Message) -> list[Message]:
+        """The part of the slot asked for, or that there is none."""
+        if message.sender != self._hub:
+            raise PeerError(message.sender, "is not the hub of this site")
+        match message.body:
+            case Ask(round=round_, question=question):
+                return [Message(self._name, self._hub, self._answered(round_, question))]
+            case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
+                self.result = arrays
+                return []
+            case body:
+                raise PeerError(message.sender, f"sent {type(body).__name__} to a site in round {self._round}")
+
+    def recall(self, message: Message, said: list[Message]) -> None:
+        """Restore which round this site has answered; what it said is in `kept`."""
+        self.receive(message)
+
+    def _answered(self, round_: int, question: Question) -> Give | Decline:
+        if self.result is not None:
+            raise PeerError(self._hub, "asked again after the result")
+        if round_ < self._round:
+            raise PeerError(self._hub, f"asked for round {round_} in round {self._round}")
+        require_asked(self._task, question, by=self._hub)
+        slot = question.step
+        if round_ == self._round and slot != self._asked:
+            raise PeerError(self._hub, f"asked for two slots in round {round_}")
+        self._round, self._asked, self._newest = round_, slot, max(self._newest, slot)
+        # The window is public: nobody may ask for what lies before it, so it need not be kept.
+        for old in [number for number in self._kept if number < self._newest - self._window]:
+            del self._kept[old]
+        if slot not in self._kept:
+            return Decline(round_)
+        return Give(round_, self._kept[slot], symmetric=self._task.halved(question))

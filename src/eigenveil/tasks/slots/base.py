@@ -1,0 +1,191 @@
+"""`SlotTask`: a task that is asked slot by slot, in any order; and what a site holds of its slots.
+
+A hub folds the parts of a slot into its state whenever they come. Forgetting goes by the slot's name and not by its arrival: the
+state has a reference slot p, and a slot s before or after p counts forget^(2 |s - p|) less or more. So the order of arrival has
+no effect (for sketches, up to what is truncated).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, NoReturn, TypeVar, final
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Mechanism
+from eigenveil.tasks.base import Question, Task, require_step
+
+__all__ = ["ClosedSlot", "OpenSlot", "SlotShelf", "SlotState", "SlotTask", "aged"]
+
+Part = TypeVar("Part")
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotState:
+    """What a hub knows after some slots: their `value`, aged to slot `reference`. None before the first.
+
+    `parts` is how many sites' slots are in it, and `noise` how many releases with noise, each weighted as it is aged. The next
+    slot of a run in order is `following`. All of it was released.
+    """
+
+    value: Any = None
+    reference: int = -1
+    parts: float = 0.0
+    noise: float = 0.0
+    following: int = 0
+
+
+def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]:
+    """The factor of the state, that of a part of `slot`, and the new reference slot.
+
+    >>> aged(SlotState(1.0, reference=4), 6, 0.5), aged(SlotState(1.0, reference=4), 3, 0.5)
+    ((0.0625, 1.0, 6), (1.0, 0.25, 4))
+    """
+    if state.value is None:
+        return 1.0, 1.0, slot
+    if slot > state.reference:
+        return forget ** (2 * (slot - state.reference)), 1.0, slot
+    return 1.0, forget ** (2 * (state.reference - slot)), state.reference
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ClosedSlot:
+    """What a site keeps of a closed slot in place of its rows: private, and whatever its task makes of it.
+
+    It has the public `size` of the slot, where the relation makes that public. It is passed to `Task.work` as rows are.
+    """
+
+    kept: Any
+    dim: int
+    size: int
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """The size of the slot, and the number of columns."""
+        return self.size, self.dim
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> NoReturn:
+        """Always a `ValueError`: the rows are gone."""
+        raise ValueError("the rows of a closed slot are gone: only its sums are kept")
+
+    def __repr__(self) -> str:
+        # No numbers: this is raw data, and a log may print it.
+        return f"ClosedSlot(dim={self.dim})"
+
+
+@final
+class SlotShelf:
+    """The closed slots of a site that add noise only when they are asked for, as under masks. Changes in place.
+
+    It is passed to `Task.work` as rows are, and the question says which slot is meant.
+    """
+
+    def __init__(self, dim: int) -> None:
+        self._dim, self._slots = dim, dict[int, ClosedSlot]()
+
+    def put(self, slot: int, closed: ClosedSlot) -> None:
+        """Keep a slot until it is asked for or dropped."""
+        self._slots[slot] = closed
+
+    def drop_before(self, slot: int) -> None:
+        """Forget the slots before this one."""
+        for number in [number for number in self._slots if number < slot]:
+            del self._slots[number]
+
+    def at(self, slot: int) -> ClosedSlot:
+        """The closed slot, or a `ValueError`: it is open, or was dropped."""
+        require(slot in self._slots, f"slot {slot + 1} is not closed at this site, or is too old")
+        return self._slots[slot]
+
+    @property
+    def held(self) -> Mapping[int, ClosedSlot]:
+        """The slots by number."""
+        return self._slots
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """No rows, and the number of columns."""
+        return 0, self._dim
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> NoReturn:
+        """Always a `ValueError`: there are no rows."""
+        raise ValueError("the rows of closed slots are gone: only their sums are kept")
+
+    def __repr__(self) -> str:
+        return f"SlotShelf(dim={self._dim})"
+
+
+class OpenSlot(ABC):
+    """The slot that a site fills. Changes in place. It is raw data until it is released."""
+
+    @abstractmethod
+    def add(self, rows: Array) -> None:
+        """Take a block of rows, (b, d). A `ValueError` changes nothing."""
+
+    @abstractmethod
+    def close(self) -> ClosedSlot:
+        """What is kept of it. Nothing can be added afterwards."""
+
+
+class SlotTask(Task[SlotState, Part, SlotState]):
+    """A task over `slots` slots of every site's stream."""
+
+    slots: int
+    forget: float
+
+    @abstractmethod
+    def open(self) -> OpenSlot:
+        """An empty slot, for a site to fill."""
+
+    @abstractmethod
+    def fold(
+        self, state: SlotState, slot: int, total: Part, mechanism: Mechanism, *, parts: int, noise: float, group: str
+    ) -> SlotState:
+        """The state with the `total` of `slot` over this many `parts`, released through `mechanism`.
+
+        The total has the noise of `noise` releases. `group` names the sites in it, which no other fold of this slot has.
+        """
+
+    def start(self) -> SlotState:
+        """Nothing is known yet."""
+        return SlotState()
+
+    def ask(self, state: SlotState) -> Question:
+        """For the next slot, in a run in order."""
+        return Question(state.following)
+
+    def require_question(self, question: Question) -> None:
+        """Any slot, without arrays."""
+        require_step(question, steps=self.slots, arrays=0)
+
+    def result(self, state: SlotState) -> SlotState | None:
+        """The state, after the last slot."""
+        return state if state.following >= self.slots else None
+
+    def closed(self, question: Question, rows: Rows) -> ClosedSlot:
+        """The slot asked for: from a shelf, as it is, or of plain rows that are all in it."""
+        if isinstance(rows, SlotShelf):
+            return rows.at(question.step)
+        if isinstance(rows, ClosedSlot):
+            return rows
+        filled = self.open()
+        for block in rows.blocks(4096):
+            self.take(filled, block)
+        return filled.close()
+
+    @abstractmethod
+    def take(self, filled: OpenSlot, block: Any) -> None:
+        """Add a `Block`, which may be sparse and have weights."""

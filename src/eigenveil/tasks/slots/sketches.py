@@ -1,0 +1,166 @@
+"""`SlotSketches`: without noise, a slot is a sketch of its rows (FPCA), of `width` directions.
+
+Sketches of a slot are merged all at once with one truncation, at every node of a tree and at the hub. Merged one by one they lose
+what a later one would have raised: unlike sites then gave .91 to .94 of the best captured variance in place of .99
+(docs/decisions/0031).
+"""
+
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.data.rows import Rows
+from eigenveil.errors import require
+from eigenveil.linalg import Array, Sketch, Subspace, merge_many
+from eigenveil.privacy import Bounded, Mechanism
+from eigenveil.tasks.base import Question, require_array
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
+
+__all__ = ["SlotSketches"]
+
+# A site folds its rows into its sketch when it holds this many times the width. Short slots are sketched in one piece.
+_HELD: Final = 8
+# The hub keeps this many times the width of a site, since all sites' directions meet there.
+_AT_HUB: Final = 2
+
+Sketches = tuple[Sketch, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotSketches(SlotTask[Sketches]):
+    """Sketches of rows of `dim` columns with at most `width` directions, around their mean if `center`, over `slots` slots.
+
+    Sites may send fewer directions: sketches of unequal rank are merged as they are.
+
+    >>> task = SlotSketches(dim=2, width=2, slots=1)
+    >>> slot = task.open()
+    >>> slot.add(np.diag([3.0, 1.0]))
+    >>> task.closed(Question(0), slot.close()).kept.subspace.values.round(9).tolist()
+    [3.0, 1.0]
+    """
+
+    dim: int
+    width: int
+    slots: int
+    forget: float = 1.0
+    center: bool = False
+
+    def __post_init__(self) -> None:
+        require(1 <= self.width <= self.dim, f"width must lie in 1..{self.dim}, got {self.width}")
+        require(self.slots >= 1, f"slots must be at least 1, got {self.slots}")
+        require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
+
+    # What a site makes of a slot.
+
+    def open(self) -> OpenSlot:
+        """A sketch, and the rows that are not in it yet."""
+        return _OpenSketch(self)
+
+    def take(self, filled: OpenSlot, block: Any) -> None:
+        """Rows of a block, made dense."""
+        require(block.weights is None, "rows of a stream cannot have weights")
+        filled.add(block.values.toarray() if block.sparse else np.asarray(block.values, dtype=np.float64))
+
+    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Sketches:
+        """The sketch. Noise is refused: no bound is known on how far one person moves it."""
+        require(mechanism.scale(1.0) == 0, "sketches cannot have noise: a private stream sends sums")
+        sketch: Sketch = self.closed(question, rows).kept
+        # The infinite sensitivity makes every mechanism with noise refuse it.
+        mechanism.release(Bounded(sketch.subspace.values, np.inf), label=f"slot {question.step + 1}")
+        return (sketch,)
+
+    def combine(self, left: Sketches, right: Sketches) -> Sketches:
+        """Side by side: they are truncated together, and once."""
+        return left + right
+
+    def condense(self, part: Sketches) -> Sketches:
+        """All merged into one."""
+        return (merge_many(part, rank=self.width, center=self.center),)
+
+    def arrays(self, part: Sketches) -> tuple[Array, ...]:
+        """For each: basis, (d, r), values, (r,), mean, (d,), and weight with energy, (2,)."""
+        return tuple(
+            array
+            for one in part
+            for array in (one.subspace.basis, one.subspace.values, one.mean, np.array([one.weight, one.energy]))
+        )
+
+    def part(self, question: Question, arrays: tuple[Array, ...]) -> Sketches:
+        """The one sketch of a site, or of a node for all sites below it."""
+        require(len(arrays) == 4, f"a part must be a basis, values, a mean and two numbers, got {len(arrays)} arrays")
+        rank = int(np.shape(arrays[0])[1]) if np.ndim(arrays[0]) == 2 else 0
+        require(rank <= self.width, f"a part must have at most {self.width} directions, got {rank}")
+        basis, values = require_array(arrays[0], (self.dim, rank)), require_array(arrays[1], (rank,))
+        weight, energy = map(float, require_array(arrays[3], (2,)))
+        mean = require_array(arrays[2], (self.dim,))
+        require(self.center or not mean.any(), "a part of a stream that is not centered must have a mean of zero")
+        return (Sketch(Subspace(basis, values), mean, weight, energy),)
+
+    # What a hub makes of the slots.
+
+    def advance(self, state: SlotState, total: Sketches, mechanism: Mechanism, *, stretch: float = 1.0) -> SlotState:
+        """For a run in order: the next slot."""
+        slot = state.following
+        return replace(
+            self.fold(state, slot, total, mechanism, parts=len(total), noise=0.0, group=""), following=slot + 1
+        )
+
+    def fold(
+        self,
+        state: SlotState,
+        slot: int,
+        total: Sketches,
+        mechanism: Mechanism,
+        *,
+        parts: int,
+        noise: float,
+        group: str,
+    ) -> SlotState:
+        """The state with all sketches of this round, truncated once."""
+        require(mechanism.scale(1.0) == 0, "sketches cannot have noise at the hub: a private stream sends sums")
+        before, now, reference = aged(state, slot, self.forget)
+        sketches = [one.faded(now) for one in total]
+        if state.value is not None:
+            sketches.insert(0, state.value.faded(before))
+        merged = merge_many(sketches, rank=min(self.dim, _AT_HUB * self.width), center=self.center)
+        return replace(state, value=merged, reference=reference, parts=before * state.parts + now * parts)
+
+
+@final
+class _OpenSketch(OpenSlot):
+    """The rows of a slot until they are many, and the sketch of those before them. Changes in place."""
+
+    def __init__(self, task: SlotSketches) -> None:
+        self._task, self._sketch = task, Sketch.empty(task.dim)
+        self._held: list[Array] = []
+        self._rows = self._waiting = 0
+
+    def add(self, rows: Array) -> None:
+        """Keep the rows, and fold them into the sketch when there are enough."""
+        task = self._task
+        require(
+            getattr(rows, "ndim", 0) == 2 and rows.shape[1] == task.dim,
+            f"rows of this stream must have {task.dim} columns, got {getattr(rows, 'shape', type(rows).__name__)}",
+        )
+        # A copy: the caller may reuse its block.
+        block = np.array(rows, dtype=np.float64)
+        require(bool(np.isfinite(block).all()), "rows must be finite")
+        self._held.append(block)
+        self._rows, self._waiting = self._rows + len(block), self._waiting + len(block)
+        if self._waiting >= _HELD * task.width:
+            self._fold()
+
+    def close(self) -> ClosedSlot:
+        """The sketch of all rows."""
+        self._fold()
+        return ClosedSlot(self._sketch, self._task.dim, self._rows)
+
+    def _fold(self) -> None:
+        task, rows = self._task, np.concatenate([np.empty((0, self._task.dim)), *self._held])
+        self._held, self._waiting = [], 0
+        fresh = Sketch.of(rows, rank=task.width, center=task.center)
+        both = [one for one in (self._sketch, fresh) if one.weight > 0]
+        if both:
+            self._sketch = both[0] if len(both) == 1 else merge_many(both, rank=task.width, center=task.center)

@@ -1,0 +1,238 @@
+"""`SlotSums`: with noise, a slot is one symmetric matrix, which has the products of its rows, their sum and their number.
+
+A row x, clipped to norm B, gets a constant last entry g: u = (x, g). The sum of u u^T over a slot's rows holds the products
+of rows, g times their sum, and g^2 times their number. One matrix is one release, one masked vector and one charge.
+"""
+
+import math
+from dataclasses import dataclass, replace
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.data.rows import Block, Rows
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, Slot, add_block
+from eigenveil.privacy.noise.steps import ROUNDING_COST
+from eigenveil.tasks.base import Question, SumTask
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
+
+__all__ = ["SlotSums"]
+
+# g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`tracking.sums`).
+_SHARE: Final = 0.025
+# This many rows, 34 bits each, keep a sum below 2^62.
+_MOST_ROWS: Final = 1 << 28
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
+    """The matrix of each slot's rows in `domain`, (d + 1, d + 1), over `slots` slots.
+
+    A person has at most one row in a slot, and rows in at most `person_slots` slots. With `device`, each site is one person,
+    who is in every slot: the mean of the slot's matrices counts, however many rows there are. Where a hub adds noise to a sum
+    of parts from others, there are at most `grid` of them, rounded so that they add up exactly (`on_grid`).
+
+    Sensitivity: with R^2 = B^2 + g^2, that of a Gram matrix of rows of norm R. Proof. ||u||^2 = |x|^2 + g^2 <= R^2, so adding
+    or removing u u^T moves the matrix by at most R^2. A blanked row is (0, g), or nothing; against x it moves the matrix by
+    at most sqrt(|x|^4 + 2 g^2 |x|^2) < R^2. Two rows differ by at most sqrt(2) R^2, like any two such matrices
+    (`gram_sensitivity`). A mean of matrices u u^T is positive semi-definite of trace at most R^2, and `Symmetric` proves the
+    same bounds for it. Dividing whole numbers rounds every entry down by less than a unit, which moves an array of (d + 1)^2
+    entries by at most d + 1 units.
+
+    >>> task = SlotSums(Domain(dim=1, radius=2.0), Neighbours.ZERO_OUT, slots=3)
+    >>> slot = task.open()
+    >>> slot.add(np.array([[1.0], [-1.0]]))
+    >>> matrix = task.private(Question(0), slot.close()).value
+    >>> float(matrix[0, 0].round(4)), abs(task.total_of(matrix)).round(4).tolist(), round(task.count_of(matrix), 4)
+    (2.0, [0.0], 2.0)
+    """
+
+    domain: Domain
+    neighbours: Neighbours
+    slots: int
+    person_slots: int = 1
+    forget: float = 1.0
+    device: bool = False
+    window: int = 0
+    grid: int = 0
+    series: str = "slots"
+
+    def __post_init__(self) -> None:
+        require(self.slots >= 1, f"slots must be at least 1, got {self.slots}")
+        require(1 <= self.person_slots <= self.slots, f"person_slots must lie in 1..{self.slots}")
+        require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
+        require(
+            not self.device or self.person_slots == self.slots,
+            f"a device that is a person is in all {self.slots} slots, got person_slots {self.person_slots}",
+        )
+        require(
+            not self.device or self.neighbours.count_is_public,
+            "that a device takes part is public, so neighbours must be zero-out or replace-one where it is a person",
+        )
+
+    @property
+    def constant(self) -> float:
+        """The constant entry g, a power of two, so that multiples of it are exact."""
+        return 2.0 ** round(math.log2(self.domain.radius * math.sqrt(_SHARE)))
+
+    @property
+    def wide(self) -> Domain:
+        """The ball of rows with their constant."""
+        return Domain(self.domain.dim + 1, math.hypot(self.domain.radius, self.constant))
+
+    # What a site makes of a slot.
+
+    def open(self) -> OpenSlot:
+        """Whole sums, which grow no longer than one matrix."""
+        return _OpenSums(self)
+
+    def take(self, filled: OpenSlot, block: Any) -> None:
+        """Sparse rows are made dense: the constant column would fill them anyway."""
+        assert isinstance(filled, _OpenSums)
+        values = block.values.toarray() if block.sparse else block.values
+        filled.add_weighted(values, block.weights)
+
+    def private(self, question: Question, rows: Rows) -> Bounded:
+        """The matrix of the slot."""
+        return Bounded(self.closed(question, rows).kept, self.sensitivity(question), symmetric=True)
+
+    def sensitivity(self, question: Question) -> float:
+        """The same for every slot."""
+        wide = self.wide
+        found = wide.gram_sensitivity(self.neighbours)
+        assert wide.unit is not None
+        return found + (wide.dim * wide.unit**2 if self.device else 0.0)
+
+    def shape(self, question: Question) -> tuple[int, ...]:
+        """All pairs of columns and the constant."""
+        return (self.domain.dim + 1, self.domain.dim + 1)
+
+    @property
+    def symmetric(self) -> bool:
+        """Sums of u u^T are symmetric."""
+        return True
+
+    def label(self, question: Question) -> str:
+        """The slot, counted from one."""
+        return f"slot {question.step + 1}"
+
+    def share(self, question: Question) -> float:
+        """So much of mu^2 that the slots a person is in add up to all of it."""
+        return 1.0 / self.person_slots
+
+    def slot(self, question: Question) -> Slot:
+        """A slot of the ledger's series."""
+        return Slot(self.series, question.step, self.person_slots, window=self.window)
+
+    def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
+        """The released matrix. Where the number of rows is public, it is put back without noise."""
+        closed = self.closed(question, rows)
+        released = SumTask.work(self, question, closed, mechanism)
+        return self._counted(released, float(closed.kept[-1, -1])) if self.counts else released
+
+    @property
+    def counts(self) -> bool:
+        """Whether a slot's number of rows is public and sent exactly."""
+        return self.neighbours.count_is_public
+
+    # What a hub makes of the slots.
+
+    def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
+        """One matrix, of the right shape and with numbers that can be added; on the grid, if there is one."""
+        matrix = SumTask.part(self, question, arrays)
+        return matrix if self.grid == 0 else self.gridded(question, matrix, parts=self.grid)
+
+    def update(self, state: SlotState, released: Array) -> SlotState:
+        """For a run in order: the next slot."""
+        return replace(self._added(state, state.following, released, 1, 1.0), following=state.following + 1)
+
+    def advance(self, state: SlotState, total: Array, mechanism: Mechanism, *, stretch: float = 1.0) -> SlotState:
+        """For a run in order: the next slot, released."""
+        slot = state.following
+        folded = self.fold(state, slot, total, mechanism, parts=1, noise=1.0, group="")
+        return replace(folded, following=slot + 1)
+
+    def fold(
+        self, state: SlotState, slot: int, total: Array, mechanism: Mechanism, *, parts: int, noise: float, group: str
+    ) -> SlotState:
+        """The state with this slot's sum. Sums have no order: what is aged is added."""
+        question = Question(slot)
+        # Rounding parts onto the grid may move neighbours a little further apart, and the noise must cover that too.
+        rounding = 0.0 if self.grid == 0 else ROUNDING_COST
+        private = Bounded(total, (1 + rounding) * self.sensitivity(question), symmetric=True)
+        where = replace(self.slot(question), group=group)
+        released = mechanism.release(private, label=self.label(question), share=self.share(question), slot=where)
+        if self.counts:
+            released = self._counted(released, float(total[-1, -1]))
+        return self._added(state, slot, released, parts, noise)
+
+    def _added(self, state: SlotState, slot: int, released: Array, parts: int, noise: float) -> SlotState:
+        before, now, reference = aged(state, slot, self.forget)
+        old = np.zeros_like(released) if state.value is None else state.value
+        # Variances of noise fade with the square of what sums fade by.
+        return replace(
+            state,
+            value=before * old + now * released,
+            reference=reference,
+            parts=before * state.parts + now * parts,
+            noise=before**2 * state.noise + now**2 * noise,
+        )
+
+    def _counted(self, released: Array, corner: float) -> Array:
+        found = np.array(released)
+        found[-1, -1] = corner
+        return found
+
+    def total_of(self, matrix: Array) -> Array:
+        """The sum of rows, (d,), in a matrix of slots."""
+        return np.asarray(matrix[:-1, -1] / self.constant)
+
+    def count_of(self, matrix: Array) -> float:
+        """The number of rows, or of devices, in a matrix of slots; with noise where it is protected."""
+        return float(matrix[-1, -1]) / self.constant**2
+
+
+@final
+class _OpenSums(OpenSlot):
+    """The whole sums of a slot. Changes in place."""
+
+    def __init__(self, task: SlotSums) -> None:
+        self._task, self._wide, self._rows = task, task.wide, 0
+        self._gram = np.zeros((self._wide.dim, self._wide.dim), dtype=np.int64)
+        self._people = 0.0
+
+    def add(self, rows: Array) -> None:
+        """Clip the rows, and add their products with the constant."""
+        self.add_weighted(rows, None)
+
+    def add_weighted(self, rows: Any, weights: Array | None) -> None:
+        """The same for rows that count less than one each."""
+        task, dim = self._task, self._task.domain.dim
+        require(
+            getattr(rows, "ndim", 0) == 2 and rows.shape[1] == dim,
+            f"rows of this stream must have {dim} columns, got {getattr(rows, 'shape', type(rows).__name__)}",
+        )
+        require(self._rows + len(rows) <= _MOST_ROWS, f"a slot must have at most {_MOST_ROWS} rows")
+        require(bool(np.isfinite(rows).all()), "rows must be finite")
+        whole = np.full((len(rows), dim + 1), task.constant)
+        task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
+        # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.
+        add_block(Block(whole, weights), self._wide, gram=self._gram, total=None)
+        self._rows += len(rows)
+        self._people += len(rows) if weights is None else float(weights.sum())
+
+    def close(self) -> ClosedSlot:
+        """The matrix in float64, rounded once. For a device, the mean over its rows."""
+        task, unit = self._task, self._wide.unit
+        assert unit is not None
+        gram = self._gram // max(self._rows, 1) if task.device else self._gram
+        matrix = gram.astype(np.float64)
+        matrix *= unit**2
+        if task.counts:
+            # Exact, where it is public: on the grid the constant is a little shorter.
+            size = 1.0 if task.device else float(round(self._people))
+            matrix[-1, -1] = size * task.constant**2
+        return ClosedSlot(matrix, task.domain.dim, self._rows if task.counts else 0)

@@ -1,0 +1,262 @@
+"""Files that grow, folders and pipes: every row once, from any offset; what has changed is refused and changes nothing."""
+
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+import pytest
+
+from eigenveil.data.follow import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, follow
+from eigenveil.errors import ColumnsError, ParameterError, SourceChanged
+from eigenveil.params.declarations.reading import FileParams
+
+PLAIN = FileParams()
+
+
+def all_rows(source: Followed, offset: Offset | None = None, *, most: int = 3) -> tuple[list[list[float]], Offset]:
+    """Read in blocks until nothing is left; offsets go through text in between, as they do over a restart."""
+    found: list[list[float]] = []
+    at = Offset() if offset is None else offset
+    while True:
+        rows, at = source.read(Offset.from_text(at.to_text()), most=most)
+        assert len(rows) <= most
+        if not len(rows):
+            return found, at
+        found += rows.tolist()
+
+
+def numbered(start: int, stop: int) -> str:
+    return "".join(f"{i},{-i}\n" for i in range(start, stop))
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Path:
+    path = tmp_path / "sensor.csv"
+    path.write_text("a,b\n" + numbered(0, 7))
+    return path
+
+
+def test_a_file_is_followed_as_it_grows(file: Path) -> None:
+    first, offset = all_rows(follow(file))
+    assert first == [[i, -i] for i in range(7)]
+    with file.open("a") as more:
+        more.write("7,-7\n\n8,-")
+    second, offset = all_rows(follow(file), offset)
+    # The last line has no end yet: it could be -8 or -80.
+    assert second == [[7, -7]]
+    with file.open("a") as more:
+        more.write("80\n")
+    assert all_rows(follow(file), offset)[0] == [[8, -80]]
+
+
+def test_long_lines_and_many_rows_are_read_whole(tmp_path: Path) -> None:
+    names = ",".join(f"c{i}" for i in range(3000))
+    rows = [",".join(f"{i + j / 8:.17g}" for j in range(3000)) for i in range(60)]
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join([names, *rows, ""]))
+    found, _ = all_rows(follow(path), most=1000)
+    assert [row[8] for row in found] == [i + 1 for i in range(60)]
+
+
+def test_another_process_that_replaces_the_file_with_a_longer_copy_is_followed(file: Path) -> None:
+    _, offset = all_rows(follow(file))
+    # rsync and editors write a new file and rename it. Its rows are the same.
+    other = file.with_suffix(".new")
+    other.write_text(file.read_text() + "7,-7\n")
+    other.rename(file)
+    assert all_rows(follow(file), offset)[0] == [[7, -7]]
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [
+        ("a,b\n0,0\n", "has become shorter"),
+        ("", "has become shorter"),
+        ("a,b\n" + numbered(50, 90), "was replaced or rotated"),
+        ("b,a\n" + numbered(0, 9), "another first line"),
+    ],
+)
+def test_a_file_that_is_not_what_it_was_is_refused(file: Path, content: str, why: str) -> None:
+    source = follow(file)
+    _, offset = all_rows(source)
+    before = file.read_text()
+    file.write_text(content)
+    with pytest.raises(SourceChanged, match=why):
+        source.read(offset, most=3)
+    # Nothing was taken: with the old file back it goes on.
+    file.write_text(before + "7,-7\n")
+    assert all_rows(source, offset)[0] == [[7, -7]]
+
+
+def test_a_new_process_refuses_another_header_too(file: Path) -> None:
+    _, offset = all_rows(follow(file))
+    file.write_text("b,a\n" + numbered(0, 9))
+    with pytest.raises(SourceChanged, match="another first line"):
+        follow(file).read(offset, most=3)
+
+
+def test_a_file_that_is_gone_is_refused(file: Path) -> None:
+    source = follow(file)
+    file.unlink()
+    with pytest.raises(SourceChanged, match="is gone"):
+        source.read(Offset(), most=3)
+
+
+def test_a_bad_row_stops_the_file_and_names_no_value(file: Path) -> None:
+    with file.open("a") as more:
+        more.write("7,-7\nsecret,1\n9,-9\n")
+    source = follow(file)
+    rows, offset = source.read(Offset(), most=100)
+    assert len(rows) == 8
+    with pytest.raises(ColumnsError, match=r"after row 8: not a number in column 'a'") as caught:
+        source.read(offset, most=100)
+    assert "secret" not in str(caught.value)
+    file.write_text(file.read_text().replace("secret", "8"))
+    assert all_rows(source, offset)[0] == [[8, 1], [9, -9]]
+
+
+def test_what_cannot_be_followed_is_said(tmp_path: Path, file: Path) -> None:
+    (tmp_path / "empty.csv").write_text("a,b")
+    with pytest.raises(ValueError, match="no complete first line yet"):
+        follow(tmp_path / "empty.csv")
+    packed = tmp_path / "x.csv.gz"
+    packed.write_bytes(b"")
+    with pytest.raises(ValueError, match="is compressed"):
+        follow(packed)
+    with pytest.raises(ParameterError, match="only csv can be followed"):
+        follow(file, how=FileParams(kind="parquet"))
+    with pytest.raises(ParameterError, match="cannot be followed line by line"):
+        follow(file, how=FileParams(encoding="utf-16"))
+    with pytest.raises(ValueError, match="not an offset"):
+        Offset.from_text('{"byte": 3}')
+
+
+def test_a_file_without_names_and_with_a_mark(tmp_path: Path) -> None:
+    path = tmp_path / "x.csv"
+    path.write_bytes(b"\xef\xbb\xbf1,2\n3,4\n")
+    source = follow(path, columns=("a", "b"), how=FileParams(header=False))
+    found, offset = all_rows(source)
+    assert (found, source.named, offset.header) == ([[1, 2], [3, 4]], False, "")
+    path.write_bytes(b"\xef\xbb\xbfa,b\n5,6\n")
+    assert all_rows(follow(path, columns=("b", "a")))[0] == [[6, 5]]
+
+
+def test_a_folder_is_read_in_the_order_of_names(tmp_path: Path) -> None:
+    for name, start in (("02.csv", 3), ("01.csv", 0), ("10.csv", 6)):
+        (tmp_path / name).write_text("a,b\n" + numbered(start, start + 3))
+    (tmp_path / "_tmp.csv").write_text("x\n")
+    (tmp_path / "notes.txt").write_text("x\n")
+    source = follow(tmp_path)
+    assert isinstance(source, FollowedFolder)
+    found, offset = all_rows(source, most=4)
+    assert found == [[i, -i] for i in range(9)]
+    # The last file grows, and then another comes.
+    with (tmp_path / "10.csv").open("a") as more:
+        more.write("9,-9\n")
+    (tmp_path / "11.csv").write_text("a,b\n" + numbered(10, 12))
+    assert all_rows(follow(tmp_path), offset)[0] == [[9, -9], [10, -10], [11, -11]]
+    # A file whose first line is not written yet is waited for.
+    _, offset = all_rows(source, offset)
+    (tmp_path / "12.csv").write_text("a")
+    assert all_rows(source, offset)[0] == []
+
+
+def test_old_files_of_a_folder_may_be_cleared_away(tmp_path: Path) -> None:
+    for name, start in (("1.csv", 0), ("2.csv", 3)):
+        (tmp_path / name).write_text("a,b\n" + numbered(start, start + 3))
+    _, offset = all_rows(follow(tmp_path))
+    (tmp_path / "1.csv").unlink()
+    (tmp_path / "3.csv").write_text("a,b\n" + numbered(6, 8))
+    assert all_rows(follow(tmp_path), offset)[0] == [[6, -6], [7, -7]]
+
+
+def test_a_folder_that_is_not_what_it_was_is_refused(tmp_path: Path) -> None:
+    for name, start in (("1.csv", 0), ("3.csv", 3)):
+        (tmp_path / name).write_text("a,b\n" + numbered(start, start + 3))
+    source = follow(tmp_path)
+    _, offset = all_rows(source)
+    (tmp_path / "2.csv").write_text("a,b\n1,1\n")
+    with pytest.raises(SourceChanged, match=r"new file that comes before 3\.csv"):
+        source.read(offset, most=3)
+    (tmp_path / "2.csv").unlink()
+    (tmp_path / "4.csv").write_text("b,a\n1,1\n")
+    with pytest.raises(SourceChanged, match=r"4\.csv has another first line than 1\.csv"):
+        source.read(offset, most=3)
+    (tmp_path / "4.csv").unlink()
+    (tmp_path / "3.csv").rename(tmp_path / "9.csv")
+    with pytest.raises(SourceChanged, match=r"3\.csv is gone"):
+        source.read(offset, most=3)
+
+
+def test_a_file_that_ends_within_a_line_holds_up_the_next(tmp_path: Path) -> None:
+    (tmp_path / "1.csv").write_text("a,b\n1,2\n3,")
+    (tmp_path / "2.csv").write_text("a,b\n5,6\n")
+    _, offset = follow(tmp_path).read(Offset(), most=1)
+    with pytest.raises(SourceChanged, match=r"1\.csv ends within a line, and 2\.csv has come"):
+        follow(tmp_path).read(offset, most=5)
+    with (tmp_path / "1.csv").open("a") as more:
+        more.write("4\n")
+    assert all_rows(follow(tmp_path), offset)[0] == [[3, 4], [5, 6]]
+    (tmp_path / "sub").mkdir()
+    with pytest.raises(ValueError, match="no csv files yet"):
+        follow(tmp_path / "sub")
+
+
+@pytest.fixture
+def pipe() -> Iterator[tuple[BinaryIO, BinaryIO]]:
+    reader, writer = os.pipe()
+    with os.fdopen(reader, "rb", buffering=0) as incoming, os.fdopen(writer, "wb", buffering=0) as outgoing:
+        yield incoming, outgoing
+
+
+def test_a_pipe_is_read_as_it_comes(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    incoming, outgoing = pipe
+    outgoing.write(b"a,b\n1,2\n3,")
+    source = follow(incoming, columns=("b",))
+    assert isinstance(source, FollowedPipe)
+    found, offset = all_rows(source)
+    assert (found, source.ended) == ([[2]], False)
+    outgoing.write(b"4\n5,6\n")
+    rows, offset = source.read(offset, most=1)
+    assert rows.tolist() == [[4]]
+    outgoing.close()
+    assert all_rows(source, offset)[0] == [[6]]
+    assert source.ended
+    with pytest.raises(SourceChanged, match="cannot be read again"):
+        source.read(Offset(), most=1)
+
+
+def test_a_pipe_that_ends_within_a_line_is_refused(pipe: tuple[BinaryIO, BinaryIO]) -> None:
+    incoming, outgoing = pipe
+    outgoing.write(b"a,b\n1,2\n3,4")
+    outgoing.close()
+    source = follow(incoming)
+    rows, offset = source.read(Offset(), most=5)
+    assert rows.tolist() == [[1, 2]]
+    with pytest.raises(SourceChanged, match="ended within a line"):
+        source.read(offset, most=5)
+    assert not source.ended
+
+
+def test_a_named_pipe_is_followed_and_an_empty_one_refused(tmp_path: Path) -> None:
+    path = tmp_path / "fifo"
+    os.mkfifo(path)
+    # Opened for both, so that neither end waits for the other.
+    both_ends = os.open(path, os.O_RDWR)
+    os.write(both_ends, b"a,b\n1,2\n")
+    source = follow(path)
+    assert all_rows(source)[0] == [[1, 2]]
+    os.close(both_ends)
+    reader, writer = os.pipe()
+    os.close(writer)
+    with (
+        os.fdopen(reader, "rb", buffering=0) as incoming,
+        pytest.raises(ValueError, match="ended before a complete first"),
+    ):
+        follow(incoming)
+
+
+def test_a_file_is_followed_by_its_own_class(file: Path) -> None:
+    assert isinstance(follow(file), FollowedFile)
+    assert follow(file, how=PLAIN).columns == ("a", "b")

@@ -1,0 +1,153 @@
+"""`FederatedStream` in one process: what it finds, what it costs, what it refuses."""
+
+import pickle
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import BudgetExceeded, FederatedStream, Model
+from eigenveil.errors import ParameterError
+from eigenveil.linalg import Array, Subspace, sines
+from eigenveil.privacy import Ledger, Slot
+
+NAMES = ("a", "b", "c", "d", "e")
+PRIVATE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-5, "row_bound": 4.0, "random_state": 3}
+SPREAD = np.array([3.0, 2.0, 1.0, 0.2, 0.2, 0.2])
+
+
+def slot_of(number: int, count: int = 40, turned: bool = False) -> dict[str, Array]:
+    spread = SPREAD[::-1] if turned else SPREAD
+    return {
+        name: np.random.default_rng([number, at]).standard_normal((count, 6)) * spread + 0.5
+        for at, name in enumerate(NAMES)
+    }
+
+
+@pytest.mark.parametrize("more", [{}, {"topology": "tree", "fanout": 2}], ids=["star", "tree"])
+def test_without_noise_it_is_the_pca_of_all_rows(more: dict[str, Any]) -> None:
+    stream = FederatedStream(2, epsilon=None, slots=3, **more).fit([slot_of(number) for number in range(3)])
+    rows = np.vstack([part for number in range(3) for part in slot_of(number).values()])
+    exact = Subspace.of(rows - rows.mean(axis=0), rank=2)
+    assert sines(stream.subspace_.basis, exact.basis)[0] < 1e-9
+    assert np.allclose(stream.singular_values_, exact.values)
+    assert np.allclose(stream.mean_, rows.mean(axis=0))
+    assert np.allclose(stream.explained_variance_, exact.values**2 / (len(rows) - 1))
+    assert stream.guarantee_.epsilon is None
+
+
+@pytest.mark.parametrize("trust", ["site", "hub", "masked"])
+def test_with_noise_it_finds_the_leading_direction_and_states_its_guarantee(trust: Any) -> None:
+    more: dict[str, Any] = {"survivors": 4} if trust == "masked" else {}
+    stream = FederatedStream(1, **PRIVATE, slots=4, trust=trust, **more)
+    for number in range(4):
+        stream.partial_fit(slot_of(number, 400))
+    assert abs(stream.components_[0, 0]) > 0.9
+    assert stream.n_above_noise_ == 1
+    assert (stream.guarantee_.epsilon, stream.guarantee_.delta) == (2.0, 1e-5)
+    assert stream.noise_floor_ > 0
+    assert stream.explained_variance_[0] == pytest.approx(7.0, rel=0.3)
+
+
+def test_forgetting_follows_a_drift_and_adapting_follows_the_spectrum() -> None:
+    slots = [slot_of(number, turned=number >= 4) for number in range(8)]
+    faded, kept = (FederatedStream(1, epsilon=None, slots=8, forget=f).fit(slots) for f in (0.6, 1.0))
+    assert abs(faded.components_[0, 5]) > 0.95 > abs(kept.components_[0, 5])
+    adapting = FederatedStream(1, epsilon=None, slots=8, adapt=(0.01, 0.15)).fit(slots)
+    assert adapting.n_components_ > 1
+
+
+@pytest.mark.filterwarnings("ignore:Nothing stands out")
+def test_a_device_is_one_person_in_every_slot() -> None:
+    stream = FederatedStream(1, **PRIVATE, slots=4, device=True)
+    for number in range(4):
+        stream.partial_fit(slot_of(number))
+    assert len(stream.ledgers_["hub"].charges) == 4
+    assert "whose device is one of the sites" in stream.guarantee_.unit
+    # One device counts as one, however many rows it has.
+    assert stream._simulation.answer.sketch.weight == pytest.approx(4 * len(NAMES))
+
+
+def test_a_copy_has_no_rows_and_the_model_can_be_saved(tmp_path: Any) -> None:
+    stream = FederatedStream(1, **PRIVATE, slots=4).partial_fit(slot_of(0))
+    copied = pickle.loads(pickle.dumps(stream))  # noqa: S301
+    assert not hasattr(copied, "_simulation")
+    stream.save(tmp_path / "now.safetensors")
+    assert np.array_equal(Model.load(tmp_path / "now.safetensors").components, stream.components_)
+    assert Model.load(tmp_path / "now.safetensors").settings["slot"] == 1
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        ({"epsilon": 1.0, "delta": 1e-5}, "row_bound is missing"),
+        ({**PRIVATE, "trust": "hub", "topology": "tree"}, "needs trust='site'"),
+        ({"epsilon": None, "trust": "masked"}, "needs epsilon"),
+        ({**PRIVATE, "device": True, "neighbours": "add-remove"}, "takes part is public"),
+        ({**PRIVATE, "device": True, "person_slots": 2}, "no effect with device"),
+        ({**PRIVATE, "person_slots": 9}, "at most slots"),
+        ({"epsilon": None, "device": True}, "device is for a private stream"),
+        ({**PRIVATE, "trust": "masked", "survivors": 2}, "survivors must lie between 4"),
+        ({"epsilon": None, "row_bound": 2.0}, "row_bound is for a private stream"),
+        ({"epsilon": None, "slots": 0}, "slots"),
+        ({"epsilon": None, "forget": 0.0}, "forget"),
+    ],
+)
+def test_contradictions_are_refused_by_name(given: dict[str, Any], why: str) -> None:
+    with pytest.raises(ParameterError, match=why):
+        FederatedStream(2, **{"slots": 4, **given}).partial_fit(slot_of(0))
+
+
+def test_a_rank_of_zero_and_more_components_than_columns_are_refused() -> None:
+    for rank, why in ((0, "n_components"), (7, "at most the number of columns")):
+        with pytest.raises(ParameterError, match=why):
+            FederatedStream(rank, epsilon=None, slots=2).partial_fit(slot_of(0))
+
+
+def test_bad_rows_are_refused_and_no_slot_passes() -> None:
+    stream = FederatedStream(2, epsilon=None, slots=2).partial_fit(slot_of(0))
+    before = stream.components_.tobytes()
+    bad: list[tuple[Any, str]] = [
+        ({"a": np.zeros((3, 5))}, "a: it has 5 columns"),
+        ({"a": np.full((3, 6), np.nan)}, "a: .*NaN"),
+        ({"stranger": np.zeros((3, 6))}, "stranger is not a site"),
+        ([np.zeros((3, 6))], "must be a mapping"),
+    ]
+    for sites, why in bad:
+        with pytest.raises(ValueError, match=why):
+            stream.partial_fit(sites)
+    assert (stream.n_slots_, stream.components_.tobytes()) == (1, before)
+    stream.partial_fit({"a": None, **{name: slot_of(1)[name] for name in "bcde"}})
+    assert stream.missing(1) == ("a",)
+    with pytest.raises(ValueError, match="all 2 slots are over"):
+        stream.partial_fit(slot_of(2))
+
+
+def test_groups_of_a_slot_cost_as_much_as_the_costliest_and_late_slots_count_within_the_window() -> None:
+    ledger = Ledger(epsilon=1.0, delta=1e-5)
+    mu = ledger.budget.mu
+    for number, group in ((0, "x"), (1, "x"), (0, "y"), (2, "x"), (1, "y")):
+        ledger.spend(mu, label="slot", slot=Slot("slots", number, 1, group, window=1))
+    assert ledger.spent_mu == pytest.approx(mu)
+    with pytest.raises(ValueError, match="was closed"):
+        ledger.spend(mu, label="slot", slot=Slot("slots", 0, 1, "z", window=1))
+    with pytest.raises(BudgetExceeded):
+        # The same group again, about the same people.
+        ledger.spend(mu, label="slot", slot=Slot("slots", 2, 1, "x", window=1))
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_the_ledger_agrees_with_the_worst_person_counted_out(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    per_person, window = int(rng.integers(1, 4)), int(rng.integers(0, 3))
+    ledger, spent = Ledger(epsilon=500.0, delta=1e-5), dict[tuple[int, str], float]()
+    newest = 0
+    for _ in range(30):
+        number, group, mu = int(rng.integers(0, 12)), str(rng.integers(2)), float(rng.uniform(0.1, 0.5))
+        if number < newest - window:
+            continue
+        newest = max(newest, number)
+        ledger.spend(mu, label="slot", slot=Slot("slots", number, per_person, group, window=window))
+        spent[number, group] = spent.get((number, group), 0.0) + mu**2
+    slots = [max(square for (at, _), square in spent.items() if at == number) for number in {at for at, _ in spent}]
+    assert ledger.spent_mu**2 == pytest.approx(sum(sorted(slots, reverse=True)[:per_person]))

@@ -1,0 +1,76 @@
+"""Laws of slots: one person, or one device, moves what a site makes of a slot by no more than is stated."""
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from eigenveil.errors import BudgetExceeded
+from eigenveil.linalg import Array
+from eigenveil.privacy import Domain, Gaussian, Ledger, Neighbours, Noise
+from eigenveil.tasks import Question, SlotSketches, SlotSums
+from laws.strategies import SIZES, person
+
+COUNTED = (Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE)
+
+
+def made(task: SlotSums, blocks: list[Array]) -> Array:
+    filled = task.open()
+    for block in blocks:
+        filled.add(block)
+    return np.asarray(task.private(Question(0), filled.close()).value)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(SIZES),
+    st.sampled_from(SIZES),
+    st.sampled_from(COUNTED),
+    st.sampled_from([0.5, 37.0]),
+)
+def test_a_device_moves_a_slot_by_no_more_than_is_stated(
+    seed: int, size: float, other: float, neighbours: Neighbours, radius: float
+) -> None:
+    rng = np.random.default_rng(seed)
+    task = SlotSums(Domain(4, radius), neighbours, slots=3, person_slots=3, device=True)
+    rows = person(4, rng, size, int(rng.integers(1, 30)))
+    if neighbours is Neighbours.ZERO_OUT:
+        instead = np.zeros((int(rng.integers(1, 30)), 4))
+    else:
+        instead = person(4, rng, other, int(rng.integers(1, 30)))
+    moved = np.linalg.norm(made(task, [rows]) - made(task, [instead]))
+    assert moved <= task.sensitivity(Question(0)) * (1 + 1e-12)
+
+
+@given(st.integers(0, 2**32), st.sampled_from(SIZES))
+def test_blocks_and_their_order_change_no_bit_and_huge_rows_change_no_more_than_others(seed: int, size: float) -> None:
+    rng = np.random.default_rng(seed)
+    task = SlotSums(Domain(4, 1.0), Neighbours.ZERO_OUT, slots=3)
+    rows, hostile = rng.standard_normal((20, 4)), person(4, rng, size, 1)
+    whole = made(task, [np.vstack([rows, hostile])])
+    assert whole.tobytes() == made(task, [hostile, rows[::-1]]).tobytes()
+    blanked = made(task, [rows, np.zeros((1, 4))])
+    assert np.linalg.norm(whole - blanked) <= task.sensitivity(Question(0)) * (1 + 1e-12)
+
+
+def test_a_second_release_of_a_slot_is_refused_and_a_later_slot_is_free() -> None:
+    task = SlotSums(Domain(2, 1.0), Neighbours.ZERO_OUT, slots=3)
+    ledger = Ledger(epsilon=1.0, delta=1e-5)
+    mechanism = Gaussian((1 + 1e-10) / ledger.budget.mu, ledger, Noise.seeded(1))
+    filled = task.open()
+    filled.add(np.ones((3, 2)))
+    closed = filled.close()
+    task.work(Question(0), closed, mechanism)
+    with pytest.raises(BudgetExceeded):
+        task.work(Question(0), closed, mechanism)
+    task.work(Question(2), closed, mechanism)
+    with pytest.raises(ValueError, match="was closed"):
+        task.work(Question(1), closed, mechanism)
+
+
+def test_sketches_are_refused_by_every_mechanism_with_noise() -> None:
+    task = SlotSketches(dim=3, width=2, slots=1)
+    filled = task.open()
+    filled.add(np.eye(3))
+    with pytest.raises(ValueError, match="cannot have noise"):
+        task.work(Question(0), filled.close(), Gaussian(1.0, Ledger(epsilon=9.0, delta=1e-5), Noise.seeded(1)))
