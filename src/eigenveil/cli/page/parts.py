@@ -4,6 +4,7 @@ Every text goes through `escaped`. Should one slip through, the content policy a
 """
 
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from eigenveil.cli._report import round_rows
@@ -19,7 +20,7 @@ __all__ = ["POLICY", "VERSION", "Drawing", "document"]
 # Rounds on a chart, names in the list of parties: more would make the page heavy and could not be told apart.
 _MOST_DRAWN: Final = 300
 _MOST_NAMED: Final = 400
-_PLACES: Final = ("now", "warnings", "parties", "budget", "charts", "facts", "rounds", "log")
+_PLACES: Final = ("now", "warnings", "parties", "budget", "charts", "log", "rounds", "facts")
 _NAMES: Final = {"red": "bad", "bold red": "bad", "yellow": "warn", "bold yellow": "warn", "green": "good"}
 
 _STYLE: Final = (
@@ -180,7 +181,8 @@ def _chart_list(state: PageState) -> Iterator[Chart]:
     if state.variances:
         # Before the end nobody knows by how many people to divide, so only the shape means something.
         first = 1.0 if state.final else state.variances[0] or 1.0
-        yield scree_chart([value / first for value in state.variances], floor=state.floor)
+        chart = scree_chart([value / first for value in state.variances], floor=state.floor)
+        yield chart if state.final else replace(chart, title="Variance along each component so far, over the first")
     step = 1 + len(rounds) // _MOST_DRAWN
     moved = [done.movement if at % step == 0 else None for at, done in enumerate(rounds)]
     if any(one is not None for one in moved):
