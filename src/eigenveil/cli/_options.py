@@ -79,8 +79,8 @@ Carry: TypeAlias = Annotated[
     typer.Option(
         "--carry",
         metavar="NAMES",
-        help="Columns that are not analysed and that `transform` writes beside the scores, such as an id or a label: names or "
-        "patterns. May be repeated.",
+        help="Columns that are not analysed and that `transform --carry` writes beside the scores, such as an id or a label: "
+        "names or patterns. May be repeated.",
         rich_help_panel="Columns",
         show_default=False,
     ),
