@@ -227,7 +227,7 @@ class Reading:
         if self.dask:
             with needs_dask():
                 from eigenveil.data.engines.dask_rows import parquet_rows
-            rows = parquet_rows(table, choice)
+            rows = parquet_rows(table, choice, gaps=self.gaps)
         else:
             from eigenveil.data.engines.pool import parquet_in_processes
 

@@ -87,6 +87,7 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     """As `chosen`, for a Dask array or dataframe: columns are chosen, checked and weighted by person on its workers."""
     from eigenveil.data.engines.dask_rows import array_rows, frame_rows
 
+    gaps = getattr(asked, "missing", "refuse") != "refuse"
     person = getattr(asked, "person", None) if fitting else None
     column = person if isinstance(person, str) else None
     # Identifiers on the cluster stay there.
@@ -94,7 +95,7 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     if not hasattr(X, "columns"):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(column is None, _NO_COLUMN, column=column)
-        return array_rows(X), ids
+        return array_rows(X, gaps=gaps), ids
     choice = ColumnChoice.of(asked, person=column)
     if not fitting:
         choice = (
@@ -103,7 +104,7 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
             else ColumnChoice(choice.sources(known), one_hot=choice.one_hot, literal=True)
         )
     require_param(column is None or column in X.columns, _NO_COLUMN, column=column)
-    rows, layout = frame_rows(X, choice)
+    rows, layout = frame_rows(X, choice, gaps=gaps)
     if fitting and layout.ids:
         _warn_of_ids(layout.ids)
     return rows, ids

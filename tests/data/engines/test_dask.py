@@ -125,6 +125,16 @@ def test_choices_of_columns_are_made_on_the_cluster(tmp_path: Path) -> None:
         fitted(there, drop=["patient"])
 
 
+@pytest.mark.parametrize("missing", ["counts", "drop"])
+def test_gaps_are_handled_on_the_workers(missing: Any) -> None:
+    gone = np.random.default_rng(5).random(ROWS.shape) < 0.1
+    table = FRAME.assign(**{name: np.where(gone[:, at], np.nan, ROWS[:, at]) for at, name in enumerate(NAMES)})
+    frames = (table, dd.from_pandas(table, npartitions=5, sort=False))
+    assert same(*(fitted(X, missing=missing, drop=["patient"]) for X in frames))
+    values = np.where(gone, np.nan, ROWS)
+    assert same(*(fitted(X, missing=missing) for X in (values, array(values))))
+
+
 def test_other_estimators_take_collections() -> None:
     sites = {"a": ROWS[:1500], "b": ROWS[1500:]}
     cluster = {"a": ROWS[:1500], "b": array(ROWS[1500:])}

@@ -75,6 +75,7 @@ class DaskRows:
     futures: tuple[Any, ...]
     facts: tuple[PartitionFacts, ...]
     counts_people: bool = False
+    gaps: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -232,7 +233,7 @@ def _lost(what: str) -> EngineLost:
     return EngineLost(f"{what}. Nothing of this sum was released. Fit again once the cluster is up")
 
 
-def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None) -> DaskRows:
+def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None, gaps: bool = False) -> DaskRows:
     """The rows of a Dask array, (n, d), whose chunks are numpy arrays or scipy sparse matrices."""
     require(X.ndim == 2, f"a Dask array must have two dimensions, got {X.ndim}")
     require(
@@ -240,10 +241,10 @@ def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None) -> DaskRo
         "the Dask array has chunks of unknown size. Call its compute_chunk_sizes() first",
     )
     whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
-    return _opened(np.ravel(whole.to_delayed()).tolist(), ArrayPlan(int(X.shape[1]), convert))
+    return _opened(np.ravel(whole.to_delayed()).tolist(), ArrayPlan(int(X.shape[1]), convert, gaps))
 
 
-def frame_rows(X: Any, choice: ColumnChoice) -> tuple[NamedRows, ColumnLayout]:
+def frame_rows(X: Any, choice: ColumnChoice, *, gaps: bool = False) -> tuple[NamedRows, ColumnLayout]:
     """The chosen columns of a Dask dataframe, weighted by person if the choice names a column, and their layout."""
     require(X.ndim == 2, "a Dask series is one column: pass a dataframe or an array")
     names = tuple(X.columns)
@@ -253,16 +254,16 @@ def frame_rows(X: Any, choice: ColumnChoice) -> tuple[NamedRows, ColumnLayout]:
         # The files are then read by column. Other frames are taken whole, so that each partition's own columns are seen.
         wanted = {*layout.read, layout.person}
         X = X[[name for name in names if name in wanted]]
-    rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout))
+    rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout, gaps))
     rows = rows if layout.person is None else rows.weighed()
     return NamedRows(rows, layout.names, layout.person), layout
 
 
-def parquet_rows(table: ParquetTable, choice: ColumnChoice) -> NamedRows:
+def parquet_rows(table: ParquetTable, choice: ColumnChoice, *, gaps: bool = False) -> NamedRows:
     """The chosen columns of Parquet files that the workers can read by the same paths. Dask cuts them at row groups."""
     import dask.dataframe as dd
 
-    found, _ = frame_rows(dd.read_parquet([str(part) for part in table.parts]), choice)
+    found, _ = frame_rows(dd.read_parquet([str(part) for part in table.parts]), choice, gaps=gaps)
     return found
 
 
@@ -302,7 +303,7 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
     futures = client.compute(tasks)
     facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
     require(len({(one.dim, one.sparse) for one in facts}) == 1, "all partitions must be dense, or all sparse")
-    return DaskRows(client, tuple(futures), tuple(facts))
+    return DaskRows(client, tuple(futures), tuple(facts), gaps=plan.gaps)
 
 
 def _client() -> Any:

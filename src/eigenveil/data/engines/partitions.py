@@ -103,7 +103,12 @@ class PartitionFacts:
 
 
 class PartitionPlan(Protocol):
-    """How a partition becomes checked rows."""
+    """How a partition becomes checked rows, which may have `gaps`."""
+
+    @property
+    def gaps(self) -> bool:
+        """Whether values may be missing."""
+        ...
 
     def partition(self, part: Any, number: int) -> Partition:
         """Check partition `number`, which is what the cluster computed."""
@@ -117,6 +122,7 @@ class ArrayPlan:
 
     dim: int
     convert: Callable[[Any], Any] | None = None
+    gaps: bool = False
 
     def partition(self, part: Any, number: int) -> Partition:
         """Check a chunk."""
@@ -127,7 +133,7 @@ class ArrayPlan:
             part.ndim == 2 and part.shape[1] == self.dim, f"{what} must have {self.dim} columns, as the array declares"
         )
         require_real(part.dtype, what)
-        return _checked(part if self.convert is None else self.convert(part))
+        return _checked(part if self.convert is None else self.convert(part), gaps=self.gaps)
 
 
 @final
@@ -137,6 +143,7 @@ class FramePlan:
 
     names: tuple[str, ...]
     layout: ColumnLayout
+    gaps: bool = False
 
     def partition(self, part: Any, number: int) -> Partition:
         """Check a partition: its names, their order and the types of its columns, and find the people in it."""
@@ -150,16 +157,16 @@ class FramePlan:
         used = [*self.layout.read, *([] if self.layout.person is None else [self.layout.person])]
         table = pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False)
         require_kinds(kinds_of(table.schema), self.layout.plain, source=what)
-        found = _checked(self.layout.numbers(table, gaps=False))
+        found = _checked(self.layout.numbers(table, gaps=self.gaps), gaps=self.gaps)
         if self.layout.person is None:
             return found
         return replace(found, people=People.of(*distinct_ids(table, self.layout.person)))
 
 
-def _checked(values: Any) -> Partition:
-    """Rows of finite real numbers, with their digest."""
+def _checked(values: Any, *, gaps: bool) -> Partition:
+    """Rows of finite real numbers, or NaN where `gaps` are allowed, with their digest."""
     rows: Rows = SparseRows(sp.csr_array(values)) if sp.issparse(values) else DenseRows(np.ascontiguousarray(values))
-    for _ in CheckedRows(rows).blocks(block_size(rows)):
+    for _ in CheckedRows(rows, gaps).blocks(block_size(rows)):
         # Only reading them: each block is checked as it comes.
         pass
     held = innermost(rows).values

@@ -121,7 +121,10 @@ class SiteData:
         table = open_named(path, FileParams(kind="parquet"))
         assert isinstance(table, ParquetTable)
         choice = ColumnChoice(study.columns, person=study.params.person, literal=True)
-        return replace(cls.of(parquet_rows(table, choice).inner, study), columns=len(table.names))
+        return replace(
+            cls.of(parquet_rows(table, choice, gaps=study.params.missing != "refuse").inner, study),
+            columns=len(table.names),
+        )
 
     @classmethod
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
