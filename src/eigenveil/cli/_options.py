@@ -30,6 +30,28 @@ Data: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+DaskCluster: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="SCHEDULER",
+        help="Work on the Dask cluster whose scheduler is at this address, such as tcp://head:8786. DATA is then Parquet that "
+        "all workers can read: a file, a folder, or a pattern in quotes. Rows stay on the workers.",
+        rich_help_panel="Where the rows are",
+        show_default=False,
+    ),
+]
+Processes: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        help="Read Parquet or npy in N processes of this machine, each with one block of rows in memory.",
+        rich_help_panel="Where the rows are",
+        show_default="one",
+    ),
+]
 Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Write the model to this .safetensors file.")
 ]

@@ -1,12 +1,13 @@
 """The masks of a federated fit: how many people they have room for, and the bounds that sites declare without privacy."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, Symmetric, block_size
 from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
@@ -80,7 +81,7 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
     try:
         # Overflow becomes infinity, which is refused below with the name of the site.
         with np.errstate(over="ignore"):
-            lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
+            lengths = [0.0] if isinstance(rows, Symmetric) else total_of(rows, _LongestWork(units, point))
     except ValueError as error:
         raise at_place(name, error) from None
     found = max(lengths)
@@ -96,8 +97,44 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
     return found
 
 
-def _blocks(rows: Rows) -> Iterator[Block]:
-    return iter(()) if isinstance(rows, Symmetric) else rows.blocks(block_size(rows))
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _LongestWork:
+    """The longest row of each block around `point`, in `units`: for fits without privacy, wherever their rows are."""
+
+    units: Array
+    point: Array
+
+    def of(self, rows: Rows) -> list[float]:
+        """Those of rows that are here."""
+        with np.errstate(over="ignore"):
+            return [0.0, *(_longest(block, self.units, self.point) for block in rows.blocks(block_size(rows)))]
+
+    def joined(self, left: list[float], right: list[float]) -> list[float]:
+        """Those of the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _MeanWork:
+    """The sum of rows, (d,), and the number of people after it, in floating point: for fits without privacy."""
+
+    dim: int
+
+    def of(self, rows: Rows) -> Array:
+        """The sum over rows that are here."""
+        total = np.zeros(self.dim + 1)
+        for block in rows.blocks(block_size(rows)):
+            weights = np.ones(len(block)) if block.weights is None else block.weights
+            # Each of a person's m rows has weight 1/m, so that the mean is one over people (decision 4).
+            total[:-1] += np.asarray(block.values.T @ weights)
+            total[-1] += float(weights.sum())
+        return total
+
+    def joined(self, left: Array, right: Array) -> Array:
+        """The sum over the rows of both."""
+        return left + right
 
 
 def _longest(block: Block, units: Array, point: Array) -> float:
@@ -109,14 +146,10 @@ def _longest(block: Block, units: Array, point: Array) -> float:
 
 
 def _mean(sites: Mapping[str, Rows], dim: int) -> Array:
-    total, count = np.zeros(dim), 0.0
+    total = np.zeros(dim + 1)
     for rows in sites.values():
-        for block in rows.blocks(block_size(rows)):
-            weights = np.ones(len(block)) if block.weights is None else block.weights
-            # Each of a person's m rows has weight 1/m, so that the mean is one over people (decision 4).
-            total += np.asarray(block.values.T @ weights)
-            count += float(weights.sum())
-    return total / max(count, 1.0)
+        total += total_of(rows, _MeanWork(dim))
+    return np.asarray(total[:-1] / max(float(total[-1]), 1.0))
 
 
 def _power(length: float) -> float:
