@@ -108,6 +108,7 @@ class Reading:
     people: bool = True  # Whether the command has --person.
     dask: bool = False  # Whether rows stay on the cluster that this process is connected to.
     processes: int | None = None  # How many read the table; None for this one.
+    gaps: bool = False  # Whether the command was told that values may be missing.
 
     @property
     def words(self) -> list[str]:
@@ -203,6 +204,7 @@ class Reading:
                     drop=asked.drop or (),
                     one_hot=asked.one_hot,
                     carry=self.carry,
+                    gaps=self.gaps,
                     **self.files,
                 )
             found = open_named(standard_input() if piped else path, asked)
@@ -210,7 +212,7 @@ class Reading:
         with busy("reading the table"):
             if self.dask or self.processes is not None:
                 return self._elsewhere(found, choice)
-            return read_named(found, choice)
+            return read_named(found, choice, gaps=self.gaps)
 
     def _elsewhere(self, table: "NamedTable", choice: "ColumnChoice") -> "Table":
         """The table, with its rows on a cluster or in other processes."""
@@ -229,7 +231,7 @@ class Reading:
         else:
             from eigenveil.data.engines.pool import parquet_in_processes
 
-            rows = parquet_in_processes(table, choice, processes=self.processes or 1)
+            rows = parquet_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
         return Table(rows.inner, rows.names, len(table.names))
 
     def settled(self, table: "NamedTable") -> "ColumnChoice":

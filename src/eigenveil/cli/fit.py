@@ -78,7 +78,9 @@ def fit(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"], tuple(carry or ()), dask=dask is not None, processes=processes)
+    gaps = settings["missing"] != "refuse"
+    where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps, **where)
     read.require(data)
     read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)

@@ -311,7 +311,7 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
     if empty and not gaps:
         which = f"column {empty[0]!r} has" if len(empty) == 1 else f"{len(empty)} columns have"
         names = "" if len(empty) == 1 else f": {listed(empty)}"
-        advice = f"Fill them in by a public rule, or leave the column{'s' * (len(empty) > 1)} out with {{drop=}}"
+        advice = f"Handle them with {{missing=counts}} in a fit, or leave the column{'s' * (len(empty) > 1)} out with {{drop=}}"
         raise ColumnsError(f"{which} missing values{names}", empty, advice=advice)
     out = np.empty((piece.num_rows, piece.num_columns))
     for index, column in enumerate(piece.columns):

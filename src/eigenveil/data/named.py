@@ -187,11 +187,11 @@ class ParquetTable:
         import pyarrow.parquet as pq
 
         wanted = [*numbers, *texts]
+        # Without buffers ahead of the reader, which would keep the whole file in memory until its end.
+        with_care = {"pre_buffer": False, "page_checksum_verification": True}
         for part in self.parts:
             seen = 0
-            how = {"page_checksum_verification": True, "pre_buffer": False}
-            # Without buffers ahead of the reader, which would keep the whole file in memory until its end.
-            with reading(part, "parquet"), pq.ParquetFile(part, **how) as file:
+            with reading(part, "parquet"), pq.ParquetFile(part, **with_care) as file:
                 groups = None if self.groups is None else list(self.groups)
                 stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups)
                 while True:

@@ -56,7 +56,8 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         )
         X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
-        return (block.values for block in rows.blocks(max(1, min(rows.shape[0], size))))
+        blocks = rows.blocks(max(1, min(rows.shape[0], size)))
+        return (self.model_.completed(block.values) for block in blocks)
 
     def _covariance(self) -> RowCovariance:
         check_is_fitted(self)
@@ -139,10 +140,11 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         scale: Array | None,
         settings: dict[str, Any],
         gram: Array | None,
+        observed: Array | None = None,
     ) -> None:
         """Set the attributes of a fit from released numbers, with `trace` in Gram units.
 
-        The whole released Gram matrix, if there is one, is `gram`.
+        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries.
         """
         self.model_ = model_of(
             subspace,
@@ -165,6 +167,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
         self.n_above_noise_ = self.model_.n_above_noise
         self.fill_, self.clipped_ = verdict.fill, verdict.clipped
+        self.observed_ = observed
         self.warnings_ = self.model_.warnings
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
@@ -185,4 +188,5 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         parent: Any = super()
         tags = parent.__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = getattr(self, "missing", "refuse") != "refuse"
         return tags

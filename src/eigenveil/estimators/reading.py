@@ -6,7 +6,7 @@ from typing import Any
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
 from eigenveil.data.elsewhere import is_dask, is_elsewhere
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
+from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
@@ -24,14 +24,24 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     if is_on_device(X):
         X = rows_on_device(X)
+    # What the caller declares decides, never the rows: whether a table may have gaps is public.
+    gaps = getattr(estimator, "missing", "refuse") != "refuse"
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        # Rows that are elsewhere check their values there.
-        return X if is_elsewhere(X) else CheckedRows(X)
+        if not is_elsewhere(X):
+            return CheckedRows(X, gaps)
+        # Rows that are elsewhere check their values there, so both must agree on whether any may be missing.
+        allowed = bool(getattr(innermost(X), "gaps", False))
+        require_param(
+            allowed == gaps,
+            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have no missing values, except "
+            "those that `rows_in_processes` opens with gaps=True, which need a rule for them",
+        )
+        return X
     if is_arrow_like(X):
-        return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
-    return as_rows(checked_array(estimator, X, reset=reset, **least))
+        return CheckedRows(as_rows(with_names(estimator, X, reset=reset), gaps=gaps), gaps)
+    return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **least))
 
 
 def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any, Any]:

@@ -7,6 +7,7 @@ disk before the study is closed in the ledger.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
@@ -14,14 +15,16 @@ from eigenveil.cli._files import on_cluster
 from eigenveil.cli.network import consent
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network.disclosure import disclose
-from eigenveil.cli.network.results import Results, say_spent
+from eigenveil.cli.network.results import Results, say_spent, spending_of
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
+    from eigenveil.cli.page.address import PageAddress
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
@@ -60,6 +63,7 @@ class Given:
     passphrase_file: Path | None = None
     require_head: Path | None = None
     dask: str | None = None
+    page: "PageAddress | None" = None
     report: Path | None = None
 
     def __post_init__(self) -> None:
@@ -161,7 +165,8 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
         if given.policy is not None:
             settings["withdrawn"] = _withdrawn_in(given.policy)
         agent = _allowed(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
-        view.of(agent, calls=kind.calls(agent))
+        title, spends = f'Study "{study.name}", at {place.name}', partial(spending_of, ledger, agent.account)
+        view.of(agent, calls=kind.calls(agent), title=title, spends=spends)
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
         ledger.afford(agent.account, life=life)
@@ -181,9 +186,13 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
         # A study that was joined before goes on without a question, unless the table has changed since.
         asks = known is None or bool(warnings)
         note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None) if asks else None
-        learned = _carried(
-            kind, agent, view, voice, ledger, results, lambda model: results.write(model, holding.rows), note
-        )
+
+        def deliver(model: "Model") -> None:
+            results.write(model, holding.rows)
+            view.found(model)
+
+        with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
+            learned = _carried(kind, agent, view, voice, ledger, results, deliver, note)
         results.show(voice, learned, role=role)
         write(
             given.report,

@@ -13,6 +13,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError
 from eigenveil.params import FileParams
@@ -49,6 +50,8 @@ def site(
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
     dask: DaskCluster = None,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Take part in a study with the table of this site.
 
@@ -66,6 +69,9 @@ def site(
     It writes the model, its guarantee in a text file beside it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
     them (mode 0600), and they go to nobody.
+
+    --page 127.0.0.1:8080 shows in a browser what happens after you have
+    agreed: questions, answers and charges, and nothing about your rows.
 
     Unattended, rules consent in place of a person:
 
@@ -99,6 +105,7 @@ def site(
         passphrase_file=passphrase_file,
         require_head=require_head,
         dask=dask,
+        page=page_at(page, page_token),
         report=report,
     )
     take_part(given, _Site(None if connect is None else address("--connect", connect)))

@@ -38,7 +38,7 @@ def checked_batch(
     Pieces are float64 arrays in C order, or CSR matrices. At least `least` rows must come at once. `nameless` rows are taken to
     have the columns that are known by name.
     """
-    private = estimator.epsilon is not None
+    private, gaps = estimator.epsilon is not None, estimator.missing != "refuse"
     if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
         return len(X), _pieces(X)
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
@@ -56,12 +56,12 @@ def checked_batch(
         require_param(not np.isinf(array).any(), "{X} contains infinity")
     else:
         fewest = {"ensure_min_features": 2} if reset else {}
-        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
+        checks: dict[str, Any] = {"ensure_min_samples": least, **fewest}
         try:
-            array = checked_array(estimator, X, reset=reset, **checks)
+            array = checked_array(estimator, X, reset=reset, gaps=True, **checks)
         except ValueError as error:
             raise _about_rows(error) from error
-    _require_usable(array, private=private)
+    _require_usable(array, private=private, gaps=gaps)
     return array.shape[0], _pieces(array)
 
 
@@ -80,14 +80,14 @@ def in_units(rows: Any, scale: Array | None, *, private: bool) -> Any:
     return sp.csr_array((found, rows.indices, rows.indptr), shape=rows.shape) if sp.issparse(rows) else found
 
 
-def as_kind(rows: Any, *, sparse: bool) -> Any:
+def as_kind(rows: Any, *, sparse: bool, gaps: bool = False) -> Any:
     """Rows of the kind, sparse or dense, that the stream began with."""
     if sparse == sp.issparse(rows):
         return rows
     if not sparse:
         return rows.toarray()
     require_param(
-        not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
+        gaps or not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
     )
     return sp.csr_array(rows)
 
@@ -118,12 +118,12 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
         require_param(block.weights is None, "a stream cannot group rows by person. Use {person_blocks} instead")
         require_real(values.dtype, "X")
         require_param(not np.isinf(values.data if sp.issparse(values) else values).any(), "{X} contains infinity")
-        _require_usable(values, private=estimator.epsilon is not None)
+        _require_usable(values, private=estimator.epsilon is not None, gaps=estimator.missing != "refuse")
         yield from _pieces(values)
 
 
-def _require_usable(array: Any, *, private: bool) -> None:
-    """Refuse gaps in sparse and private rows, and without privacy numbers that are too large to multiply."""
+def _require_usable(array: Any, *, private: bool, gaps: bool) -> None:
+    """Refuse gaps in sparse and private rows without a rule, and without privacy numbers that are too large to multiply."""
     sparse = sp.issparse(array)
     # Whole numbers and truth values have no NaN, and none of them is near the limit.
     if array.dtype.kind != "f":
@@ -137,15 +137,18 @@ def _require_usable(array: Any, *, private: bool) -> None:
         )
         if not sparse:
             return
-    gaps = bool(np.isnan(values).any())
+    if gaps:
+        return
+    torn = bool(np.isnan(values).any())
     require_param(
-        not gaps or not sparse,
-        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps",
+        not torn or not sparse,
+        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps. A private stream "
+        "takes them with a rule such as {missing=counts}",
     )
     require_param(
-        not gaps,
-        "{X} contains NaN, and a private stream takes no gaps: filling them from other rows would break the bound on what one "
-        "row can change. Fill or drop such rows by a public rule first",
+        not torn,
+        "{X} contains NaN, and a private stream takes no gaps without a rule for them. Use {missing=counts}, or another one: "
+        "filling gaps from other rows would break the bound on what one row can change",
     )
 
 

@@ -92,7 +92,14 @@ class SiteData:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
             if dask:
                 return cls._on_cluster(path, study)
-            table = read_table(path, person=study.params.person, columns=study.columns, literal=True, **how)
+            table = read_table(
+                path,
+                person=study.params.person,
+                columns=study.columns,
+                literal=True,
+                gaps=study.params.missing != "refuse",
+                **how,
+            )
         except ColumnsError as error:
             # A site can leave no column out: the study needs them all.
             raise ValueError(
@@ -126,7 +133,7 @@ class SiteData:
         if rows.sparse:
             _require_sparse(study)
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
-        return cls(CheckedRows(rows), round(people_at(rows)), named)
+        return cls(CheckedRows(rows, study.params.missing != "refuse"), round(people_at(rows)), named)
 
     def fingerprints(self) -> tuple[bytes, ...]:
         """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""
@@ -136,7 +143,7 @@ class SiteData:
 def _require_sparse(study: StudyFile) -> None:
     """Refuse bounds that would fill a sparse table with numbers other than zero."""
     try:
-        RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True)
+        RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True, names=study.columns)
     except ValueError as error:
         why = said_in_file(error) if isinstance(error, ParameterError) else error
         raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error
