@@ -26,6 +26,7 @@ __all__ = [
     "as_arrow",
     "as_rows",
     "beside",
+    "distinct_ids",
     "is_arrow_like",
     "person_ids",
     "person_marks",
@@ -303,6 +304,18 @@ def person_marks(table: Any, person: str) -> Marks:
     """The same people by marks that they have in every table, for a stream of tables."""
     names, places = _people(table, person)
     return marks_of(names.tolist(), places, what=f'person column "{person}"')
+
+
+def distinct_ids(table: Any, person: str) -> tuple[list[Any], Any]:
+    """The distinct people in column `person`, and which of them each row has, (n,), checked like those of `person_ids`.
+
+    >>> import pyarrow as pa
+    >>> names, codes = distinct_ids(pa.table({"who": ["a", "b", "a"]}), "who")
+    >>> names, codes.tolist()
+    (['a', 'b'], [0, 1, 0])
+    """
+    names, codes = _people(table, person)
+    return names.tolist(), codes
 
 
 def _people(table: Any, person: str) -> tuple[Any, Any]:

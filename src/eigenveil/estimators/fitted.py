@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
@@ -48,6 +49,11 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
+        require(
+            not is_dask(X),
+            "scores of a Dask collection are made where its rows are: pass model_.transform to its map_blocks, or to its "
+            "map_partitions",
+        )
         X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         blocks = rows.blocks(max(1, min(rows.shape[0], size)))

@@ -363,7 +363,7 @@ def forewarned(
     about: str = "",
     bounds: RowBounds | None = None,
     **more: Any,
-) -> tuple[HopelessBudget, ...]:
+) -> tuple[ParameterWarning, ...]:
     """A warning if `plan` calls this budget hopeless for so many `people`, a public or released number; None says nothing.
 
     `method` is the name of one in a plan, and `more` are further `Facts`. The `bounds` of a fit say what it will search for.
@@ -384,8 +384,10 @@ def forewarned(
     if found is None:
         return ()
     captured, nothing = found
+    # After the count was released it is too late to ask: a command that took this for a question would spend twice.
+    kind = ParameterWarning if about else HopelessBudget
     return (
-        HopelessBudget(
+        kind(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
             f"{captured:.0%} of the variance that {rank} components can have. Random directions have "
             f"{nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "

@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.elsewhere import Work, refuse_to_copy
-from eigenveil.data.engines.pieces import Refusal, answer_of, attempted
+from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
 from eigenveil.data.named import ParquetTable, kind_of, reading, require_readable
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, Progress, Rows, WeightedRows, person_weights
 from eigenveil.data.tables import FileRows, beside, person_ids, read_table
@@ -152,7 +152,7 @@ class PoolRows:
         from joblib import Parallel, delayed, parallel_config
 
         weights = self.weights or (None,) * len(self.pieces)
-        refused: list[Refusal] = []
+        refused: list[PieceRefusal] = []
 
         def tasks() -> Iterator[Any]:
             for at in range(first, len(self.pieces)):
@@ -164,7 +164,7 @@ class PoolRows:
         # Arguments go through pipes: joblib would otherwise leave larger ones, weights of people among them, in files.
         with parallel_config("loky", inner_max_num_threads=max(1, cores() // self.processes)):
             for found in Parallel(self.processes, return_as="generator", max_nbytes=None)(tasks()):
-                if isinstance(found, Refusal):
+                if isinstance(found, PieceRefusal):
                     refused.append(found)
                 elif not refused:
                     yield found

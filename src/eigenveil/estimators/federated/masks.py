@@ -1,12 +1,13 @@
 """The masks of a federated fit: how many people they have room for, and the bounds that sites declare without privacy."""
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, Symmetric, block_size
 from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
@@ -99,7 +100,7 @@ def _farthest(name: str, rows: Rows, domain: Domain) -> float:
     try:
         # Overflow becomes infinity, which is refused below with the name of the site.
         with np.errstate(over="ignore"):
-            lengths = [0.0, *(_longest(block, domain) for block in _blocks(rows))]
+            lengths = [0.0] if isinstance(rows, Symmetric) else total_of(rows, _LongestWork(domain))
     except ValueError as error:
         raise at_place(name, error) from None
     found = max(lengths)
@@ -115,8 +116,21 @@ def _farthest(name: str, rows: Rows, domain: Domain) -> float:
     return found
 
 
-def _blocks(rows: Rows) -> Iterator[Block]:
-    return iter(()) if isinstance(rows, Symmetric) else rows.blocks(block_size(rows))
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _LongestWork:
+    """The longest row of each block, around the center and in the units of `domain`: for fits without privacy."""
+
+    domain: Domain
+
+    def of(self, rows: Rows) -> list[float]:
+        """Those of rows that are here."""
+        with np.errstate(over="ignore"):
+            return [0.0, *(_longest(block, self.domain) for block in rows.blocks(block_size(rows)))]
+
+    def joined(self, left: list[float], right: list[float]) -> list[float]:
+        """Those of the rows of both."""
+        return left + right
 
 
 def _longest(block: Block, domain: Domain) -> float:

@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.data.elsewhere import NotCopied
 from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
@@ -347,7 +349,11 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
         """Each peer's scores of its own people, for that peer alone."""
         rows = {name: gossip.peers[name].rows for name in self.peers_}
-        self.scores_: dict[str, Array] = {name: self._along(rows[name], self.model_.transform) for name in self.peers_}
+        self.scores_: dict[str, Array] = {}
+        for name in self.peers_:
+            # Rows that stay on a cluster have no scores here. The fit is done and paid for, so that is no error.
+            with suppress(NotCopied):
+                self.scores_[name] = self._along(rows[name], self.model_.transform)
         self._ready = ReadyScores.of(gossip.request, rows, found)
         if gossip.request.method != "segments":
             return

@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.columns import as_numbers, require_numbers
-from eigenveil.data.rows import Rows, require_real
+from eigenveil.data.elsewhere import is_elsewhere
+from eigenveil.data.rows import Block, Rows, innermost, require_real
 from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
@@ -42,7 +43,8 @@ def checked_batch(
         return len(X), _pieces(X)
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         _require_shape(X.shape, least=least)
-        if private:
+        # Rows on a cluster were checked there.
+        if private and not is_elsewhere(X):
             # A first pass that only checks. The second one, below, feeds the stream.
             deque(_of_rows(estimator, X, reset=reset), maxlen=0)
         return X.shape[0], _of_rows(estimator, X, reset=reset)
@@ -109,7 +111,9 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
         X.shape[1] == estimator.n_features_in_,
         f"{{X}} has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",
     )
-    for block in X.blocks(_PIECE):
+    # A stream has its rows in hand. Those on a cluster come one partition after the other, never all of them.
+    brought = getattr(innermost(X), "one_by_one", None)
+    for block in X.blocks(_PIECE) if brought is None else map(Block, brought()):
         values = block.values
         require_param(block.weights is None, "a stream cannot group rows by person. Use {person_blocks} instead")
         require_real(values.dtype, "X")

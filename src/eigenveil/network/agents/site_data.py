@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.named import ParquetTable, open_named
 from eigenveil.data.rows import CheckedRows, Rows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
@@ -18,6 +20,7 @@ from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import Place, StudyFile
+from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
@@ -80,13 +83,15 @@ class SiteData:
     columns: int | None = None
 
     @classmethod
-    def read(cls, path: Path, study: StudyFile, **how: Any) -> "SiteData":
+    def read(cls, path: Path, study: StudyFile, *, dask: bool = False, **how: Any) -> "SiteData":
         """The columns that the study names, from a file that may have others; errors name the file and no value.
 
-        `how` are the fields of `FileParams`.
+        `how` are the fields of `FileParams`. With `dask` the rows stay on the cluster that this process is connected to.
         """
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
+            if dask:
+                return cls._on_cluster(path, study)
             table = read_table(
                 path,
                 person=study.params.person,
@@ -107,6 +112,16 @@ class SiteData:
         )
         found = cls.of(table.rows, study, named=table.columns is not None)
         return replace(found, columns=table.available)
+
+    @classmethod
+    def _on_cluster(cls, path: Path, study: StudyFile) -> "SiteData":
+        """The same for Parquet files that the workers of a Dask cluster read."""
+        from eigenveil.data.engines.dask_rows import parquet_rows
+
+        table = open_named(path, FileParams(kind="parquet"))
+        assert isinstance(table, ParquetTable)
+        choice = ColumnChoice(study.columns, person=study.params.person, literal=True)
+        return replace(cls.of(parquet_rows(table, choice).inner, study), columns=len(table.names))
 
     @classmethod
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
