@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
+from eigenveil.cli._files import on_cluster
 from eigenveil.cli.network import consent
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network.disclosure import disclose
@@ -61,6 +62,7 @@ class Given:
     reading: Mapping[str, Any]
     passphrase_file: Path | None = None
     require_head: Path | None = None
+    dask: str | None = None
     page: "PageAddress | None" = None
     report: Path | None = None
 
@@ -68,6 +70,10 @@ class Given:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
         agreed = not self.yes or self.policy is not None
         require(agreed, "--yes needs --policy: without a person, consent must come from rules")
+        require(
+            self.dask is None or self.scores is None,
+            "--scores copies rows here, and with --dask they stay on the cluster",
+        )
 
 
 @final
@@ -124,6 +130,11 @@ class Kind(ABC, Generic[Agent]):
 
 def take_part(given: Given, kind: Kind[Agent]) -> None:
     """From the study file to the results, with consent in between."""
+    with on_cluster(given.dask):
+        _take_part(given, kind)
+
+
+def _take_part(given: Given, kind: Kind[Agent]) -> None:
     from eigenveil.network.agents.site_data import SiteData, place_of
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
@@ -143,7 +154,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
     # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
-    holding = SiteData.read(given.data, study, **given.reading)
+    holding = SiteData.read(given.data, study, dask=given.dask is not None, **given.reading)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
@@ -219,7 +230,7 @@ def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
-    results = Results.named(given.study, name, given.model, given.scores)
+    results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)

@@ -24,29 +24,31 @@ __all__ = ["Results", "say_spent", "spending_of"]
 @final
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read."""
+    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read.
+
+    Without `scores`, none are written: rows on a cluster stay there.
+    """
 
     model: Path
     guarantee: Path
-    scores: Path
+    scores: Path | None
 
     @classmethod
-    def named(cls, study: Path, party: str, model: Path | None, scores: Path | None) -> "Results":
+    def named(
+        cls, study: Path, party: str, model: Path | None, scores: Path | None, *, scored: bool = True
+    ) -> "Results":
         """The given paths; others are named after the study file and the party, so that no two studies share a name."""
         from eigenveil.network.identity.authority import file_stem
 
         stem = f"{study.stem}-{file_stem(party)}"
         target = Path(f"{stem}.safetensors") if model is None else model
         guarantee = target.with_name(f"{target.stem}.guarantee.txt")
-        return cls(target, guarantee, Path(f"{stem}-scores.csv") if scores is None else scores)
+        return cls(target, guarantee, (scores or Path(f"{stem}-scores.csv")) if scored else None)
 
     def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
         """Each output with its option and the endings it may have."""
-        return (
-            ("--output", self.model, [".safetensors"]),
-            ("the guarantee", self.guarantee, [".txt"]),
-            ("--scores", self.scores, list(ENDINGS)),
-        )
+        private = () if self.scores is None else (("--scores", self.scores, list(ENDINGS)),)
+        return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
     def write(self, model: "Model", rows: "Rows") -> None:
         """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten."""
@@ -56,6 +58,8 @@ class Results:
             temporary.write_text(f"{model.guarantee}\n", encoding="utf-8")
             # Public, like the model: it is meant to be shown.
             temporary.chmod(0o644)
+        if self.scores is None:
+            return
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
@@ -71,6 +75,9 @@ class Results:
         voice.say(f"model: {self.model}", whole=True)
         voice.say(f"look at it with: eigenveil inspect {self.model}", style="dim", whole=True)
         voice.say(f"guarantee: {self.guarantee}", whole=True)
+        if self.scores is None:
+            voice.say("scores: none, because the rows stay on the cluster. Compute them there, with Model.transform")
+            return
         private = f"scores of this {role}'s own rows, PRIVATE, for you alone"
         voice.say(f"{private}: {self.scores}", style="bold", whole=True)
         voice.show(scores_warning(), [scores_warning().plain])

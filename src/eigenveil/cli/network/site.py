@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.cli._derived import with_options
+from eigenveil.cli._options import DaskCluster
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -48,6 +49,7 @@ def site(
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
+    dask: DaskCluster = None,
     page: Page = None,
     page_token: PageToken = None,
 ) -> None:
@@ -102,6 +104,7 @@ def site(
         settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
+        dask=dask,
         page=page_at(page, page_token),
         report=report,
     )

@@ -142,7 +142,7 @@ def simulate(
     line for each round: who answered, bytes on all links, how far the
     directions moved (the largest sine), and the charge.
     """
-    read = Reading(reading, settings["person"])
+    read = Reading(reading, settings["person"], gaps=settings["missing"] != "refuse")
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
     read.require_passes(data, settings)

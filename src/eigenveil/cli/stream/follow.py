@@ -140,7 +140,9 @@ class _Writer:
         model = replace(learned, settings=settings, warnings=first + tuple(warned))
         model.save(self._job.target)
         wrote(self._job.target)
-        self.times, self.rows = self.times + 1, int(model.settings["rows"])
+        # The end of the stream may come with the last release. Then it is said, and not counted, again.
+        self.times += int(model.settings["rows"]) > self.rows
+        self.rows = int(model.settings["rows"])
         if self._job.as_json:
             print(json.dumps(self._line(model, final=final), allow_nan=False), flush=True)
         return model
