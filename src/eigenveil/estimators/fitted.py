@@ -23,6 +23,7 @@ from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
+from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["FittedPCA"]
 
@@ -188,5 +189,5 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         parent: Any = super()
         tags = parent.__sklearn_tags__()
         tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = getattr(self, "missing", "refuse") != "refuse"
+        tags.input_tags.allow_nan = rule_of(self) != "refuse"
         return tags

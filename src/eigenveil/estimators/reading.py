@@ -12,6 +12,7 @@ from eigenveil.errors import ParameterError, ParameterWarning, listed, require, 
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
+from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["chosen", "column_names", "person_in", "read_rows"]
 
@@ -25,7 +26,7 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     if is_on_device(X):
         X = rows_on_device(X)
     # What the caller declares decides, never the rows: whether a table may have gaps is public.
-    gaps = getattr(estimator, "missing", "refuse") != "refuse"
+    gaps = rule_of(estimator) != "refuse"
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)

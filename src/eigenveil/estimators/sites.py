@@ -10,6 +10,7 @@ from eigenveil.data.rows import Rows, Symmetric, counts_people
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.reading import chosen, column_names, read_rows
 from eigenveil.privacy import Neighbours, bounded_count
+from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["Columns", "SiteInfo", "people_at", "read_site", "read_sites"]
 
@@ -148,7 +149,7 @@ def _matrix(estimator: Any, X: Symmetric) -> Rows:
         "{row_bound} must be a number if a site gives a Symmetric, which has no norms to count. The site vouches for it",
     )
     require_param(
-        estimator.missing == "refuse",
+        rule_of(estimator) == "refuse",
         "{missing} must be left out if a site gives a Symmetric, which has no entries that could be missing",
     )
     require_param(

@@ -18,10 +18,21 @@ from eigenveil.errors import ParameterError, require_param, verbatim
 from eigenveil.linalg import Array
 from eigenveil.privacy import Gaps
 
-__all__ = ["Rates", "gaps_of", "observed_noise"]
+__all__ = ["Rates", "gaps_of", "observed_noise", "rule_of"]
 
 # With noise, a column is divided by no less than this: hardly anything is known of one that is rarer.
 _LEAST: Final = 0.02
+
+
+def rule_of(asked: Any) -> str:
+    """The rule for missing values that `asked` declares, "refuse" where it has no such parameter.
+
+    >>> rule_of(object())
+    'refuse'
+    """
+    rule = getattr(asked, "missing", "refuse")
+    # A stream over slots has a method of that name, which says who was missing.
+    return rule if isinstance(rule, str) else "refuse"
 
 
 def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
@@ -29,7 +40,7 @@ def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) 
 
     Nothing here is read from the data: whether a table may have gaps is public.
     """
-    rule = getattr(asked, "missing", "refuse")
+    rule = rule_of(asked)
     if rule == "refuse":
         return None
     if rule == "counts":
