@@ -157,8 +157,8 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     noisy = "" if study.budget is None else "noisy estimates of "
     yield Fact(
         "Result",
-        f"the first {params.n_components} principal components of all streams together, anew after every slot. Everyone who takes "
-        f"part learns {noisy}the components, the mean and the variance along each component. No row leaves the site.",
+        f"the first {params.n_components} principal components of all streams together, anew after every slot. Everyone who "
+        f"takes part learns {noisy}the components, the mean and the variance along each component. No row leaves the site.",
     )
     length = f"{params.slot_seconds:g} seconds each" if params.slot_rows is None else f"{params.slot_rows} rows each"
     yield Fact(
