@@ -116,9 +116,12 @@ def test_on_disk_it_is_the_run_in_one_process_to_the_last_bit_whatever_is_stoppe
     spec = replace(SPECS[kind], window=2)
     away = {1: NAMES[:2], 2: NAMES[3:4]}
     plain = run(spec, away=away)
-    for number, stops in enumerate(
-        ({}, {"hub": {0: 1, 1: 3, 3: 5}}, {"sites": {1: NAMES[:3], 2: NAMES, 4: NAMES[2:4]}, "hub": {2: 2}})
-    ):
+    every: tuple[dict[str, Any], ...] = (
+        {},
+        {"hub": {0: 1, 1: 3, 3: 5}},
+        {"sites": {1: NAMES[:3], 2: NAMES, 4: NAMES[2:4]}, "hub": {2: 2}},
+    )
+    for number, stops in enumerate(every):
         folder = tmp_path / str(number)
         folder.mkdir()
         world = World(folder, spec)

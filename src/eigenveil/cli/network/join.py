@@ -28,11 +28,12 @@ if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
 
-__all__ = ["Given", "Joining", "Kind", "take_part"]
+__all__ = ["Given", "Joining", "Kind", "allowed_agent", "take_part", "withdrawn_in"]
 
 _REFUSED: Final = 2
 
 Agent = TypeVar("Agent", "SiteAgent", "PeerAgent")
+Made = TypeVar("Made")
 
 
 @final
@@ -151,8 +152,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
             "memory": given.memory,
         }
         if given.policy is not None:
-            settings["withdrawn"] = _withdrawn_in(given.policy)
-        agent = _allowed(
+            settings["withdrawn"] = withdrawn_in(given.policy)
+        agent = allowed_agent(
             lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
         )
         view.of(agent, calls=kind.calls(agent))
@@ -185,7 +186,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         say_spent(voice, ledger, agent.account, life=life)
 
 
-def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
+def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
     """The withdrawn pins as the policy has them when it is asked."""
     from eigenveil.network.policy import Policy
 
@@ -203,7 +204,7 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
     return results
 
 
-def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study: "StudyFile") -> Agent:
+def allowed_agent(made: Callable[[], Made], noted_in: "DurableLedger | None", study: "StudyFile") -> Made:
     """The agent; if its policy refuses, all reasons on the screen and in its ledger."""
     from eigenveil.network.policy import PolicyRefusal
 

@@ -231,6 +231,9 @@ def fewest_of(study: "StudyFile") -> int:
     params = study.params
     if isinstance(params, PeerStudy):
         return quorum_of(params, len(study.peers))
+    if params.streaming:
+        # Nobody is waited for, so a slot may be folded in when a single site has sent it.
+        return 1
     # Under masks nothing is unmasked below `survivors`, so that bounds every sum that the hub can read.
     name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
     found = share_of(name, given, len(study.sites))
