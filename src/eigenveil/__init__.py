@@ -14,10 +14,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from eigenveil.data.engines.pool import rows_in_processes
     from eigenveil.data.rows import Symmetric
     from eigenveil.errors import (
         BudgetExceeded,
         EigenveilError,
+        EngineLost,
         ModelFileError,
         ParameterError,
         PeerError,
@@ -41,6 +43,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg.graphs import Graph
     from eigenveil.model import Model
     from eigenveil.privacy import Guarantee, Ledger
+    from eigenveil.privacy.sums.device import rows_on_device
     from eigenveil.recommend import PrivateRecommender
     from eigenveil.runtimes import Faults
 
@@ -49,6 +52,7 @@ __version__ = "0.2.0.dev0"
 __all__ = [
     "BudgetExceeded",
     "EigenveilError",
+    "EngineLost",
     "Faults",
     "FederatedPCA",
     "FederatedStream",
@@ -76,11 +80,14 @@ __all__ = [
     "merge",
     "merge_all",
     "released_spectrum",
+    "rows_in_processes",
+    "rows_on_device",
 ]
 
 _HOMES = {
     "BudgetExceeded": "errors",
     "EigenveilError": "errors",
+    "EngineLost": "errors",
     "ModelFileError": "errors",
     "ParameterError": "errors",
     "PeerError": "errors",
@@ -106,6 +113,8 @@ _HOMES = {
     "Guarantee": "privacy",
     "Ledger": "privacy",
     "Symmetric": "data.rows",
+    "rows_in_processes": "data.engines.pool",
+    "rows_on_device": "privacy.sums.device",
     "Faults": "runtimes",
 }
 

@@ -13,6 +13,7 @@ __all__ = [
     "ClockJumped",
     "ColumnsError",
     "EigenveilError",
+    "EngineLost",
     "HopelessBudget",
     "ModelFileError",
     "OtherStudy",
@@ -102,6 +103,10 @@ class QuorumLost(ProtocolError):
         )
         self.missing, self.round, self.stage = missing, round_, stage
         self.answered, self.quorum = answered, quorum
+
+
+class EngineLost(EigenveilError):
+    """The cluster or the processes that hold the rows are gone, or of no use. Nothing of the current sum was released."""
 
 
 class OtherStudy(ProtocolError):

@@ -14,6 +14,7 @@ import numpy as np
 
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.rows import in_silence
+from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.renamed import in_new_words
@@ -84,6 +85,18 @@ class Model:
         return int((self.explained_variance > self.noise_floor).sum())
 
     @property
+    def people(self) -> float | None:
+        """How many people, or rows of a stream, the variances are divided by, as released; None if the model does not tell."""
+        if str(self.settings.get("method", "")).startswith("stream"):
+            rows = self.settings.get("rows")
+            return float(rows) if isinstance(rows, int | float) and math.isfinite(rows) else None
+        good = self.explained_variance > 0
+        # As in scikit-learn: values^2 / (people - 1). The fit divides by at least 1, however few people noise leaves.
+        return (
+            float(np.median(np.square(self.values[good]) / self.explained_variance[good])) + 1 if good.any() else None
+        )
+
+    @property
     def subspace(self) -> Subspace:
         """Directions and data-scale values."""
         return Subspace(self.components.T, self.values)
@@ -120,6 +133,16 @@ class Model:
     def _deviations(self) -> Array:
         """Standard deviations along the components, (k,). None is zero: a direction without variance has scores of zero."""
         return np.maximum(np.sqrt(np.maximum(self.explained_variance, 0.0)), np.finfo(np.float64).eps)
+
+    def _repr_html_(self) -> str:
+        """The variances with the noise floor and the guarantee, in a notebook."""
+        guarantee, shares = self.guarantee, self.explained_variance_ratio.tolist()
+        chart = scree_chart(self.explained_variance.tolist(), floor=self.noise_floor, shares=shares)
+        # Several models may be shown on one page, and ids must differ.
+        drawn = figure(chart, f"scree{id(self)}")
+        warned = "".join(f"<p><strong>Warning.</strong> {escaped(words)}</p>" for words in self.warnings)
+        css = "good" if guarantee.private else "bad"
+        return fragment(f'<p class="{css}"><strong>{escaped(guarantee.title)}</strong></p>{warned}{drawn}')
 
     def save(self, path: str | Path) -> None:
         """Write the model to `path`, whole or not at all."""

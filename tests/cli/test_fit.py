@@ -170,7 +170,11 @@ def test_force_overwrites(tmp_path: Path) -> None:
 
 
 MISTAKES = {
-    "--epsilon is missing. Try --epsilon 1, or give --no-privacy": ("-k", 2),
+    "--epsilon and --delta are missing. For example: --epsilon 1 --delta 1e-6. In place of --epsilon, --no-privacy": (
+        "-k",
+        2,
+    ),
+    "--epsilon is missing. Try --epsilon 1, or give --no-privacy": ("-k", 2, "--delta", 1e-6),
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
     "--delta does not apply with --no-privacy": ("-k", 2, "--no-privacy", "--delta", 0.1),
     "--delta is missing. Try --delta 1e-6": ("-k", 2, "--epsilon", 1, "--row-bound", 1),

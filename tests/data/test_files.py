@@ -17,9 +17,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from eigenveil.data.columns import looks_like_id
+from eigenveil.data.named import open_named
 from eigenveil.data.streams import open_source
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ParameterError
+from eigenveil.params.declarations.reading import FileParams
 
 SECRET = "8675309"
 VALUES = np.array([[1.5, 2.0, 1.0], [-0.25, 1e6, 0.0], [3.0, 4.5, 1.0]])
@@ -243,6 +245,13 @@ def test_a_file_that_may_not_be_read_is_refused(tmp_path: Path, monkeypatch: pyt
         # The administrator may read everything.
         monkeypatch.setattr(os, "access", lambda *_: False)
     refused("a.csv: you may not read it", path)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 7, 8])
+def test_no_row_of_a_sheet_is_lost_between_blocks(tmp_path: Path, size: int) -> None:
+    pd.DataFrame({"a": range(7)}).to_excel(tmp_path / "a.xlsx", index=False)
+    batches = open_named(tmp_path / "a.xlsx", FileParams()).batches(["a"], [], size)
+    assert [value for batch in batches for value in batch["a"].to_pylist()] == list(range(7))
 
 
 def test_sheets_are_read_by_name(tmp_path: Path) -> None:

@@ -144,6 +144,10 @@ SITUATIONS: dict[str, Callable[[], Guarantee]] = {
     "peers, noise of D-DP-PM": lambda: peers(method="segments", noise="published", center=None),
     "stream, at synchronisations": lambda: stream().guarantee_,
     "stream, a person in three blocks": lambda: stream(person_blocks=3, neighbours="replace-one").guarantee_,
+    "stream, people named by a column": lambda: (
+        StreamingPCA(2, **BOUND, block_size=60, person="who", person_blocks=2).fit(TABLE).guarantee_
+    ),
+    "stream, column bounds": lambda: stream(row_bound="private", column_bounds=(-9.0, 9.0), center=None).guarantee_,
     "stream, every block": lambda: stream(publish="block", center=None).guarantee_,
     "stream, continual": lambda: stream(publish="continual", horizon=400, origin=1.0).guarantee_,
     "stream, merged": lambda: stream().merge(stream(epsilon=2.0)).guarantee_,

@@ -175,3 +175,24 @@ def test_too_few_people_are_refused_alike_wherever_they_are() -> None:
         PrivatePCA(2, **BUDGET).fit(ROWS[:50])
     # Nobody is to blame among the peers.
     assert said == {"epsilon"}
+
+
+@pytest.mark.parametrize("quantile", [0.25, 0.9])
+def test_a_quantile_is_the_norm_that_so_many_people_stay_within(quantile: float) -> None:
+    rows = np.random.default_rng(0).standard_normal((20_000, 6)) * [9, 3, 1, 1, 1, 1] + 5
+    norms = np.linalg.norm(rows - rows.mean(axis=0), axis=1)
+    asked: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "quantile": quantile, "random_state": 0}
+    fits = (
+        PrivatePCA(2, **asked).fit(rows),
+        FederatedPCA(2, trust="masked", **asked).fit(np.array_split(rows, 5)),
+        GossipPCA(2, graph="ring", **asked).fit(np.array_split(rows, 4)),
+        StreamingPCA(2, block_size=8000, **asked).fit(rows),
+    )
+    for pca in fits:
+        settings = pca.model_.settings
+        # Cells are 4.4% wide, which is some percent of people.
+        assert np.mean(norms <= settings["row_bound"]) == pytest.approx(quantile, abs=0.05), type(pca)
+        assert settings["quantile"] == quantile
+    for other in ({"row_bound": 3.0}, {"scale": "private"}, {"column_bounds": (-50, 50)}):
+        with pytest.raises(ValueError, match="quantile is for"):
+            PrivatePCA(2, **(asked | other)).fit(rows)

@@ -181,7 +181,7 @@ def test_dense_and_sparse_rows_give_the_same_sums(case: Case) -> None:
 def grid_tolerances(rows: Array, domain: Domain) -> dict[str, float]:
     """How far sums of dense and of sparse rows on the grid may be apart, and from those of rows off it.
 
-    A row is off by up to 2 sqrt(d) units for each of the two: cut shorter, and rounded. Around a center a sparse row is
+    A row is off by up to 2 sqrt(d) units for each of the two: clipped to less, and rounded. Around a center a sparse row is
     multiplied by a multiple of 2^-24, so that it is also off by 2^-24 times the length that it had before the ball.
     """
     assert domain.unit is not None

@@ -120,7 +120,7 @@ def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
 @pytest.mark.parametrize("neighbours", PERSONAL)
 @pytest.mark.parametrize("trace", [1.0, 1.01])
 def test_bounds_are_reached_and_a_larger_trace_breaks_them(neighbours: Neighbours, trace: float) -> None:
-    """The attack finds it where a holder vouched for too much: nothing here cuts a matrix to size."""
+    """The attack finds it where a holder vouched for too much: nothing here clips a matrix to size."""
     first, second = (np.outer(axis, axis) * 4.0 * trace for axis in np.eye(3)[:2])
     replaced = neighbours is Neighbours.REPLACE_ONE
     other = Symmetric(second if replaced else np.zeros((3, 3)), people=1)

@@ -1,4 +1,4 @@
-"""Switchboards on loopback with real TLS, callers that follow no rules, and a loop that must be clean at the end."""
+"""Transports on loopback with real TLS, callers that follow no rules, and a loop that must be clean at the end."""
 
 import asyncio
 import gc

@@ -23,6 +23,7 @@ from eigenveil.cli.network.site import site
 from eigenveil.cli.network.streams import watch
 from eigenveil.cli.plan.command import plan
 from eigenveil.cli.recommend.command import recommend
+from eigenveil.cli.report.command import report
 from eigenveil.cli.simulate.command import simulate
 from eigenveil.cli.stream.command import stream
 from eigenveil.cli.study.command import study
@@ -45,7 +46,7 @@ _STUDIES = "Studies across organisations"
 for _panel, _commands in (
     (_FIRST, (demo, plan, bounds, spectrum)),
     (_FITS, (fit, stream, simulate)),
-    (_AFTER, (inspect, transform, account, audit)),
+    (_AFTER, (inspect, report, transform, account, audit)),
     (_STUDIES, (hub, site, node, peer, watch)),
 ):
     for _command in _commands:

@@ -7,18 +7,22 @@ import inspect
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import MISSING, replace
 from functools import wraps
+from pathlib import Path
 from types import SimpleNamespace
-from typing import Annotated, Any
+from typing import Annotated, Any, Final
 
 import typer
 
-from eigenveil.errors import ParameterError, Words, require
+from eigenveil.errors import ParameterError, Words, require, verbatim
 from eigenveil.params.declarations.reading import TableParams
 from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected, Whole
 from eigenveil.params.words import flag, help_of, in_options
 
 __all__ = ["with_options", "written_out"]
+
+# Values of required parameters that an error shows as an example.
+_USUAL: Final = {"n_components": "5", "delta": "1e-6", "kind": "csv"}
 
 
 def with_options(
@@ -64,6 +68,7 @@ def with_options(
         @wraps(command)
         def run(**given: Any) -> None:
             try:
+                _require_all(known | table, given, said, unless)
                 if reads:
                     given["reading"] = TableParams(
                         **_checked(TableParams, _settings(table, given, said, ()) or {}, alone=True)
@@ -97,6 +102,44 @@ def _settings(
     settings = {name: _value(one, *taken[name], words) for name, one in known.items()}
     _require_together(known, settings)
     return settings
+
+
+def _require_all(
+    known: Mapping[str, Declared], options: Mapping[str, Any], words: Words, unless: Sequence[str]
+) -> None:
+    """Refuse a command that lacks several options, all of them in one message. Of a single one `_value` says more."""
+    lacking = [] if any(options[name] for name in unless) else list(_lacking(known, options))
+    # A pipe has no name, whose ending would tell its format.
+    piped = any(isinstance(one, Path) and str(one) == "-" for one in options.values())
+    lacking += [known["kind"]] if piped and options.get("kind", "") is None else []
+    if len(lacking) < 2:
+        return
+    names = [verbatim(words(one.name, ...)) for one in lacking]
+    tried = " ".join(f"{one.param.short or flag(one)} {_tried(one)}" for one in lacking)
+    instead = "".join(
+        f". In place of {words(one.name, ...)}, {one.param.aloud.option} gives: {one.param.aloud.help.rstrip('.')}"
+        for one in lacking
+        if one.param.aloud is not None
+    )
+    raise ParameterError(
+        f"{', '.join(names[:-1])} and {names[-1]} are missing. For example: {verbatim(tried)}{verbatim(instead)}"
+    )
+
+
+def _lacking(known: Mapping[str, Declared], options: Mapping[str, Any]) -> Iterator[Declared]:
+    """The required options that were not given."""
+    for name, one in known.items():
+        # An option may belong to another, such as --delta to --epsilon, unless a switch such as --no-privacy was given.
+        beside = known.get(one.param.beside or "")
+        needed = one.default is MISSING if beside is None else not options.get(_switch(beside), False)
+        if options[name] is None and not options.get(_switch(one), False) and needed:
+            yield one
+
+
+def _tried(one: Declared) -> str:
+    """A value that an example shows."""
+    usual = _USUAL.get(one.name) if one.param.aloud is None else one.param.aloud.usual
+    return usual or one.param.metavar or one.name.upper()
 
 
 def _checked(params: type, settings: dict[str, Any], *, alone: bool) -> dict[str, Any]:

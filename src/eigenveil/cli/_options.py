@@ -42,6 +42,15 @@ EvenIfNoise: TypeAlias = Annotated[
         rich_help_panel=_PRIVACY,
     ),
 ]
+ReportFile: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="At the end, write a report to show and sign: .html, .json, or .pdf if Chromium is installed.",
+        show_default=False,
+    ),
+]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
 Carry: TypeAlias = Annotated[
     list[str] | None,

@@ -17,6 +17,7 @@ from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
+from eigenveil.drawing import in_bytes, plain
 from eigenveil.errors import listed, shown
 from eigenveil.model import SCORES_ARE_RAW, Model
 from eigenveil.privacy import Charge, Guarantee
@@ -39,7 +40,6 @@ __all__ = [
     "model_summary",
     "nothing_found",
     "nothing_stands_out",
-    "people_of",
     "plain",
     "rounds_table",
     "scores_warning",
@@ -56,15 +56,6 @@ _MARK = "bold yellow"
 _MOST_ROUNDS = 40
 # A sine below this is rounding error.
 _STILL = 1e-12
-
-
-def plain(text: object) -> str:
-    """`text` on one line with every unprintable character shown as a question mark.
-
-    >>> plain("age" + chr(27) + "[31m")
-    'age?[31m'
-    """
-    return "".join(character if character.isprintable() else "?" for character in str(text))
 
 
 @final
@@ -272,18 +263,8 @@ def settings_table(model: Model) -> Table:
     return grid
 
 
-def people_of(model: Model) -> float | None:
-    """How many people, or rows of a stream, the variances are divided by, as released; None if the model does not tell."""
-    if str(model.settings.get("method", "")).startswith("stream"):
-        rows = model.settings.get("rows")
-        return float(rows) if isinstance(rows, int | float) and math.isfinite(rows) else None
-    good = model.explained_variance > 0
-    # As in scikit-learn: values^2 / (people - 1). The fit divides by at least 1, however few people noise leaves.
-    return float(np.median(np.square(model.values[good]) / model.explained_variance[good])) + 1 if good.any() else None
-
-
 def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
-    count, noisy = people_of(model), model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
+    count, noisy = model.people, model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
     if count is not None:
         yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
     for name in ("row_bound", "column_bounds"):
@@ -315,20 +296,6 @@ def labelled(facts: Iterable[tuple[str, str]]) -> Table:
     for label, words in facts:
         grid.add_row(plain(label), plain(words))
     return grid
-
-
-def in_bytes(count: int) -> str:
-    """A number of bytes in a unit that a person can read.
-
-    >>> in_bytes(540), in_bytes(61_440), in_bytes(3_200_000_000)
-    ('540 B', '61.4 kB', '3.2 GB')
-    """
-    size, unit = float(count), "B"
-    for larger in ("kB", "MB", "GB", "TB"):
-        if size < 1000:
-            break
-        size, unit = size / 1000, larger
-    return f"{size:.3g} {unit}"
 
 
 def rounds_table(rounds: Sequence["Round"]) -> Table:

@@ -127,6 +127,7 @@ def account(
         "Files, --mu, --gaussian and --laplace ask for a cost, --epsilon and --releases for noise. Give one or the other",
     )
     require(delta is None or 0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-6, got {delta or 0:g}")
+    # Only after the cheap checks, because this loads numpy and more.
     noise = [*_losses("gaussian", gaussian), *_losses("laplace", laplace)]
     if files or mu:
         promises = _promises(files or [])
@@ -167,6 +168,7 @@ class _Entry:
         guarantee = _guarantee_in(path)
         if guarantee.epsilon is None or guarantee.delta is None:
             raise ValueError(f"{path} has no guarantee, so it cannot be added up: {'; '.join(guarantee.caveats)}")
+        # With a known seed anybody can subtract the noise, whatever epsilon the file states.
         require(
             not guarantee.reproducible,
             f"{path} protects nobody, because its noise came from a known seed. Leave it out, or fit again without a seed",

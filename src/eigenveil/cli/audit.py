@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eigenveil.cli import _options as option
 from eigenveil.cli._terminal import busy, errors_as_lines, leaves, output
+from eigenveil.cli.report.output import require_report, write
 from eigenveil.errors import require
 
 if TYPE_CHECKING:
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from eigenveil.audit import Case, Finding, Progress, Verdict
     from eigenveil.audit.attacks.demonstration import Demonstration
     from eigenveil.privacy import Budget
+    from eigenveil.report import Report
 
 __all__ = ["audit"]
 
@@ -93,6 +96,8 @@ def audit(
         typer.Option(help="How many processes to use.", rich_help_panel=_STRENGTH, show_default="one for each core"),
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print all results as JSON.", rich_help_panel=_SHAPE)] = False,
+    report: option.ReportFile = None,
+    force: option.Force = False,
     as_markdown: Annotated[
         bool,
         typer.Option("--markdown", help="Print the verdicts as a Markdown table.", rich_help_panel=_SHAPE),
@@ -126,15 +131,17 @@ def audit(
     require(not (as_json and as_markdown), "--json and --markdown contradict each other. Give one of them")
     if demonstrate:
         require(not names and not everything, "--demonstrate takes no cases. Leave out --all and the names")
+        require(report is None, "--report is for the verdicts on cases. Leave it out with --demonstrate")
         _demonstrated(seed, as_json=as_json)
         return
+    require_report(report, force=force, inputs=[])
     budget = _budget(epsilon, delta)
     require(0 < confidence < 1, f"--confidence must be above 0 and below 1, such as 0.99, got {confidence:g}")
     require(jobs is None or jobs >= 1, f"--jobs must be at least 1, got {jobs}")
     chosen = _chosen(names or [], everything=everything)
     if not chosen:
         require(
-            not as_json and not as_markdown,
+            not as_json and not as_markdown and report is None,
             "there is nothing to report. Name a case or give --all; `eigenveil audit` alone lists the cases",
         )
         from eigenveil.audit import CASES
@@ -152,6 +159,9 @@ def audit(
         typer.echo(_verdict_markdown(verdicts))
     else:
         _show(verdicts, confidence)
+    # Beside JSON or Markdown on stdout nothing else is printed.
+    aside = (lambda words: None) if as_json or as_markdown else None
+    write(report, lambda: _report(verdicts, confidence), say=aside)
     if not all(verdict.as_it_should for verdict in verdicts):
         raise typer.Exit(_BROKEN)
 
@@ -227,25 +237,53 @@ def _bar(cases: int) -> "Iterator[Any]":
         yield seen
 
 
+def _report(verdicts: "Sequence[Verdict]", confidence: float) -> "Report":
+    """The verdicts as a report: what was attacked, how far the attacks got, and what follows."""
+    from eigenveil.report import FactLine, Report, TablePart
+
+    first, *rest = _conclusions(verdicts, confidence)
+    header = ("case", "what is attacked", "canary", "claimed", "by guesses, at least", "by noise", "runs", "verdict")
+    rows = tuple(
+        (verdict.case, verdict.about, verdict.canary, *_figures(verdict), verdict.words) for verdict in verdicts
+    )
+    return Report(
+        kind="audit",
+        title=f"Audit of {len(verdicts)} privacy claims",
+        answer=first,
+        warnings=tuple(one for one in rest if one.startswith("NOT")),
+        tables=(TablePart("Verdicts", header, rows),),
+        facts=(
+            *(FactLine("conclusion", one) for one in rest),
+            FactLine("confidence", f"{confidence:.0%} over the whole audit"),
+        ),
+    )
+
+
 def _show(verdicts: "Sequence[Verdict]", confidence: float) -> None:
     console = output()
     console.print(_verdict_table(verdicts))
+    for line in _conclusions(verdicts, confidence):
+        console.print(line)
+
+
+def _conclusions(verdicts: "Sequence[Verdict]", confidence: float) -> Iterator[str]:
+    """What follows from the verdicts, the shipped claims first."""
     shipped = [verdict for verdict in verdicts if verdict.kind == "shipped"]
     wrong = [verdict for verdict in verdicts if verdict.kind == "specimen"]
     refuted = [verdict.case for verdict in shipped if verdict.refuted]
     missed = [verdict.case for verdict in wrong if not verdict.refuted]
     for verdict in verdicts:
         if verdict.failed:
-            console.print(f"NOT AUDITED: {verdict.case} ended with an error. {verdict.failed}")
+            yield f"NOT AUDITED: {verdict.case} ended with an error. {verdict.failed}"
     if shipped:
-        console.print(
+        yield (
             f"REFUTED, at {confidence:.0%} confidence over the whole audit: {', '.join(refuted)}. Please report this."
             if refuted
             else f"{len(shipped)} shipped claims were attacked and none was refuted, at {confidence:.0%} confidence over the "
             "whole audit. That is no proof: it means that these attacks did not succeed."
         )
     if wrong:
-        console.print(
+        yield (
             f"NOT REFUTED, although known to be wrong: {', '.join(missed)}. The audit was too weak. Repeat it with more --runs."
             if missed
             else f"All {len(wrong)} specimens, which are known to be wrong, were refuted."

@@ -15,6 +15,7 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.study import spending as kept
 from eigenveil.params import PrivateParams, TableParams
 from eigenveil.params.words import in_options
@@ -40,6 +41,7 @@ def fit(
     life_epsilon: kept.LifeEpsilon = None,
     life_delta: kept.LifeDelta = None,
     model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
 ) -> None:
@@ -70,13 +72,14 @@ def fit(
     lasting.require_sense(settings)
     read = Reading(reading, settings["person"], tuple(carry or ()))
     read.require(data)
+    read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
-    require_output(
-        model, endings=(".safetensors",), force=force, inputs=[path for path in (data, bounds, ledger) if path]
-    )
-    _run(data, settings, read, known, lasting, target=model, even_if_noise=even_if_noise)
+    inputs = [path for path in (data, bounds, ledger) if path]
+    require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
+    require_report(report, force=force, inputs=[*inputs, model])
+    _run(data, settings, read, known, lasting, target=model, report=report, even_if_noise=even_if_noise)
 
 
 def _run(
@@ -87,6 +90,7 @@ def _run(
     lasting: kept.LastingLedger,
     *,
     target: Path,
+    report: Path | None,
     even_if_noise: bool,
 ) -> None:
     from eigenveil.cli._report import model_summary, warning_panel
@@ -114,6 +118,7 @@ def _run(
     spending.show()
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
+    write_model(report, model)
 
 
 def _fitted(

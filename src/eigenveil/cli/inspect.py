@@ -11,11 +11,13 @@ import typer
 
 from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, output
+from eigenveil.cli.report.output import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
 
 if TYPE_CHECKING:
     from rich.console import Group
 
+    from eigenveil.drawing import Chart
     from eigenveil.model import Model
     from eigenveil.recommend import ItemSpace
 
@@ -39,6 +41,15 @@ def inspect(
             min=1, metavar="N", help="Show this many columns (or items) of each component, largest weight first."
         ),
     ] = 5,
+    plot: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Also draw the variances with the noise floor to this .svg file, or .png if matplotlib is installed.",
+            show_default=False,
+        ),
+    ] = None,
+    force: Annotated[bool, typer.Option("--force", help="Overwrite the file of --plot if it exists.")] = False,
 ) -> None:
     """Show a model: its components, its spectrum and its guarantee.
 
@@ -47,39 +58,60 @@ def inspect(
 
       eigenveil inspect model.safetensors
       eigenveil inspect model.safetensors --json | jq .guarantee.epsilon
+      eigenveil inspect model.safetensors --plot scree.svg
 
     Opening a model runs no code, so it is safe to open a stranger's file.
     """
     require_file(model)
+    if plot is not None:
+        require_picture(plot, force=force, inputs=[model])
     if format_of(model) == ITEMS_FORMAT:
         # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
 
         space = ItemSpace.load(model)
         values, details = partial(_space_values, space), partial(_space_details, space, largest=loadings)
+        drawn = partial(_space_scree, space)
     else:
         from eigenveil.cli._report import model_details
         from eigenveil.model import Model
 
         learned = Model.load(model)
         values, details = partial(_as_values, learned), partial(model_details, learned, largest=loadings)
+        drawn = partial(_scree, learned)
     if as_json:
         # NaN is not JSON, and other programs refuse it.
         typer.echo(json.dumps(values(), indent=2, allow_nan=False))
     else:
         output().print(details())
+    if plot is not None:
+        write_picture(drawn(), plot)
+        # Not on stdout, where JSON may be.
+        output(stderr=True).print(f"plot written to {plot}", soft_wrap=True)
+
+
+def _scree(model: "Model") -> "Chart":
+    from eigenveil.report import components_of, scree_of
+
+    return scree_of(components_of(model))
+
+
+def _space_scree(space: "ItemSpace") -> "Chart":
+    from eigenveil.drawing import scree_chart
+
+    # As on the terminal: the floor is one of squared values.
+    return scree_chart(space.values.tolist(), floor=math.sqrt(space.noise_floor))
 
 
 def _as_values(model: "Model") -> dict[str, Any]:
     """The whole model in plain values."""
-    from eigenveil.cli._report import people_of
     from eigenveil.model import SCORES_ARE_RAW
 
     return {
         "columns": None if model.columns is None else list(model.columns),
         "components": model.components.tolist(),
         "mean": model.mean.tolist(),
-        "people": people_of(model),
+        "people": model.people,
         "bounds": {name: model.settings.get(name) for name in ("row_bound", "column_bounds")},
         "scale": None if model.scale is None else model.scale.tolist(),
         "values": model.values.tolist(),

@@ -8,6 +8,7 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
@@ -17,7 +18,7 @@ from eigenveil.data.text_files import CsvTable
 from eigenveil.errors import ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["NAMED", "NamedTable", "kind_of", "open_named"]
+__all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "open_named", "reading"]
 
 # The formats whose columns have names, and those that a pipe can carry.
 NAMED: Final = ("csv", "parquet", "arrow", "xlsx")
@@ -108,6 +109,7 @@ def require_option(path: Path, how: FileParams, kind: str) -> None:
     own = {"header": "csv", "separator": "csv", "decimal": "csv", "quote": "csv", "encoding": "csv", "sheet": "xlsx"}
     own |= {"features": "svm", "one_based": "svm"}
     words = {"svm": "svmlight", "csv": "csv", "xlsx": "xlsx"}
+    # Compared with the defaults, because options that were not given have these.
     plain = FileParams()
     for name, only in own.items():
         if kind != only and getattr(how, name) != getattr(plain, name):
@@ -133,13 +135,17 @@ def reading(source: Any, kind: str, seen: int | None = None) -> Iterator[None]:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ParquetTable:
-    """A Parquet file, or a folder of them with the same columns, in the order of their names."""
+    """A Parquet file, or a folder of them with the same columns, in the order of their names.
+
+    With `groups`, only those row groups of each file are read.
+    """
 
     source: Path
     parts: tuple[Path, ...]
     names: tuple[str, ...]
     kinds: dict[str, str]
     count: int
+    groups: tuple[int, ...] | None = None
     named: bool = True
     once: bool = False
 
@@ -156,6 +162,7 @@ class ParquetTable:
                 found = pq.read_metadata(part)
                 schemas.append(found.schema.to_arrow_schema())
             count += found.num_rows
+        # Before a row is read: a fit that fails at the tenth file has already spent time, and perhaps budget.
         for part, schema in zip(parts, schemas, strict=True):
             _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
             require_names(part, schema.names, ())
@@ -169,7 +176,8 @@ class ParquetTable:
         for part in self.parts:
             seen = 0
             with reading(part, "parquet"), pq.ParquetFile(part) as file:
-                stream = file.iter_batches(batch_size=size, columns=wanted)
+                groups = None if self.groups is None else list(self.groups)
+                stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups)
                 while True:
                     with reading(part, "parquet", seen):
                         batch = next(stream, None)
@@ -254,6 +262,7 @@ class ArrowTable:
             yield from self._of(_arrow_reader(opened), [*numbers, *texts], size)
 
     def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
+        # One batch at a time, so that an error can say after which row the file is damaged.
         stream, seen = iter(reader), 0
         while True:
             with reading(self.source, "arrow", seen):
@@ -311,6 +320,7 @@ class ExcelTable:
                 )
             first = next(iter(book[sheet].iter_rows(values_only=True)), ())
         names = list(first)
+        # Sheets often have formatted but empty columns at the right edge.
         while names and names[-1] is None:
             names.pop()
         require(
@@ -358,7 +368,8 @@ class ExcelTable:
 
 
 def _taken(rows: Iterator[Any], size: int) -> list[Any]:
-    return [row for row, _ in zip(rows, range(size), strict=False)]
+    # Not `zip` with a range: it would take one row too many from `rows` and drop it.
+    return list(islice(rows, size))
 
 
 def _kind_of_cells(cells: Sequence[Any]) -> str:

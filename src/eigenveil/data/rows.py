@@ -24,6 +24,7 @@ __all__ = [
     "CheckedRows",
     "DenseRows",
     "NamedRows",
+    "Progress",
     "Rows",
     "SparseRows",
     "Symmetric",
@@ -32,6 +33,8 @@ __all__ = [
     "block_size",
     "counts_people",
     "in_silence",
+    "innermost",
+    "person_weights",
     "require_real",
     "require_weights",
 ]
@@ -45,6 +48,8 @@ FILL_PUBLICLY = (
 _BLOCK_NUMBERS = 2_000_000
 # Stored entries of a sparse block: fewer, because each is used several times and has an index.
 _BLOCK_STORED = 500_000
+# The share of entries that sparse rows are taken to store if they do not say: few sparse tables store more.
+_DENSITY = 0.05
 # A symmetric matrix may differ from its transpose by the first number times its largest entry. No entry may exceed the second.
 _ROUNDING, _LARGEST = 1e-6, 1e150
 
@@ -137,17 +142,15 @@ def require_real(dtype: Any, name: str) -> None:
 def block_size(rows: Rows) -> int:
     """How many rows a block should have: many for sparse rows, few for wide ones.
 
+    Sparse rows may state their `density`, the share of entries that they store, as `SparseRows` do.
+
     >>> block_size(DenseRows(np.zeros((3, 1000))))
     2000
     """
     if rows.sparse:
-        # Only the innermost rows know how many entries they store.
-        inner: Any = rows
-        while not isinstance(inner, SparseRows) and hasattr(inner, "inner"):
-            inner = inner.inner
-        # Rows of another class do not say, so one entry per row is assumed for them.
-        stored = inner.values.nnz / max(1, rows.shape[0]) if isinstance(inner, SparseRows) else 1.0
-        return max(64, min(1 << 14, int(_BLOCK_STORED / max(1.0, stored))))
+        # Only the innermost rows know how many entries they store. Rows of another class need not say.
+        density = getattr(innermost(rows), "density", _DENSITY)
+        return max(64, min(1 << 14, int(_BLOCK_STORED / max(1.0, density * rows.shape[1]))))
     return max(64, min(_BLOCK_NUMBERS // rows.shape[1], 1 << 16))
 
 
@@ -212,6 +215,11 @@ class SparseRows:
         """Always."""
         return True
 
+    @property
+    def density(self) -> float:
+        """The share of entries that are stored."""
+        return float(self.values.nnz) / max(1, self.shape[0] * self.shape[1])
+
     def blocks(self, size: int) -> Iterator[Block]:
         """CSR matrices of `size` rows that share the data of the whole."""
         matrix = self.values
@@ -225,6 +233,23 @@ def require_weights(weights: Array) -> None:
     >>> require_weights(np.array([0.5, 1.0]))
     """
     require(bool(((weights > 0) & (weights <= 1)).all()), "every weight must lie in (0, 1]")
+
+
+def person_weights(person: Any, count: int) -> Array:
+    """One weight per row, (count,): 1 / m for each of the m rows of a person. Identifiers are checked by `identifiers`.
+
+    >>> person_weights(["ann", "bob", "ann"], 3).tolist()
+    [0.5, 1.0, 0.5]
+    """
+    ids = identifiers(person)
+    require(len(ids) == count, "person must have one identifier per row")
+    try:
+        _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
+    except TypeError:
+        raise ValueError("person must have identifiers of one type that can be sorted") from None
+    # A person's rows are averaged. So the sensitivities of one row hold, however many rows the person has
+    # (docs/decisions/0004).
+    return np.asarray(1.0 / counts[index].astype(np.float64))
 
 
 @final
@@ -252,15 +277,7 @@ class WeightedRows:
     @classmethod
     def by_person(cls, rows: Rows, person: Any) -> "WeightedRows":
         """Weights from an identifier for each row, checked by `eigenveil.data.people.identifiers`."""
-        ids = identifiers(person)
-        require(len(ids) == rows.shape[0], "person must have one identifier per row")
-        try:
-            _, index, counts = np.unique(ids, return_inverse=True, return_counts=True)
-        except TypeError:
-            raise ValueError("person must have identifiers of one type that can be sorted") from None
-        # A person's rows are averaged. So the sensitivities of one row hold, however many rows the person has
-        # (docs/decisions/0004).
-        return cls(rows, 1.0 / counts[index].astype(np.float64))
+        return cls(rows, person_weights(person, rows.shape[0]))
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -282,6 +299,17 @@ class WeightedRows:
             start += len(block)
 
 
+def innermost(rows: Any) -> Any:
+    """The rows inside all wrappers such as `NamedRows`.
+
+    >>> type(innermost(NamedRows(CheckedRows(DenseRows(np.zeros((3, 2)))), None))).__name__
+    'DenseRows'
+    """
+    while hasattr(rows, "inner"):
+        rows = rows.inner
+    return rows
+
+
 def counts_people(rows: Any) -> bool:
     """Whether these rows, or the rows inside them, are weighted so that a person counts once.
 
@@ -289,9 +317,10 @@ def counts_people(rows: Any) -> bool:
     True
     """
     while not isinstance(rows, WeightedRows):
-        rows = getattr(rows, "inner", None)
-        if rows is None:
-            return False
+        if not hasattr(rows, "inner"):
+            # Rows that are elsewhere say so themselves.
+            return bool(getattr(rows, "counts_people", False))
+        rows = rows.inner
     return True
 
 

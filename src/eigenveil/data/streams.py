@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final, final
 
-from eigenveil.data.columns import ColumnChoice
+from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_readable
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError
@@ -26,7 +26,10 @@ _BATCH_NUMBERS: Final = 1 << 20
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Source:
-    """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any."""
+    """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any.
+
+    Where a column names the person of each row, batches are Arrow tables, and that column is their last.
+    """
 
     batches: Iterator[Any]
     columns: tuple[str, ...] | None
@@ -38,12 +41,13 @@ def open_source(
     columns: Sequence[str] | None = None,
     drop: Sequence[str] = (),
     one_hot: Mapping[str, Sequence[str]] | None = None,
+    person: str | None = None,
     **how: Any,
 ) -> Source:
     """Rows from a path, by the ending of its name or as `kind`, or from an open binary file such as a pipe.
 
-    csv and Arrow streams may come through a pipe; the other kinds need a file. `columns`, `drop`, `one_hot` and `how` are those
-    of `eigenveil.data.tables.read_table`, so `header=False` says that a csv starts with its first row.
+    csv and Arrow streams may come through a pipe; the other kinds need a file. `columns`, `drop`, `one_hot`, `person` and `how`
+    are those of `eigenveil.data.tables.read_table`, so `header=False` says that a csv starts with its first row.
 
     >>> import io
     >>> source = open_source(io.BytesIO(b"a,b\\n1,2\\n3,\\n"), kind="csv")
@@ -57,8 +61,8 @@ def open_source(
     if piped or kind_of(Path(source), said) in NAMED:
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
-        return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels))
-    table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, **how)
+        return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels, person))
+    table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, person=person, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
     return Source((block.values for block in table.rows.blocks(size)), table.columns)
 
@@ -69,8 +73,17 @@ def follow_named(table: NamedTable, choice: ColumnChoice) -> Source:
         layout = choice.laid_out(table.source, table.names, table.kinds)
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
-    batches = table.batches(layout.plain, tuple(layout.one_hot), _batch(len(layout.read)))
+    batches = table.batches(layout.plain, layout.as_text, _batch(len(layout.read)))
+    if layout.person is not None:
+        return Source((_with_person(layout, batch) for batch in batches), layout.names if table.named else None)
     return Source((layout.numbers(batch, gaps=True) for batch in batches), layout.names if table.named else None)
+
+
+def _with_person(layout: ColumnLayout, batch: Any) -> Any:
+    import pyarrow as pa
+
+    arrays = [pa.array(column) for column in layout.numbers(batch, gaps=True).T]
+    return pa.table([*arrays, batch.column(layout.person)], names=[*layout.names, layout.person])
 
 
 def _batch(columns: int) -> int:

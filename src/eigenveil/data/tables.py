@@ -13,7 +13,7 @@ import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
-from eigenveil.data.people import identifiers, require_ids
+from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
@@ -25,8 +25,10 @@ __all__ = [
     "Table",
     "as_arrow",
     "as_rows",
+    "beside",
     "is_arrow_like",
     "person_ids",
+    "person_marks",
     "read_named",
     "read_table",
 ]
@@ -239,33 +241,34 @@ def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
     columns = layout.names if table.named else None
-    beside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
+    aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
     if table.count is None:
-        rows, others = _held(table, layout, beside)
+        rows, others = _held(table, layout, aside)
     else:
         rows = FileRows(table, layout)
-        others = _columns(table, beside)
+        others = beside(table, aside)
     if layout.person is not None:
         rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
     carried = others.select(list(layout.carry)) if layout.carry else None
     return Table(rows, columns, len(table.names), carried)
 
 
-def _held(table: NamedTable, layout: ColumnLayout, beside: Sequence[str]) -> tuple[Rows, Any]:
+def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str]) -> tuple[Rows, Any]:
     """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 
     pieces, others = [], []
     for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
         pieces.append(_numbers(table, layout, batch))
-        if beside:
-            one = batch.select(list(beside))
+        if aside:
+            one = batch.select(list(aside))
             others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
     require(bool(pieces), f"{table.source} has a header and no rows")
-    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if beside else None
+    return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if aside else None
 
 
-def _columns(table: NamedTable, names: Sequence[str]) -> Any:
+def beside(table: NamedTable, names: Sequence[str]) -> Any:
+    """Columns beside the analysed ones, as an Arrow table; None for no columns."""
     import pyarrow as pa
 
     return pa.Table.from_batches(table.batches((), names, _AT_ONCE)) if names else None
@@ -284,6 +287,17 @@ def person_ids(table: Any, person: str) -> Any:
     >>> person_ids(pa.table({"who": ["a", "b"]}), "who").tolist()
     [0, 1]
     """
+    return _people(table, person)[1]
+
+
+def person_marks(table: Any, person: str) -> Marks:
+    """The same people by marks that they have in every table, for a stream of tables."""
+    names, places = _people(table, person)
+    return marks_of(names.tolist(), places, what=f'person column "{person}"')
+
+
+def _people(table: Any, person: str) -> tuple[Any, Any]:
+    """The people in a column, each once, as an array, and for each row the place of its person among them, (n,)."""
     import pyarrow as pa
     import pyarrow.types as types
 
@@ -301,7 +315,8 @@ def person_ids(table: Any, person: str) -> Any:
         require_ids([None] * bool(whole.null_count), what=what)
         if types.is_floating(whole.type):
             numbers = identifiers(whole.to_numpy(zero_copy_only=False), what=what)
-            return np.unique(numbers, return_inverse=True)[1]
+            each, places = np.unique(numbers, return_inverse=True)
+            return each, places
         codes = whole.dictionary_encode()
     except pa.ArrowException:
         raise ValueError(f"{what} must have values of one type") from None
@@ -311,7 +326,7 @@ def person_ids(table: Any, person: str) -> Any:
     if not (types.is_primitive(names.type) or types.is_decimal(names.type)):
         for start in range(0, len(names), _NAMES_AT_ONCE):
             require_ids(names.slice(start, _NAMES_AT_ONCE).to_numpy(zero_copy_only=False), what=what)
-    return codes.indices.to_numpy(zero_copy_only=False)
+    return names, codes.indices.to_numpy(zero_copy_only=False)
 
 
 def _read_npy(path: Path) -> Rows:

@@ -8,6 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
 from eigenveil.data.people import Withheld
@@ -99,6 +100,16 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _get_fitted_attr_html(self, *given: Any, **more: Any) -> Any:
         """Attributes in a notebook, without those that copies leave out: a notebook would print scores."""
         return _SHOWN._get_fitted_attr_html(self._as_shown(), *given, **more)
+
+    def _repr_html_(self) -> str:
+        """In a notebook: scikit-learn's diagram and, once fitted, what was released and the guarantee."""
+        model = getattr(self, "model_", None)
+        return str(estimator_html_repr(self)) + ("" if model is None else model._repr_html_())
+
+    def _repr_mimebundle_(self, **more: Any) -> dict[str, str]:
+        """Notebooks ask for this first, and scikit-learn's would answer with the diagram alone."""
+        shown: dict[str, str] = dict(_SHOWN._repr_mimebundle_(self, **more))
+        return shown | ({"text/html": self._repr_html_()} if "text/html" in shown else {})
 
     def _as_shown(self) -> "FittedPCA":
         # A copy goes through `__getstate__`, which has left out rows, scores and keys.

@@ -4,12 +4,14 @@ import warnings
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
+from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
+from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 
 __all__ = ["chosen", "column_names", "person_in", "read_rows"]
 
@@ -20,10 +22,13 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         not isinstance(X, Symmetric),
         "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
     )
+    if is_on_device(X):
+        X = rows_on_device(X)
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        return CheckedRows(X)
+        # Rows that are elsewhere check their values there.
+        return X if is_elsewhere(X) else CheckedRows(X)
     if is_arrow_like(X):
         return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
     return as_rows(checked_array(estimator, X, reset=reset, **least))

@@ -5,7 +5,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, final
 
-from eigenveil.data.rows import Rows, Symmetric, WeightedRows, counts_people
+from eigenveil.data.elsewhere import by_person
+from eigenveil.data.rows import Rows, Symmetric, counts_people
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.reading import chosen, column_names, read_rows
 from eigenveil.privacy import Neighbours, bounded_count
@@ -102,7 +103,7 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         if columns is not None and count != columns.count:
             raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
         if ids is not None:
-            rows = WeightedRows.by_person(rows, ids)
+            rows = by_person(rows, ids)
     # Before the other errors, of which it is one kind: it keeps its template, so that each surface can word it.
     except ParameterError as error:
         raise error.within(name) from None

@@ -377,11 +377,12 @@ def forewarned(
     found = hopeless(facts, method)
     if found is None:
         return ()
+    captured, nothing = found
     return (
         HopelessBudget(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
-            f"{found.captured.value:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            f"{captured:.0%} of the variance that {rank} components can have. Random directions have "
+            f"{nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
             "says what would work."
         ),
     )

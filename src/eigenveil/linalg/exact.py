@@ -51,7 +51,12 @@ def two_product(a: Array, b: Array) -> DoubleDouble:
     """a * b without loss, entry by entry, unless it overflows or underflows (Dekker 1971)."""
     product = a * b
     (a_hi, a_lo), (b_hi, b_lo) = _halves(a), _halves(b)
-    return product, ((a_hi * b_hi - product) + a_hi * b_lo + a_lo * b_hi) + a_lo * b_lo
+    rest = a_hi * b_hi - product
+    # One after the other, the largest first: each of these sums is exact.
+    rest += a_hi * b_lo
+    rest += a_lo * b_hi
+    rest += a_lo * b_lo
+    return product, rest
 
 
 def _halves(a: Array) -> tuple[Array, Array]:
@@ -92,11 +97,17 @@ def less_outer(value: DoubleDouble, left: Array, right: DoubleDouble) -> Array:
     -5.0
     """
     product, rest = two_product(right[0][None, :], left[:, None])
-    hi, lo = two_sum(value[0], -product)
+    # `two_sum` of value and -product, in place: this runs over every entry of a large product.
+    hi = value[0] - product
+    back = hi - value[0]
+    product += back
+    np.subtract(hi, back, out=back)
+    lo = np.subtract(value[0], back, out=back)
+    lo -= product
     # The small parts are added up first and join the large one in a single rounding.
     lo += value[1]
     lo -= rest
-    lo -= right[1][None, :] * left[:, None]
+    lo -= np.multiply(right[1][None, :], left[:, None], out=rest)
     hi += lo
     return hi
 

@@ -2,14 +2,19 @@
 
 numpy and scipy each have a BLAS with its own thread pool, and the two pools slow each other down when they alternate in a loop.
 So loops use numpy only. scipy's partial eigensolver is called once, at the end of a large problem.
+
+A thread of BLAS keeps a core busy for some 25 ms after its last product, waiting for the next one. That slows down whatever runs
+beside it. So products of tall matrices run in threads of our own, with one BLAS thread each (`tall_product`, `tall_times`).
 """
 
+import math
+import os
 import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from concurrent.futures import Future, ThreadPoolExecutor, wait
+from contextlib import ExitStack, contextmanager, nullcontext
 from functools import cache
 from itertools import cycle
 from os import cpu_count
@@ -24,14 +29,19 @@ __all__ = [
     "Array",
     "blas_threads",
     "complement",
+    "cores",
+    "few_cores",
     "one_ahead",
     "orthonormal",
     "shared_work",
     "side_by_side",
     "signed",
     "spectral_norm",
+    "tall_product",
+    "tall_times",
     "thin_svd",
     "top_eigen",
+    "vector_norm",
 ]
 
 Array = NDArray[np.float64]
@@ -49,7 +59,9 @@ _TINY = 256
 # Cholesky QR loses orthogonality like the squared condition number; past this ratio Householder takes over.
 _WELL_CONDITIONED = 1e-5
 _ORTHONORMAL = 1e-14
-_SLICE = 4096
+# A matrix with this many rows for each column, and this many numbers, is tall. It is divided into this many slices, whatever the
+# number of threads, so that sums over its rows have the same bits on every machine with the same BLAS.
+_TALL, _LARGE, _SLICES = 16, 1 << 18, 8
 # How many items each worker may have in hand or waiting: enough to keep it busy, few enough that a stream stays a stream.
 _AHEAD = 2
 _NEARLY_ORTHONORMAL = 0.5
@@ -115,17 +127,43 @@ class _Limits:
 _LIMITS = _Limits()
 
 
+@contextmanager
+def few_cores(count: int) -> Iterator[None]:
+    """Let `shared_work` and `side_by_side`, called in this thread inside the block, take this machine to have `count` cores.
+
+    For a process or thread that works beside others like it: together they use all cores already.
+
+    >>> with few_cores(1):
+    ...     cores()
+    1
+    """
+    before = cores()
+    _CORES.count = count
+    try:
+        yield
+    finally:
+        _CORES.count = before
+
+
+def cores() -> int:
+    """How many cores this thread may use."""
+    return int(getattr(_CORES, "count", cpu_count() or 1))
+
+
+_CORES = threading.local()
+
+
 def shared_work(items: Iterable[_Item], *, workers: Sequence[_Worker], take: Callable[[_Worker, _Item], None]) -> None:
     """Give item j to worker j mod len(workers); the workers run in parallel threads.
 
     Which worker gets which item depends on their order alone, never on timing. So the workers' sums are the same to the last bit
     on every run. BLAS threads are divided between the workers.
     """
-    if len(workers) == 1:
-        for item in items:
-            take(workers[0], item)
+    if len(workers) == 1 or cores() == 1:
+        for worker, item in zip(cycle(workers), items, strict=False):
+            take(worker, item)
         return
-    threads = (cpu_count() or 1) // len(workers)
+    threads = cores() // len(workers)
     with ExitStack() as stack:
         stack.enter_context(blas_threads(threads))
         # One thread per worker, so that each takes its items in order and a slow one does not stop the others at once.
@@ -151,7 +189,7 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
     >>> squares.tolist()
     [0.0, 1.0, 4.0]
     """
-    threads = min(most, len(items), cpu_count() or 1)
+    threads = min(most, len(items), cores())
     if threads <= 1:
         for item in items:
             act(item)
@@ -167,13 +205,28 @@ def side_by_side(items: Sequence[_Item], act: Callable[[_Item], None], *, most: 
                 return
             act(item)
 
-    # This thread works too: starting one thread less, and no future for each item, matters where items take a millisecond.
-    with ThreadPoolExecutor(threads - 1) as pool:
-        others = [pool.submit(_with_errstate(drain)) for _ in range(threads - 1)]
+    # This thread works too, and the others wait from call to call: starting them, or a future for each item, would matter where
+    # items take a millisecond.
+    others = [_helpers().submit(_with_errstate(drain)) for _ in range(threads - 1)]
+    try:
         drain()
-    for other in others:
+    finally:
+        # Nothing is left to do. So a helper that has not begun need not, and waiting for it could be waiting for ourselves.
+        begun = [other for other in others if not other.cancel()]
+        wait(begun)
+    for other in begun:
         # Raises any error from a thread.
         other.result()
+
+
+@cache
+def _helpers() -> ThreadPoolExecutor:
+    """The threads that `side_by_side` shares work with, one for each further core."""
+    return ThreadPoolExecutor(max(1, (cpu_count() or 1) - 1))
+
+
+# A forked process has none of its parent's threads.
+os.register_at_fork(after_in_child=_helpers.cache_clear)
 
 
 def one_ahead(items: Sequence[_Item], make: Callable[[_Item], _Made]) -> Iterator[_Made]:
@@ -225,6 +278,58 @@ def orthonormal(matrix: Array) -> Array:
     return basis
 
 
+def tall_product(left: Array, right: Array) -> Array:
+    """left^T right, (p, q), for matrices with as many rows, (d, p) and (d, q): slices of tall ones are added up in order.
+
+    >>> tall_product(np.ones((3, 1)), np.array([[1.0, 2.0]] * 3)).tolist()
+    [[3.0, 6.0]]
+    """
+    slices = _slices(left if left.shape[1] >= right.shape[1] else right)
+    if len(slices) == 1:
+        return np.asarray(left.T @ right)
+    parts = np.empty((len(slices), left.shape[1], right.shape[1]))
+
+    def put(place: int) -> None:
+        here = slices[place]
+        np.matmul(left[here].T, right[here], out=parts[place])
+
+    _each_alone(range(len(slices)), put)
+    return np.asarray(np.add.reduce(parts, axis=0))
+
+
+def tall_times(matrix: Array, right: Array, *, out: Array | None = None) -> Array:
+    """matrix right, (d, q), for a tall matrix, (d, p), and a small one, (p, q). `out` may be the matrix itself.
+
+    >>> tall_times(np.ones((2, 1)), np.array([[3.0]])).tolist()
+    [[3.0], [3.0]]
+    """
+    found = np.empty((len(matrix), right.shape[1])) if out is None else out
+
+    def put(here: slice) -> None:
+        # Through a copy of the slice where the result overwrites its own factor.
+        found[here] = matrix[here] @ right
+
+    _each_alone(_slices(matrix), put)
+    return found
+
+
+def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None]) -> None:
+    """Call `act` for each item in threads of our own, with one BLAS thread each; a single item has all BLAS threads."""
+    if len(items) == 1:
+        act(items[0])
+        return
+    with blas_threads(1):
+        side_by_side(items, act, most=_SLICES)
+
+
+def _slices(matrix: Array) -> list[slice]:
+    """Slices of the rows of a tall matrix, or all of them in one. They depend on its shape alone."""
+    rows, columns = matrix.shape
+    count = _SLICES if rows >= _TALL * columns and matrix.size >= _LARGE else 1
+    size = max(1, -(-rows // count))
+    return [slice(start, min(start + size, rows)) for start in range(0, max(rows, 1), size)]
+
+
 def _tall(matrix: Array, room: int) -> bool:
     return bool(len(matrix) > 4 * matrix.shape[1] and matrix.shape[1] <= room)
 
@@ -241,25 +346,22 @@ def _cholesky_qr_twice(matrix: Array, *, least: float = 0.0, gap: float = _NEARL
     diagonal = np.diag(lower)
     if diagonal.min() < max(least, _WELL_CONDITIONED * diagonal.max()):
         return None
-    basis: Array = matrix @ np.linalg.inv(lower).T
-    gram = basis.T @ basis
+    basis = tall_times(matrix, np.linalg.inv(lower).T)
+    gram = tall_product(basis, basis)
     # The diagonal can hide a bad condition (Kahan 1966), and the second pass repairs only a basis that is nearly right.
     off = np.linalg.norm(gram - np.eye(len(gram)))
     if off > gap:
         return None
     if off < _ORTHONORMAL:
         return basis
-    repair = np.linalg.inv(np.linalg.cholesky(gram)).T
-    for start in range(0, len(basis), _SLICE):
-        # In place, a slice at a time, so that this needs only one tall array.
-        basis[start : start + _SLICE] = basis[start : start + _SLICE] @ repair
-    return basis
+    # In place, a slice at a time, so that this needs only one tall array.
+    return tall_times(basis, np.linalg.inv(np.linalg.cholesky(gram)).T, out=basis)
 
 
 def _gram(matrix: Array) -> Array | None:
     """`matrix`.T @ `matrix`, or None where squares overflow, underflow or are NaN; the trace shows all three."""
     with np.errstate(over="ignore", invalid="ignore"):
-        gram: Array = matrix.T @ matrix
+        gram = tall_product(matrix, matrix)
     largest = float(np.trace(gram))
     return gram if 1e-200 < largest < 1e200 else None
 
@@ -276,7 +378,7 @@ def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> A
     """
     room = len(basis) - basis.shape[1]
     floor = 1e-10 * max(float(matrix.max(initial=0.0)), -float(matrix.min(initial=0.0)))
-    residual: Array = basis @ (basis.T @ matrix if within is None else within)
+    residual = tall_times(basis, tall_product(basis, matrix) if within is None else within)
     np.subtract(matrix, residual, out=residual)
     fresh = (
         _cholesky_qr_twice(residual, least=_PLENTY * floor, gap=_PLENTY_ORTHONORMAL) if _tall(residual, room) else None
@@ -288,10 +390,10 @@ def complement(matrix: Array, basis: Array, *, within: Array | None = None) -> A
         del frame
     # Tall arrays are freed as soon as they are used, because this runs where memory is short.
     del residual
-    lean = basis.T @ fresh
+    lean = tall_product(basis, fresh)
     if np.abs(lean).max(initial=0.0) < 1e-13:
         return fresh
-    fresh -= basis @ lean
+    fresh -= tall_times(basis, lean)
     return orthonormal(fresh)
 
 
@@ -324,7 +426,9 @@ def top_eigen(symmetric: Array, *, rank: int, overwrite: bool = False) -> tuple[
     dim = len(symmetric)
     require(1 <= rank <= dim, f"rank must lie in 1..{dim}, got {rank}")
     if dim <= (_TINY if overwrite else _SMALL) or (4 * rank > dim and not overwrite):
-        values, vectors = np.linalg.eigh(symmetric)
+        # A second thread gains nothing on matrices this small, and would keep a core busy afterwards.
+        with blas_threads(1) if dim <= _SMALL else nullcontext():
+            values, vectors = np.linalg.eigh(symmetric)
         values, vectors = values[-rank:], vectors[:, -rank:]
     else:
         from scipy.linalg import eigh
@@ -364,3 +468,12 @@ def spectral_norm(matrix: Array) -> float:
         gram = (matrix / unit).T @ (matrix / unit)
     # Rounded up, because checks of a basis rest on it: a norm that is too small would let noise be too small.
     return unit * float(np.sqrt(max(np.linalg.eigvalsh(gram)[-1], 0.0))) * (1 + 1e-14)
+
+
+def vector_norm(vector: Array) -> float:
+    """The Euclidean norm, added up in an order that the length decides: BLAS would wake a thread, and add in two orders.
+
+    >>> vector_norm(np.array([3.0, 4.0]))
+    5.0
+    """
+    return math.sqrt(float(np.add.reduce(np.square(vector))))

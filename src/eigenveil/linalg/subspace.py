@@ -13,7 +13,7 @@ from numpy.random import Generator
 
 from eigenveil.errors import require
 from eigenveil.linalg.compare import sines
-from eigenveil.linalg.kernel import Array, complement, orthonormal, signed, thin_svd, top_eigen
+from eigenveil.linalg.kernel import Array, complement, orthonormal, signed, tall_product, thin_svd, top_eigen
 
 __all__ = ["Subspace", "basic_merge", "faster_merge", "merge", "merge_all"]
 
@@ -45,7 +45,7 @@ class Subspace:
         require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
         with np.errstate(over="ignore", invalid="ignore"):
             # Entries too large to multiply make the gap NaN, which fails the comparison below as well.
-            gap = float(np.abs(basis.T @ basis - np.eye(self.rank)).max(initial=0.0))
+            gap = float(np.abs(tall_product(basis, basis) - np.eye(self.rank)).max(initial=0.0))
         require(
             gap < _ORTHONORMAL,
             f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity",

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, Final, final
 
+from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import require
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
@@ -138,6 +139,17 @@ class Guarantee:
             else:
                 lines += [f"{label}:", *(line for text in texts for line in _wrapped(text, width, "  - ", "    "))]
         return "\n".join(lines)
+
+    def _repr_html_(self) -> str:
+        """The page in a notebook.
+
+        >>> "No privacy" in Guarantee.none("exact PCA was asked for")._repr_html_()
+        True
+        """
+        css = "good" if self.private else "bad"
+        rows = [(label, " ".join(texts)) for label, texts in self.parts()]
+        listed = table(("guarantee", ""), rows) if rows else ""
+        return fragment(f'<p class="{css}"><strong>{escaped(self.title)}</strong></p>{listed}')
 
     @property
     def best_guess(self) -> float:

@@ -31,6 +31,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, NoReturn, final
 
+from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.privacy.accounting import Budget, epsilon_of
 from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
@@ -198,6 +199,13 @@ delta = 1e-06; nothing was released
     def epsilon(self, delta: float | None = None) -> float:
         """The epsilon spent so far, at `delta` (the budget's own unless given)."""
         return epsilon_of(self.spent_mu, self._budget.delta if delta is None else delta)
+
+    def _repr_html_(self) -> str:
+        """What was spent, in a notebook."""
+        budget = self._budget
+        spent = f"spent: epsilon {self.epsilon():.3g} of {budget.epsilon:g} at delta = {budget.delta:g}"
+        entries = table(("release", "mu"), [(charge.label, charge.mu) for charge in self.charges])
+        return fragment(f"<p><strong>{escaped(spent)}</strong></p>{entries}")
 
     def afford(self, mu: float, *, label: str, unit: PrivacyUnit | None = None) -> None:
         """Raise `BudgetExceeded` or `UnitMismatch` if a charge of `mu` cannot be paid now. Nothing is written in either case."""

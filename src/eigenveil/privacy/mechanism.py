@@ -170,6 +170,7 @@ class Gaussian(Mechanism):
             0 < sensitivity < math.inf,
             f"{label!r} has sensitivity {sensitivity}; noise needs a positive, finite sensitivity",
         )
+        # Before any noise: a failure in between wastes a little of the budget, and never overspends it.
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
         # Variances add up, so what is missing is a difference of squares.
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)

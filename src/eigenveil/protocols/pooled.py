@@ -24,6 +24,7 @@ def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism
     >>> run_pooled(task, DenseRows(np.array([[1.0], [2.0]])), Exact(because="doctest")).tolist()
     [[5.0]]
     """
+    # Nothing leaves between `work` and `advance`: the noise is added once, to the total.
     inside = Exact(because="the holder of the rows is also the one who releases the total")
     state = task.start()
     while (result := task.result(state)) is None:

@@ -11,6 +11,7 @@ import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, orthonormal, signed, sines, top_eigen
+from eigenveil.linalg.kernel import tall_product, tall_times
 from eigenveil.privacy import Neighbours, Region, require_contraction
 from eigenveil.tasks.base import Question
 from eigenveil.tasks.products import ProductTask, require_shares
@@ -149,13 +150,14 @@ def ritz(basis: Array, product: Array, *, rank: int) -> Subspace:
     ([2.0], [1.0, 0.0])
     """
     width = basis.shape[1]
-    inner = basis.T @ product
+    inner = tall_product(basis, product)
     rest = complement(product, basis, within=inner)
-    across = rest.T @ product
+    across = tall_product(rest, product)
     small = np.block([[(inner + inner.T) / 2, across.T], [across, np.zeros((rest.shape[1], rest.shape[1]))]])
+    # A matrix of twice the width: all that was released is in it, so nothing tall is needed any more.
     values, vectors = top_eigen(small, rank=rank)
-    directions: Array = basis @ vectors[:width]
-    directions += rest @ vectors[width:]
+    directions = tall_times(basis, vectors[:width])
+    directions += tall_times(rest, vectors[width:])
     # Freed as soon as it is used, because a subspace copies its arrays.
     del rest
     return Subspace(signed(directions), np.sqrt(np.maximum(values, 0.0)))

@@ -42,6 +42,7 @@ class ProductTask(SumTask[State, Subspace]):
 
     def require_product(self, question: Question, *, steps: int, least: int, most: int) -> None:
         """Refuse a question without one basis of `least` to `most` columns and norm at most 1 + 1e-8."""
+        # The question came over the network: its shape is checked before anything is multiplied.
         require_step(question, steps=steps, arrays=1)
         # Measured where the rows are: a longer basis would stretch a person's part beyond the noise.
         require_contraction(question.arrays[0], dim=self.domain.dim)

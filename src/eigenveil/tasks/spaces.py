@@ -12,6 +12,7 @@ from typing import Literal, final, get_args
 
 import numpy as np
 
+from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.rows import Rows, block_size
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, complement, merge_all, signed, top_eigen
@@ -168,7 +169,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
     def _space(self, rows: Rows, mechanism: Mechanism) -> Subspace:
         """At most as many directions of these rows as are sent, without those of zero weight."""
         count, dim = rows.shape[0], self.domain.dim
-        if mechanism.scale(1.0) == 0 and not rows.sparse and count < dim:
+        if mechanism.scale(1.0) == 0 and not rows.sparse and count < dim and not is_elsewhere(rows):
             # Fewer numbers than the Gram matrix has. The infinite sensitivity makes every noise mechanism refuse the rows.
             blocks = [self.domain.dense(block, squared=True) for block in rows.blocks(block_size(rows))]
             bounded = Bounded(np.concatenate([np.empty((0, dim)), *blocks]), math.inf)

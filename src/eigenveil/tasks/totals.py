@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.privacy import (
     Bounded,
     Neighbours,
@@ -156,7 +157,7 @@ def shrunk(vector: Array, *, noise: float) -> Array:
     >>> shrunk(np.array([3.0, 4.0]), noise=3.0).tolist(), shrunk(np.ones(2), noise=5.0).tolist()
     ([1.92, 2.56], [0.0, 0.0])
     """
-    norm = float(np.linalg.norm(vector))
+    norm = vector_norm(vector)
     return vector * (max(0.0, 1.0 - (noise / norm) ** 2) if norm > 0 else 0.0)
 
 
@@ -168,4 +169,4 @@ def lies_far(offset: Array, *, radius: float, noise: float) -> bool:
     >>> lies_far(np.array([0.5]), radius=1.0, noise=0.1), lies_far(np.array([0.5]), radius=1.0, noise=0.4)
     (True, False)
     """
-    return float(np.linalg.norm(offset)) > _FAR * radius > noise
+    return vector_norm(offset) > _FAR * radius > noise

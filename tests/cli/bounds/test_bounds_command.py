@@ -177,13 +177,14 @@ def test_columns_that_were_counted_are_warned_of(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
+        ((), "--epsilon and --delta are missing. For example: --epsilon 0.1 --delta 1e-6"),
+        (("--delta", 1e-6), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
         (("--epsilon", 1), "--delta is missing"),
         (("--no-privacy", "--epsilon", 1), "contradict each other"),
         (("--no-privacy", "--delta", 1e-6), "--delta does not apply"),
         (("--no-privacy", "--total", 1), "--total has no meaning"),
         ((*BUDGET, "--total", 0.5), "--total must be more than --epsilon"),
-        ((*BUDGET, "--quantile", 1.5), "--quantile must be a number from 0.5 to below 1, got 1.5"),
+        ((*BUDGET, "--quantile", 1.5), "--quantile must be a number from 0.01 to below 1, got 1.5"),
         ((*BUDGET, "--within", 3), "--within must be LOW,HIGH"),
         ((*BUDGET, "--within", "3,1"), "--within must be two numbers from 1e-100 to 1e+100, the lower one first"),
         ((*BUDGET, "--center", "1,2"), "--center must be 5 numbers"),

@@ -60,7 +60,8 @@ def test_noise_that_hides_all_of_it_writes_nothing_and_ends_with_one(tmp_path: P
 @pytest.mark.parametrize(
     ("options", "words"),
     [
-        ((), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
+        ((), "--epsilon and --delta are missing. For example: --epsilon 0.1 --delta 1e-6"),
+        (("--delta", 1e-6), "--epsilon is missing. Try --epsilon 0.1, or give --no-privacy"),
         (("--epsilon", 1, "--delta", 1e-6), "`eigenveil bounds`"),
         ((*BUDGET, "--row-bound", -1), "--row-bound must be positive"),
         ((*BUDGET, "-o", "spectrum.txt"), "--output must end in .json"),

@@ -1,6 +1,7 @@
 """Whole studies as processes on loopback, as organisations run them: ended, killed and started again in the middle."""
 
 import asyncio
+import json
 import os
 import pty
 import re
@@ -13,6 +14,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from cli.cli_tables import eigenveil
 from cli.network.network_folders import COUNT, Folders, Running, started
 from eigenveil import FederatedPCA, Model
 from eigenveil.data.rows import DenseRows
@@ -21,6 +23,7 @@ from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.agents.site_data import SiteData
 from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.report import read_report
 
 # What is waited for at most: a machine may be busy with other things.
 PATIENT = {"deadline": 30.0, "retries": 1, "join": 120.0}
@@ -43,6 +46,7 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
         name: folders.site(name, "--policy", folders.policy(name, more=slow), "--yes", "--dataset", "patients")
         for name in folders.names
     }
+    commands["site 0"] += ["--report", str(folders.of("site 0") / "report.json")]
     parties = [(command, folders.of(name)) for name, command in commands.items()]
     with started((folders.hub(), folders.of("hub")), *parties) as (hub, *sites):
         sites[1].until(lambda line: "said to hub: mean 1" in line)
@@ -74,6 +78,28 @@ def test_a_masked_study_ends_at_every_site_also_if_one_is_terminated_in_the_midd
     assert learned.guarantee.private
     for name in folders.names:
         _require_results(folders, name, learned)
+    _require_reports(folders, learned)
+
+
+def _require_reports(folders: Folders, learned: Model) -> None:
+    """The hub has the rounds as before and the model with them, and a site the result without a score."""
+    path = folders.of("hub") / "model.report.json"
+    values, report = json.loads(path.read_text()), read_report(path)
+    assert values.keys() >= {"study", "digest", "eigenveil", "sites", "refused", "rounds"}
+    assert values["rounds"][0].keys() >= {"round", "stage", "answered", "missing", "bytes_down", "bytes_up", "charges"}
+    assert [one.name for one in report.sites] == list(folders.names)
+    assert report.guarantee == learned.guarantee
+    own = read_report(folders.of("site 0") / "report.json")
+    assert own.digest == report.digest and own.scores is None
+    assert own.guarantee is not None and own.guarantee.epsilon == learned.guarantee.epsilon
+    # The study file alone shows what was agreed.
+    target = folders.of("hub") / "agreed.html"
+    assert eigenveil("report", folders.study_file("hub"), "-o", target).exit_code == 0
+    assert "as agreed" in target.read_text() and "Every round" not in target.read_text()
+    # With the hub's report beside it under its usual name, the result too.
+    (folders.of("hub") / "heart.report.json").write_text(path.read_text())
+    assert eigenveil("report", folders.study_file("hub"), "-o", target, "--force").exit_code == 0
+    assert "Every round" in target.read_text() and "Who learns what" in target.read_text()
 
 
 def _require_results(folders: Folders, name: str, learned: Model) -> None:

@@ -236,7 +236,7 @@ ASIDE = {
     "--method must be one of block, continual, covariance, power, sync": "--method krylov",
     "--epsilons must be numbers": "--epsilons one,two",
     "--epsilons must be positive and finite": "--epsilons 1,0",
-    "--plot must end in .svg, got plan.png": "--plot plan.png",
+    "--plot must end in .svg or .png, got plan.pdf": "--plot plan.pdf",
     "none.csv does not exist": "--public-data none.csv",
     "--spectrum must end in .json, .csv, .txt, got a.npy": "--spectrum a.npy",
     "none.json does not exist": "--spectrum none.json",

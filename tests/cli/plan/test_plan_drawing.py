@@ -2,6 +2,7 @@
 
 import re
 import xml.etree.ElementTree as ET
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -9,7 +10,8 @@ import pytest
 from rich.console import Console
 
 from cli.plan.plan_runs import SMALL, Oracle, planned, refused
-from eigenveil.cli.plan.plot import CurveChart, Point, span, svg_curve
+from eigenveil.cli.plan.plot import CurveChart, span
+from eigenveil.drawing import Point, plan_chart
 from eigenveil.plan import Interval
 
 SVG = "{http://www.w3.org/2000/svg}"
@@ -59,34 +61,37 @@ def shapes(text: str, name: str) -> list[ET.Element]:
     return list(ET.fromstring(text).iter(f"{SVG}{name}"))
 
 
+def document(points: Sequence[Point], *, asked: float, title: str = "", note: str = "") -> str:
+    return plan_chart(points, asked=asked, title=title, note=note).document()
+
+
 def test_the_drawing_has_a_dot_for_every_number() -> None:
-    text = svg_curve(POINTS, asked=1.0, title="a < b & c", note="a note " * 60)
+    text = document(POINTS, asked=1.0, title="a < b & c", note="a note " * 60)
     dots = [(float(dot.get("cx", "")), float(dot.get("cy", ""))) for dot in shapes(text, "circle")]
-    # The plane goes from 70 to 620 in log epsilon, and from 340 up to 60 in shares.
-    where = [(70.0, 0.2), (345.0, 0.6), (620.0, 1.0), (70.0, 1.0), (345.0, 0.5), (620.0, 0.0)]
+    # The plane goes from 52 to 408 in log epsilon, and from 214 up to 34 in shares. The sine comes first.
+    where = [(52.0, 1.0), (230.0, 0.5), (408.0, 0.0), (52.0, 0.2), (230.0, 0.6), (408.0, 1.0)]
     for dot, (x, share) in zip(dots, where, strict=True):
-        assert dot == pytest.approx((x, 340 - 280 * share), abs=0.06)
-    band = shapes(text, "polygon")[0].get("points", "").split()
-    assert band[0] == "70.0,312.0"
-    assert band[3] == "620.0,60.0"
+        assert dot == pytest.approx((x, 214 - 180 * share), abs=0.06)
+    band = shapes(text, "polygon")[1].get("points", "").split()
+    assert band[0] == "52.0,196.0"
+    assert band[3] == "408.0,34.0"
     (title,) = shapes(text, "title")
     assert title.text == "a < b & c"
-    document = ET.fromstring(text)
-    height = float(document.get("height", ""))
+    height = float(ET.fromstring(text).get("viewBox", "").split()[-1])
     assert all(float(words.get("y", "")) <= height for words in shapes(text, "text"))
-    assert all(len(words.text or "") <= 100 for words in shapes(text, "text"))
+    assert all(len(words.text or "") <= 80 for words in shapes(text, "text"))
 
 
 def test_labels_do_not_cover_each_other_and_the_asked_one_is_there() -> None:
     near = [Point(at, POINTS[1].captured, POINTS[1].sine, 0.1) for at in (0.98, 0.99, 1.0, 30.0)]
-    drawing = shapes(svg_curve(near, asked=0.99, title="", note=""), "text")
+    drawing = shapes(document(near, asked=0.99), "text")
     # The labels of the axis stand in one line below it.
-    assert {words.text for words in drawing if words.get("y") == "358"} == {"0.99", "30"}
+    assert {words.text for words in drawing if words.get("y") == "231.0"} == {"0.99", "30"}
 
 
 def test_one_epsilon_is_drawn_in_the_middle() -> None:
-    text = svg_curve(POINTS[1:2], asked=1.0, title="one", note="")
-    assert {dot.get("cx") for dot in shapes(text, "circle")} == {"345.0"}
+    text = document(POINTS[1:2], asked=1.0, title="one")
+    assert {dot.get("cx") for dot in shapes(text, "circle")} == {"230.0"}
 
 
 def test_plot_writes_a_file_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -108,4 +113,4 @@ def test_a_point_needs_an_epsilon() -> None:
     with pytest.raises(ValueError, match="epsilon must be positive and finite"):
         Point(0.0, POINTS[0].captured, POINTS[0].sine, 0.1)
     with pytest.raises(ValueError, match="a point to draw"):
-        svg_curve([], asked=1.0, title="", note="")
+        document([], asked=1.0)

@@ -325,7 +325,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "has no column 'ward'": (*EXACT, "--split", "by:ward"),
     "has no column 'who'": (*EXACT, "--sites", 3, "--person", "who"),
     "--sites 2000: the table is too small": (*EXACT, "--sites", 2000),
-    "--epsilon is missing. Try --epsilon 1, or give --no-privacy": ("-k", 2, "--sites", 3),
+    "--epsilon and --delta are missing. For example: --epsilon 1 --delta 1e-6": ("-k", 2, "--sites", 3),
     "--epsilon and --no-privacy contradict each other": (*EXACT, "--sites", 3, "--epsilon", 1),
     "--delta is missing. Try --delta 1e-6": ("-k", 2, "--sites", 3, "--epsilon", 1),
     "--trust says who adds the noise": (*EXACT, "--sites", 3, "--trust", "site"),

@@ -1,19 +1,22 @@
 """`eigenveil stream`: every source gives the model that the estimator gives, and two runs with a state between them are one."""
 
 import io
+import json
 import re
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pyarrow.csv as pc
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 
 from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, rows, written
 from cli.stream.cli_streams import ARROW, CSV, EXACT, SEEDED, as_arrow_stream, as_csv, piped, refused, same
 from eigenveil import Model
-from eigenveil.cli.stream.live import LiveView
+from eigenveil.cli.stream.live import LiveView, _lines
+from eigenveil.errors import ParameterWarning
 from eigenveil.estimators.streaming.pca import StreamingPCA
 
 
@@ -233,9 +236,88 @@ def test_the_live_view_shows_only_what_may_be_seen() -> None:
     assert later["released"] == "1 time, of the first 1,009 rows"
     assert later["spent"] == "epsilon 1 of 1, at delta = 1e-06"
     assert later["rank"] == "2"
-    assert later["captured energy, as released"].endswith("%")
+    assert re.fullmatch(r"(over )?\d+\.\d% of what was released", later["explained variance"])
     # Looking again costs a decomposition, and is not due.
     assert shown(pca.sync(), 0.1)["released"] == "1 time, of the first 1,009 rows"
+
+
+def test_the_live_view_claims_no_more_than_it_knows() -> None:
+    def explained(pca: StreamingPCA) -> str:
+        return dict(_lines(pca))["explained variance"]
+
+    flat = np.outer(np.arange(50.0), [1, 2, 3, 4, 5])
+    exact = StreamingPCA(2, epsilon=None)
+    assert explained(exact.partial_fit(rows()[:3])) == "too few rows to tell"
+    assert explained(exact.partial_fit(rows())) == f"{exact.explained_variance_ratio_.sum():.1%} of the rows so far"
+    assert explained(StreamingPCA(2, epsilon=None).partial_fit(flat)) == "over 99.9% of the rows so far"
+    # With all directions it is 100% whatever comes.
+    assert explained(StreamingPCA(5, epsilon=None).partial_fit(rows())) == "100.0% of the rows so far"
+    private = StreamingPCA(2, epsilon=1e4, delta=1e-6, row_bound=500.0, random_state=0)
+    assert explained(private.partial_fit(np.tile(flat, (40, 1))).sync()) == "over 99.9% of what was released"
+    hopeless = StreamingPCA(2, epsilon=0.01, delta=1e-6, row_bound=500.0, random_state=0)
+    with pytest.warns(ParameterWarning):
+        assert explained(hopeless.partial_fit(flat).sync()) == "nothing stands out from the noise"
+
+
+@pytest.mark.parametrize(
+    ("terms", "counts"),
+    [
+        ((*SEEDED, "--sync-every", 300), [300, 600, 900, COUNT]),
+        ((*SEEDED, "--publish", "block", "--block-size", 250), [250, 500, 750, 1000, COUNT]),
+        ((*SEEDED, "--publish", "continual", "--block-size", 500, "--horizon", 2000), [500, 1000, COUNT]),
+        ((*EXACT, "--sync-every", 500), [500, 1000, COUNT]),
+    ],
+    ids=["sync", "block", "continual", "exact"],
+)
+def test_the_model_is_rewritten_at_every_release(
+    target: Path, monkeypatch: pytest.MonkeyPatch, terms: tuple[object, ...], counts: list[int]
+) -> None:
+    saved: list[int] = []
+    save = Model.save
+
+    def noted(model: Model, path: Path) -> None:
+        save(model, path)
+        saved.append(int(Model.load(target).settings["rows"]))
+
+    monkeypatch.setattr(Model, "save", noted)
+    result = piped(as_arrow_stream(rows(), 700), *ARROW, *terms, "-o", target, "--json")
+    assert result.exit_code == 0, result.output
+    lines = [json.loads(line) for line in result.stdout.splitlines()]
+    assert saved == [line["rows"] for line in lines] == counts
+    assert [line["release"] for line in lines] == list(range(1, len(counts) + 1))
+    assert [line["final"] for line in lines] == [False] * (len(counts) - 1) + [True]
+    model = Model.load(target)
+    assert lines[-1]["explained_variance"] == model.explained_variance.tolist()
+    assert lines[-1]["model"] == str(target)
+    # Noise from a seed protects nobody, and exact numbers do not either.
+    assert not any(line["private"] for line in lines)
+    spent = [line["epsilon_spent"] for line in lines]
+    assert spent[-1] is None if terms[: len(EXACT)] == EXACT else 0 < spent[0] <= spent[-1] <= 1.0000001
+
+
+def test_people_and_column_bounds_are_as_in_python(tmp_path: Path, target: Path) -> None:
+    who = np.arange(COUNT) // 2
+    table = arrow_table(rows(), who=who)
+    source = tmp_path / "visits.parquet"
+    pq.write_table(table, source)
+    box = ("-k", 2, "--epsilon", 3, "--delta", 1e-6, "--seed", 7, "--column-bounds=-9,9", "--block-size", 100)
+    result = eigenveil("stream", source, *box, "--person", "who", "-o", target)
+    assert result.exit_code == 0, result.output
+    given: dict[str, Any] = {"column_bounds": (-9, 9), "block_size": 100, "random_state": 7}
+    expected = StreamingPCA(2, epsilon=3.0, delta=1e-6, **given, person="who").fit(table)
+    assert np.array_equal(Model.load(target).components, expected.components_)
+    assert Model.load(target).guarantee == expected.guarantee_
+    assert expected.n_samples_seen_ == len(np.unique(who))
+    # As text through a pipe, in two runs, of which the second gets no new person.
+    values, state = np.column_stack([rows(), who]), tmp_path / "stream.state"
+    data = as_csv(values, (*NAMES, "who"))
+    for again in (("--person", "who", *box), ("--resume",)):
+        more = ("-o", tmp_path / "piped.safetensors", "--force", "--state", state)
+        result = piped(data, *CSV, *again, *more)
+        assert result.exit_code == 0, result.output
+    model = Model.load(tmp_path / "piped.safetensors")
+    assert model.settings["rows"] == expected.n_samples_seen_
+    assert np.array_equal(model.components, expected.components_)
 
 
 def test_a_table_can_be_larger_than_a_batch(tmp_path: Path, target: Path) -> None:

@@ -35,7 +35,10 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--components is missing": ("--no-privacy",),
     "--components 9 must be at most the number of columns, 5": ("-k", 9, "--no-privacy"),
     "--components must be an integer of at least 1, got 0": ("-k", 0, "--no-privacy"),
-    "--epsilon is missing": ("-k", 2),
+    "--epsilon is missing": ("-k", 2, "--delta", 1e-6),
+    "--components, --epsilon and --delta are missing. For example: -k 5 --epsilon 1 --delta 1e-6": (),
+    "--person is for a private stream": (*EXACT, "--person", "age"),
+    "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
     "--delta is missing": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
     "--row-bound is missing": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
@@ -52,8 +55,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "--noise-target is for a private stream": (*EXACT, "--noise-target", 9),
     "exceed the --horizon of 9 rows": ("-k", 2, *PRIVATE, "--publish", "continual", "--horizon", 9),
     "--noise-target must be positive, got -1": ("-k", 2, *PRIVATE, "--noise-target", -1),
-    "--sync-every is for a private stream": (*EXACT, "--sync-every", 9),
-    "--sync-every is for a private stream with --publish sync": (
+    "--sync-every is for --publish sync": (
         "-k",
         2,
         *PRIVATE,
@@ -83,6 +85,9 @@ def test_every_mistake_is_one_line_and_writes_nothing(tmp_path: Path, target: Pa
 
 
 def test_a_pipe_must_say_what_comes_through_it(target: Path) -> None:
+    needed = "--components, --epsilon, --delta and --format are missing"
+    everything = f"{needed}. For example: -k 5 --epsilon 1 --delta 1e-6 --format csv"
+    assert everything in refused(as_csv(rows()), "-o", target)
     assert "--format is missing. A pipe" in refused(as_csv(rows()), *EXACT, "-o", target)
     assert "npy cannot be read from a pipe" in refused(b"", "--format", "npy", *EXACT, "-o", target)
     assert "cannot be read as arrow" in refused(b"a,b\n1,2\n", *ARROW, *EXACT, "-o", target)

@@ -106,14 +106,17 @@ def test_ctrl_c_at_a_silent_pipe_loses_nothing(tmp_path: Path, terms: tuple[obje
         stream.give(as_csv(values[:450]))
         stream.wait_for(r"rows\s+450\s")
         # Once it is quiet, there is time to look at the stream.
-        stream.wait_for(r"captured energy\s+\d" if terms == EXACT else r"released\s+nothing yet")
+        stream.wait_for(r"explained variance\s+\d" if terms == EXACT else r"released\s+nothing yet")
+        # Without privacy a look costs nothing, so there is a model. A private stream has not released anything yet.
+        model = f", the model of all of them was written to {target}" if terms == EXACT else ""
         assert stream.stop(signal.SIGINT) == (
-            f"interrupted; 450 rows had been read, and their state was saved to {state}, raw data that only you can read; "
+            f"interrupted; 450 rows had been read{model}, and their state was saved to {state}, raw data that only you can read; "
             f"continue with the rows after them: --state {state} --resume"
         )
-    assert files_in(tmp_path) == {state.name, whole.name}
+    assert files_in(tmp_path) == {state.name, whole.name, *([target.name] if terms == EXACT else [])}
+    assert terms != EXACT or Model.load(target).settings["rows"] == 450
     assert state.stat().st_mode & 0o777 == 0o600
-    result = piped(as_csv(values[450:]), *CSV, "--resume", "-o", target, "--state", state)
+    result = piped(as_csv(values[450:]), *CSV, "--resume", "-o", target, "--force", "--state", state)
     assert result.exit_code == 0, result.output
     assert np.allclose(Model.load(target).components, Model.load(whole).components, atol=1e-12)
     assert np.allclose(Model.load(target).explained_variance, Model.load(whole).explained_variance)
@@ -126,9 +129,12 @@ def test_sigterm_moves_a_private_stream_into_its_state(tmp_path: Path) -> None:
         stream.wait_for(r"rows\s+450\s")
         stream.wait_for(r"released\s+1 time, of the first 400 rows")
         stream.wait_for(r"spent\s+epsilon 1 of 1, at delta = 1e-06")
-        assert "450 rows had been read, and their state was saved" in stream.stop(signal.SIGTERM)
-    assert files_in(tmp_path) == {state.name}
-    resume = ("--sync-every", 400, "-o", target, "--state", state, "--resume")
+        # The sensor has a model from its first release on, and keeps it.
+        assert Model.load(target).settings["rows"] == 400
+        words = f"450 rows had been read, the last release, of the first 400, was written to {target}, and their state was saved"
+        assert words in stream.stop(signal.SIGTERM)
+    assert files_in(tmp_path) == {state.name, target.name}
+    resume = ("--sync-every", 400, "-o", target, "--force", "--state", state, "--resume")
     assert piped(as_csv(rows()[450:]), *CSV, *resume).exit_code == 0
     model = Model.load(target)
     assert (model.settings["rows"], model.settings["releases"]) == (COUNT, 3)
@@ -210,7 +216,7 @@ def test_a_step_is_not_torn_in_half(tmp_path: Path, monkeypatch: pytest.MonkeyPa
     result = eigenveil("stream", source, *EXACT, "-o", tmp_path / "model.safetensors", "--state", state)
     assert result.exit_code == 130
     assert f"{COUNT} rows had been read" in result.stderr
-    assert files_in(tmp_path) == {source.name, state.name}
+    assert files_in(tmp_path) == {source.name, state.name, "model.safetensors"}
     assert StreamingPCA.resume(state).n_samples_seen_ == COUNT
     assert signal.getsignal(signal.SIGTERM) == signal.SIG_DFL
 

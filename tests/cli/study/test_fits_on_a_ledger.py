@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from cli.cli_tables import PRIVATE, eigenveil, refusal, rows, written
+from eigenveil import Model
 from eigenveil.data.rows import FILL_PUBLICLY
 from eigenveil.estimators import PrivatePCA
 from eigenveil.network.ledger.durable import DatasetState, DurableLedger
@@ -171,3 +172,50 @@ def test_people_are_named_by_their_column(tmp_path: Path) -> None:
     assert state(ledger).unit == PrivacyUnit("person", Neighbours.ADD_REMOVE, "who")
     shown = eigenveil("ledger", "show", ledger).stdout
     assert 'named by the column "who"' in shown
+
+
+def test_a_stream_is_charged_whole_before_anything_leaves(table: Path, tmp_path: Path) -> None:
+    ledger, target = tmp_path / "ledger.db", tmp_path / "stream.safetensors"
+    states = tmp_path / "stream.state"
+    command = ("stream", table, "-k", 2, *PRIVATE, "--ledger", ledger, "-o", target, "--state", states)
+    spent: list[float] = []
+    save = Model.save
+
+    def noted(model: Model, path: Path) -> None:
+        spent.append(state(ledger).spent)
+        save(model, path)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Model, "save", noted)
+        done = eigenveil(*command, "--sync-every", 500, *LIFE)
+    assert done.exit_code == 0, done.output
+    assert "people has spent epsilon 1 of 1.6" in done.stdout
+    # On disk before the first of three models, and once for all of them.
+    whole = Budget(1.0, 1e-6).mu
+    assert spent == [pytest.approx(whole)] * 3
+    found = state(ledger)
+    assert found.spent == pytest.approx(whole)
+    assert found.open == 0
+    assert found.unit == PrivacyUnit("row", Neighbours.ZERO_OUT)
+    # A stream that goes on has its budget already.
+    again = ("stream", table, "--resume", "--state", states, "-o", target, "--force")
+    assert "was charged when the stream began" in refusal(*again, "--ledger", ledger)
+    assert eigenveil(*again).exit_code == 0
+    assert state(ledger).spent == found.spent
+    more = (*command[:-1], tmp_path / "other.state", "--force", "--epsilon", 1.4)
+    assert "does not fit" in refusal(*more, code=1)
+    # Rows are protected as in a stream, so a fit that hides their number is of another kind.
+    assert "add-remove" in refused(table, ledger, "--epsilon", 0.1)
+
+
+def test_a_stream_that_releases_nothing_and_keeps_nothing_costs_nothing(table: Path, tmp_path: Path) -> None:
+    ledger, target = tmp_path / "ledger.db", tmp_path / "stream.safetensors"
+    with table.open("a") as file:
+        file.write("1,2,3,4,x\n")
+    command = ("stream", table, "-k", 2, *PRIVATE, "--ledger", ledger, *LIFE, "-o", target)
+    refusal(*command, "--no-state")
+    assert (state(ledger).spent, state(ledger).open) == (0, 0)
+    # A state could release later what it holds.
+    refusal(*command)
+    assert state(ledger).spent == pytest.approx(Budget(1.0, 1e-6).mu)
+    assert state(ledger).open == 0

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from eigenveil.data.follow import ByClock, ByCount, Closed, Follower, Instant, Offset, SlotRows, SlotStart, follow
+from eigenveil.data.follow import ByClock, ByCount, Closed, FollowedRows, Follower, Instant, Offset, SlotStart, follow
 from eigenveil.errors import ClockJumped, SourceChanged
 
 NOW = Instant(1000.0, 5.0)
@@ -21,17 +21,17 @@ def table(path: Path, count: int) -> Path:
     return path
 
 
-def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[SlotRows | Closed]:
+def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[FollowedRows | Closed]:
     found = []
     while (event := follower.poll(now, most=most)) is not None:
         found.append(event)
     return found
 
 
-def slots(events: list[SlotRows | Closed]) -> dict[int, list[float]]:
+def slots(events: list[FollowedRows | Closed]) -> dict[int, list[float]]:
     found: dict[int, list[float]] = {}
     for event in events:
-        if isinstance(event, SlotRows):
+        if isinstance(event, FollowedRows):
             found.setdefault(event.slot, []).extend(event.rows[:, 0].tolist())
     return found
 
@@ -117,7 +117,7 @@ def test_a_source_that_changed_leaves_the_slot_open(tmp_path: Path) -> None:
         follower.poll(NOW)
     path.write_text(before + "4\n")
     rows, closed = polled(follower)
-    assert isinstance(rows, SlotRows)
+    assert isinstance(rows, FollowedRows)
     assert isinstance(closed, Closed)
     assert (rows.rows.tolist(), closed.count) == ([[4.0]], 5)
 

@@ -101,6 +101,7 @@ def site_parts(budget: Budget, rng: Generator, state: int | None, *, standing: S
     require_guarantee(run.guarantee, budget)
     scores = []
     for name, one in tables.items():
+        # What crosses the wire, not what the estimator reports: the claim is about the hub.
         parts, charges = tap.parts(to="hub", by=name), run.parties.ledgers[name].charges
         scores.append(
             told(
@@ -148,6 +149,7 @@ def _saved_model(budget: Budget, rng: Generator, state: int | None) -> Trial:
     one = _Tables.of(rng, people=people, dim=dim, present=present[0], around=0.25 / math.sqrt(dim), blank=True)
     pca = fitted(one.true, budget, state, center="private", mean_bound=1.0)
     of_mean, of_gram = pca.guarantee_.charges
+    # Through a file, because that is what gets published.
     with TemporaryDirectory() as folder:
         pca.save(Path(folder) / "model.safetensors")
         model = Model.load(Path(folder) / "model.safetensors")
@@ -284,6 +286,7 @@ def _peers(budget: Budget, rng: Generator, state: int | None, *, noise: Literal[
     def part(rows: Array) -> Array:
         return summed.private(asked, DenseRows(rows)).value
 
+    # As charged, so that a wrong charge shows as a wrong guess rate.
     mu = pca.ledgers_[_PEERS[-1]].charges[0].mu
     own = _candidates(parts[_PEERS[-1]], one.sums(part), 1 / mu)
     if noise == "independent":

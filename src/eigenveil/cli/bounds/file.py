@@ -112,14 +112,10 @@ class BoundsFile:
         return {**settings, **chosen}
 
     def for_stream(self, settings: Mapping[str, Any], given: Sequence[str]) -> dict[str, Any]:
-        """As `merged`, for a stream, which takes no column ranges."""
-        require(
-            not self.of_columns,
-            f"--bounds {self.path} has column ranges, and a stream needs a bound on rows. Run `eigenveil bounds` without "
-            "--per-column",
-        )
+        """As `merged`, for a stream, which has no `mean_bound`."""
         found = self.merged(settings, given)
-        return {**settings, **{name: found[name] for name in ("row_bound", "scale", "center", "origin")}}
+        names = ("row_bound", "column_bounds", "scale", "center", "origin")
+        return {**settings, **{name: found[name] for name in names}}
 
     def require_columns(self, dim: int, columns: Sequence[str] | None) -> None:
         """Refuse a table whose columns differ from those the bounds were found for."""

@@ -9,13 +9,13 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
 from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
-from eigenveil.data.archive import whole_file
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 
 if TYPE_CHECKING:
     from eigenveil.model import Model
     from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.report import Report
 
 __all__ = ["hub"]
 
@@ -61,6 +61,7 @@ def hub(
     from eigenveil.network.agents.site_data import place_of
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.report.write import require_printer, write_report
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
@@ -88,10 +89,11 @@ def hub(
     # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
     again = option.of_this_study(target, found.digest)
     option.require_outputs(
-        [("--output", target, [".safetensors"]), ("--report", told, [".json"])],
+        [("--output", target, [".safetensors"]), ("--report", told, [".json", ".html", ".pdf"])],
         force=force or again,
         inputs=[study, kept, *([] if keys is None else [keys])],
     )
+    require_printer(told)
     voice = Voice()
     view = HubView(voice)
     with HubAgent.transcript_for(kept, found) as written:
@@ -108,9 +110,7 @@ def hub(
         def deliver(learned: "Model") -> None:
             # The model first: `of_this_study` tells by it that a later run may overwrite the outputs.
             learned.save(target)
-            with whole_file(told) as temporary:
-                temporary.write_text(agent.report(), encoding="utf-8")
-                temporary.chmod(0o644)
+            write_report(_report(agent, learned), told)
             wrote(target)
             voice.happen(f"the model is written to {target}; now the sites fetch the result", style="green")
             view.lingers(_patience(agent))
@@ -129,6 +129,24 @@ def hub(
         for label, path in (("model", target), ("report", told), ("transcript", kept)):
             voice.say(f"{label}: {path}", whole=True)
         _say_who_lacks(voice, agent, over=over)
+
+
+def _report(agent: "HubAgent", model: "Model") -> "Report":
+    """The model and the public part of the transcript: who answered in each round, the bytes, and the charges."""
+    from eigenveil.report import SitePart, model_report
+
+    study = agent.study
+    # No numbers that a site sent are in here: the transcript has those, and stays with the hub.
+    return model_report(
+        model,
+        kind="study",
+        title=f"Study {study.name}: {len(model.components)} components over {len(study.sites)} sites",
+        rounds=agent.durable.rounds,
+        study=study.name,
+        digest=study.digest,
+        sites=tuple(SitePart(one.name, one.certificate.pin) for one in study.sites),
+        refused=agent.durable.refused,
+    )
 
 
 def _patience(agent: "HubAgent") -> float:

@@ -16,6 +16,7 @@ from eigenveil.cli.network.disclosure import disclose
 from eigenveil.cli.network.results import Results, say_spent
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
     from eigenveil.network.policy import PolicyRefusal
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.words import Fact
+    from eigenveil.report import Report
 
 __all__ = ["Given", "Joining", "Kind", "allowed_agent", "take_part", "withdrawn_in"]
 
@@ -57,6 +59,7 @@ class Given:
     reading: Mapping[str, Any]
     passphrase_file: Path | None = None
     require_head: Path | None = None
+    report: Path | None = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -143,19 +146,11 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
-        settings = {
-            "keys": keys,
-            "holding": holding,
-            "ledger": ledger,
-            "dataset": dataset,
-            "policy": rules,
-            "memory": given.memory,
-        }
+        settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "memory": given.memory}
+        settings |= {"policy": rules, "on_event": view.on_event}
         if given.policy is not None:
             settings["withdrawn"] = withdrawn_in(given.policy)
-        agent = allowed_agent(
-            lambda: kind.agent(study, on_event=view.on_event, **settings), None if given.dry_run else ledger, study
-        )
+        agent = allowed_agent(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
@@ -166,24 +161,45 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         marks = holding.fingerprints()
         names = ledger.known_as(dataset, *marks)
         if given.dry_run:
-            for name in names:
-                voice.say(f'WARNING: these rows are in the ledger as "{name}" too.', style="bold yellow")
-            voice.say("This was a dry run: nothing was written and nobody was called.")
+            _say_dry_run(voice, names)
             return
-        note = None
         # Before anything is written: a second name that nobody agreed to leaves no trace.
         consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
         warnings = ledger.declare(dataset, *marks)
         for warning in warnings:
-            voice.say(f"WARNING: {warning}", style="bold yellow")
+            _warn(voice, warning)
         # A study that was joined before goes on without a question, unless the table has changed since.
-        if known is None or warnings:
-            note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
+        asks = known is None or bool(warnings)
+        note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None) if asks else None
         learned = _carried(
             kind, agent, view, voice, ledger, results, lambda model: results.write(model, holding.rows), note
         )
         results.show(voice, learned, role=role)
+        write(
+            given.report,
+            lambda: _report(study, place.name, role, learned),
+            say=lambda words: voice.say(words, whole=True),
+        )
         say_spent(voice, ledger, agent.account, life=life)
+
+
+def _say_dry_run(voice: Voice, names: Collection[str]) -> None:
+    for name in names:
+        _warn(voice, f'these rows are in the ledger as "{name}" too.')
+    voice.say("This was a dry run: nothing was written and nobody was called.")
+
+
+def _warn(voice: Voice, words: str) -> None:
+    voice.say(f"WARNING: {words}", style="bold yellow")
+
+
+def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":
+    """The result as this party has it. It has neither scores nor what its ledger says of other studies."""
+    from eigenveil.report import FactLine, model_report
+
+    title = f"Study {study.name}: {len(model.components)} components, as {name} received them"
+    facts = [FactLine("study", study.name), FactLine("written by", f"the {role} {name}")]
+    return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 
 
 def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
@@ -196,10 +212,12 @@ def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores)
+    require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)
+    more = [] if given.report is None else [("--report", given.report, ENDINGS)]
     option.require_outputs(
-        results.outputs(), force=given.force or again, inputs=[given.study, given.data, given.ledger]
+        [*results.outputs(), *more], force=given.force or again, inputs=[given.study, given.data, given.ledger]
     )
     return results
 

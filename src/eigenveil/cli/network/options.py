@@ -77,7 +77,8 @@ Report: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where the rounds, their traffic and charges go, a public .json.",
+        help="Where the model, the rounds, their traffic and charges go, all public: .json, .html, or .pdf if Chromium is "
+        "installed.",
         show_default="MODEL.report.json beside the model",
     ),
 ]
@@ -174,6 +175,16 @@ Rehearsal: TypeAlias = Annotated[
 ]
 DryRun: TypeAlias = Annotated[
     bool, typer.Option("--dry-run", help="Show what would be revealed, and stop. Nothing is written or sent.")
+]
+OwnReport: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--report",
+        metavar="FILE",
+        help="At the end, write a report of the result to show and sign: .html, .json, or .pdf if Chromium is installed. "
+        "It has no scores.",
+        show_default=False,
+    ),
 ]
 Memory: TypeAlias = Annotated[
     str,

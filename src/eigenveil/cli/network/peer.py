@@ -45,6 +45,7 @@ def peer(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
     memory: option.Memory = option.MEMORY,
@@ -101,6 +102,7 @@ def peer(
         settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
+        report=report,
     )
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))

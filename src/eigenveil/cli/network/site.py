@@ -41,6 +41,7 @@ def site(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
     memory: option.Memory = option.MEMORY,
@@ -102,6 +103,7 @@ def site(
         settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
+        report=report,
     )
     where = None if connect is None else address("--connect", connect)
     if follow is not None:

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 
 import typer
 
+from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._terminal import errors_as_lines, output, wrote
-from eigenveil.cli.network.options import require_outputs
+from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.plan import options as planning
-from eigenveil.cli.plan.plot import svg_curve
-from eigenveil.cli.plan.show import PlanAnswer, as_values, show
+from eigenveil.cli.plan.show import PlanAnswer, as_report, as_values, show
 from eigenveil.cli.plan.spectrum import KnownSpectrum
+from eigenveil.cli.report.output import require_picture, require_report, write, write_picture
 from eigenveil.params import PlanParams, TableParams, checked
 
 if TYPE_CHECKING:
@@ -34,6 +34,7 @@ def plan(
     from_model: planning.FromModel = None,
     epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
     plot: planning.Plot = None,
+    report: option.ReportFile = None,
     force: planning.Force = False,
     as_json: planning.AsJson = False,
 ) -> None:
@@ -71,7 +72,8 @@ def plan(
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
         # Refused before the rehearsals, which take seconds.
-        require_outputs([("--plot", plot, [".svg"])], force=force, inputs=known.files)
+        require_picture(plot, force=force, inputs=known.files)
+    require_report(report, force=force, inputs=[*known.files, *([] if plot is None else [plot])])
     facts = _facts(asked, known)
     with _watching() as watch:
         answer = _answer(facts, known, drawn, watch)
@@ -79,12 +81,15 @@ def plan(
         _draw(answer, plot)
     if as_json:
         typer.echo(json.dumps(as_values(answer), indent=2, allow_nan=False))
+        # Beside JSON on stdout nothing else is printed.
+        write(report, lambda: as_report(answer), say=lambda words: None)
         return
     console = output()
     show(console, answer)
     if plot is not None:
         words = f"plot written to {plot}" if answer.points else "no plot was written: no method is possible"
         console.print(f"\n{words}", soft_wrap=True)
+    write(report, lambda: as_report(answer))
 
 
 def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
@@ -154,19 +159,8 @@ def _watching() -> "Iterator[Callable[[str], None]]":
 
 
 def _draw(answer: PlanAnswer, path: Path) -> None:
-    from eigenveil.cli._report import plain
-    from eigenveil.data.archive import whole_file
+    from eigenveil.drawing import plan_chart
 
     facts = answer.facts
-    text = svg_curve(
-        answer.curve,
-        asked=facts.budget.epsilon,
-        title=f"{facts.rank} of {facts.dim} components, about {facts.people} people: {answer.plotted}",
-        # The source may come from someone else's file. Its control characters must not get into the SVG.
-        note=plain(f"delta = {facts.budget.delta:g}; bands: nine of ten fits. Spectrum: {facts.spectrum.source}"),
-    )
-    with whole_file(path) as temporary:
-        temporary.write_text(text, encoding="utf-8")
-        # Readable by all: it contains public numbers only.
-        temporary.chmod(0o644)
-    wrote(path)
+    title = f"{facts.rank} of {facts.dim} components, about {facts.people} people: {answer.plotted}"
+    write_picture(plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=answer.note), path)

@@ -56,13 +56,14 @@ Plot: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Also draw accuracy against epsilon to this .svg file.",
+        help="Also draw accuracy against epsilon to this .svg file, or .png if matplotlib is installed.",
         rich_help_panel=SHOWN,
         show_default=False,
     ),
 ]
 Force: TypeAlias = Annotated[
-    bool, typer.Option("--force", help="Overwrite the file of --plot if it exists.", rich_help_panel=SHOWN)
+    bool,
+    typer.Option("--force", help="Overwrite the files of --plot and --report if they exist.", rich_help_panel=SHOWN),
 ]
 AsJson: TypeAlias = Annotated[
     bool,

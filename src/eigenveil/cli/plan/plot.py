@@ -1,22 +1,18 @@
-"""Accuracy against epsilon, in characters for a terminal and as an SVG file. SVG is text, so no plotting library is
-needed."""
+"""Accuracy against epsilon, in characters for a terminal. `eigenveil.drawing` draws the same as a picture."""
 
-import math
-import textwrap
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from html import escape
 from typing import TYPE_CHECKING, Final, final
 
-from eigenveil.errors import require
+from eigenveil.drawing import Point
 
 if TYPE_CHECKING:
     from rich.console import Console, ConsoleOptions
     from rich.text import Text
 
-    from eigenveil.plan import Interval
+    from eigenveil.drawing.charts import Ends
 
-__all__ = ["CurveChart", "Point", "span", "svg_curve"]
+__all__ = ["CurveChart", "span"]
 
 _WIDEST: Final = 60
 _NARROWEST: Final = 12
@@ -25,7 +21,7 @@ _SYMBOLS: Final = {"line": "─", "low": "├", "high": "┤", "value": "●", "
 _ASCII: Final = {"line": "-", "low": "|", "high": "|", "value": "o", "floor": ":"}
 
 
-def span(found: "Interval") -> str:
+def span(found: "Ends") -> str:
     """A value with its interval, in two digits; in three where two would round it to 0 or 1.
 
     >>> from types import SimpleNamespace as at
@@ -34,20 +30,6 @@ def span(found: "Interval") -> str:
     """
     digits = 2 if _NEAR < found.value < 1 - _NEAR else 3
     return f"{found.value:.{digits}f} ({found.low:.{digits}f} to {found.high:.{digits}f})"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class Point:
-    """What one epsilon buys: captured variance and sine, each with an interval for nine fits in ten."""
-
-    epsilon: float
-    captured: "Interval"
-    sine: "Interval"
-    nothing: float
-
-    def __post_init__(self) -> None:
-        require(0 < self.epsilon < math.inf, f"epsilon must be positive and finite, got {self.epsilon}")
 
 
 @final
@@ -103,98 +85,3 @@ def _cells(point: Point, width: int, symbols: dict[str, str]) -> str:
 
 def _place(share: float, width: int) -> int:
     return min(width - 1, max(0, round(share * (width - 1))))
-
-
-# The drawing is 640 wide, and its height depends on the note below the curve. The plane of the curve lies inside it.
-_HEIGHT, _LINE, _CHARACTERS_PER_LINE = 396, 14, 100
-# Axis labels closer than this would overlap.
-_APART: Final = 26.0
-_LEFT, _RIGHT, _TOP, _BOTTOM = 70.0, 620.0, 60.0, 340.0
-_COLOURS: Final = {"captured": "#1f6fb2", "sine": "#c2570c", "nothing": "#666666"}
-
-
-def svg_curve(points: Sequence[Point], *, asked: float, title: str, note: str) -> str:
-    """A whole SVG document: captured variance and sine with their bands, and random directions, over log epsilon."""
-    require(bool(points), "there must be a point to draw")
-    plane = _Plane(min(point.epsilon for point in points), max(point.epsilon for point in points))
-    words = textwrap.wrap(note, _CHARACTERS_PER_LINE)
-    height = _HEIGHT + _LINE * len(words)
-    lines = [
-        f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 640 {height}" width="640" height="{height}" '
-        'font-family="sans-serif" font-size="13" role="img">',
-        f"<title>{escape(title)}</title>",
-        f'<rect width="640" height="{height}" fill="white"/>',
-        f'<text x="{_LEFT:g}" y="24" font-size="15" font-weight="bold">{escape(title)}</text>',
-        *_frame(plane, points, asked),
-        *_drawn(plane, points),
-        *(
-            f'<text x="{_LEFT:g}" y="{_HEIGHT + _LINE * place}" font-size="11" fill="#444444">{escape(line)}</text>'
-            for place, line in enumerate(words)
-        ),
-        "</svg>",
-    ]
-    return "\n".join(lines) + "\n"
-
-
-@final
-@dataclass(frozen=True, slots=True)
-class _Plane:
-    """Where an epsilon and a share lie in the drawing."""
-
-    least: float
-    most: float
-
-    def x(self, epsilon: float) -> float:
-        if self.most == self.least:
-            return (_LEFT + _RIGHT) / 2
-        share = math.log(epsilon / self.least) / math.log(self.most / self.least)
-        return _LEFT + share * (_RIGHT - _LEFT)
-
-    def y(self, share: float) -> float:
-        return _BOTTOM - min(1.0, max(0.0, share)) * (_BOTTOM - _TOP)
-
-    def path(self, pairs: Sequence[tuple[float, float]]) -> str:
-        return " ".join(f"{self.x(epsilon):.1f},{self.y(share):.1f}" for epsilon, share in pairs)
-
-
-def _frame(plane: _Plane, points: Sequence[Point], asked: float) -> Iterator[str]:
-    for tick in (0.0, 0.2, 0.4, 0.6, 0.8, 1.0):
-        y = plane.y(tick)
-        yield f'<line x1="{_LEFT:g}" x2="{_RIGHT:g}" y1="{y:.1f}" y2="{y:.1f}" stroke="#dddddd"/>'
-        yield f'<text x="{_LEFT - 8:g}" y="{y + 4:.1f}" text-anchor="end">{tick:g}</text>'
-    placed: list[float] = []
-    # The requested epsilon is placed first, so that its label never gives way to another.
-    for point in sorted(points, key=lambda point: point.epsilon != asked):
-        x = plane.x(point.epsilon)
-        if all(abs(x - other) >= _APART for other in placed):
-            placed.append(x)
-            yield f'<text x="{x:.1f}" y="{_BOTTOM + 18:g}" text-anchor="middle">{point.epsilon:g}</text>'
-        if point.epsilon == asked:
-            yield f'<line x1="{x:.1f}" x2="{x:.1f}" y1="{_TOP:g}" y2="{_BOTTOM:g}" stroke="#999999" stroke-dasharray="2 4"/>'
-    middle = (_LEFT + _RIGHT) / 2
-    yield f'<text x="{middle:g}" y="{_BOTTOM + 36:g}" text-anchor="middle">epsilon</text>'
-    for place, (name, words) in enumerate(
-        {
-            "captured": "captured variance",
-            "sine": "largest sine",
-            "nothing": "captured by random directions",
-        }.items()
-    ):
-        x = _LEFT + 160 * place
-        yield f'<rect x="{x:g}" y="37" width="12" height="12" fill="{_COLOURS[name]}"/>'
-        yield f'<text x="{x + 18:g}" y="48">{words}</text>'
-
-
-def _drawn(plane: _Plane, points: Sequence[Point]) -> Iterator[str]:
-    ordered = sorted(points, key=lambda point: point.epsilon)
-    for name in ("captured", "sine"):
-        found = [(point.epsilon, getattr(point, name)) for point in ordered]
-        band = [(at, span.low) for at, span in found] + [(at, span.high) for at, span in reversed(found)]
-        colour = _COLOURS[name]
-        yield f'<polygon points="{plane.path(band)}" fill="{colour}" fill-opacity="0.15"/>'
-        line = plane.path([(at, span.value) for at, span in found])
-        yield f'<polyline points="{line}" fill="none" stroke="{colour}" stroke-width="2"/>'
-        for at, span in found:
-            yield f'<circle cx="{plane.x(at):.1f}" cy="{plane.y(span.value):.1f}" r="3.5" fill="{colour}"/>'
-    nothing = plane.path([(point.epsilon, point.nothing) for point in ordered])
-    yield f'<polyline points="{nothing}" fill="none" stroke="{_COLOURS["nothing"]}" stroke-dasharray="6 4"/>'

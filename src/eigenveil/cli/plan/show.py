@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, final
 
-from eigenveil.cli.plan.plot import CurveChart, Point, span
+from eigenveil.cli.plan.plot import CurveChart, span
+from eigenveil.drawing import Point, in_bytes, plain
 from eigenveil.params import GossipParams, PrivateParams, StreamingParams
 from eigenveil.params.words import as_options
 
@@ -16,8 +17,9 @@ if TYPE_CHECKING:
 
     from eigenveil.cli.plan.spectrum import KnownSpectrum
     from eigenveil.plan import Facts, FitParams, Forecast, Interval, Recommendation
+    from eigenveil.report import Report
 
-__all__ = ["PlanAnswer", "as_values", "command_of", "rehearsal_of", "show"]
+__all__ = ["PlanAnswer", "as_report", "as_values", "command_of", "rehearsal_of", "show"]
 
 # From this width on, the longest method names fit on one line.
 _ROOMY: Final = 90
@@ -62,6 +64,11 @@ class PlanAnswer:
     def curve(self) -> tuple[Point, ...]:
         """The points of the curve, ready to draw."""
         return tuple(Point(at, found.captured, found.sine, found.nothing) for at, found in self.points)
+
+    @property
+    def note(self) -> str:
+        """What the curve rests on. The source may come from someone else's file."""
+        return f"delta = {self.facts.budget.delta:g}. Spectrum: {self.facts.spectrum.source}."
 
     def sentences(self) -> Iterator[str]:
         """The answer in one or two sentences."""
@@ -309,6 +316,42 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
     return ends if all(math.isfinite(end) for end in ends.values()) else None
 
 
+def as_report(answer: PlanAnswer) -> "Report":
+    """The plan as a report: the answer, every method, the curve, and what it all depends on."""
+    from eigenveil.report import ListPart, Report, TablePart, forecast_part
+
+    facts, recommendation = answer.facts, answer.recommendation
+    first, *rest = answer.sentences()
+    possible = [found for found in recommendation.forecasts if not found.refused]
+    rows = tuple(
+        (found.method, span(found.captured), span(found.sine), found.rounds, in_bytes(found.traffic), found.guarantee)
+        for found in possible
+    )
+    header = ("method", "captured variance", "largest sine", "rounds", "one site sends", "who is protected from whom")
+    refused = tuple(f"{found.method}: {found.refused}" for found in recommendation.forecasts if found.refused)
+    lists = {
+        "The answer": tuple(rest),
+        "Why": recommendation.reasons,
+        "What would work better": recommendation.instead,
+        "Not possible here": refused,
+        "Assumed": answer.assumed(),
+        "Guessed": answer.guesses(),
+        "Not included": answer.unpredicted(),
+        "To run it (capitals stand for what only you know)": (f"{label}: {line}" for label, line in answer.runs()),
+    }
+    filled = ((title, tuple(items)) for title, items in lists.items())
+    return Report(
+        kind="plan",
+        title=f"Plan: {_counted(facts.rank)} of {facts.dim} columns, about {facts.people} people",
+        answer=first,
+        plan=None
+        if answer.plotted is None
+        else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
+        tables=(TablePart("Every method", header, rows),) if rows else (),
+        lists=tuple(ListPart(title, items) for title, items in filled if items),
+    )
+
+
 def show(console: "Console", answer: PlanAnswer) -> None:
     """Print the whole plan on a terminal, the answer first."""
     from rich.text import Text
@@ -362,8 +405,6 @@ def _listed(console: "Console", title: str, lines: "Sequence[str] | Iterator[str
     from rich.table import Table
     from rich.text import Text
 
-    from eigenveil.cli._report import plain
-
     grid = Table.grid(padding=(0, 1))
     for line in lines:
         grid.add_row("-", Text(plain(line), style=style))
@@ -394,8 +435,6 @@ def _short(found: "Interval") -> str:
 def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites: int, roomy: bool) -> "Table":
     from rich import box
     from rich.table import Table
-
-    from eigenveil.cli._report import in_bytes
 
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)

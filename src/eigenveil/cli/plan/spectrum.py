@@ -168,24 +168,13 @@ class KnownSpectrum:
         return math.sqrt(dim) if units else asked.row_bound
 
     def _from_model(self, path: Path) -> "Spectrum":
-        """The variances of the model, with the remaining variance spread evenly over the other directions.
-
-        They come from other rows and contain noise, so they are doubted as much as those of a public table.
-        """
-
         from eigenveil.model import Model
-        from eigenveil.plan.spectrum import PUBLIC_SPREAD
+        from eigenveil.report import spectrum_of
 
-        model = Model.load(path)
-        # A component that is not above the noise has no share of the variance, and says nothing about other rows.
-        known = model.explained_variance_ratio > 0
-        variances, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
-        require(variances.sum() > 0 and share > 0, f"{path} has no variance to plan with")
-        others = model.components.shape[1] - len(variances)
-        left = float(variances.sum()) * max(0.0, 1 / share - 1)
-        # No other direction has more variance than the last component found.
-        each = min(left / others, float(variances.min())) if others else 0.0
-        return self._of_variances([*variances, *[each] * others], path, spread=PUBLIC_SPREAD)
+        asked = self.asked
+        return spectrum_of(
+            Model.load(path), source=path.name, dim=asked.dim, row_bound=asked.row_bound, fill=self._fill
+        )
 
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
         from eigenveil.plan import Spectrum

@@ -18,6 +18,7 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
+from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
@@ -57,6 +58,7 @@ class _Job:
     duplicate: float
     dead: Sequence[str]
     target: Path | None
+    report: Path | None
     compare: bool
     guarantee: bool
     even_if_noise: bool
@@ -86,6 +88,7 @@ def simulate(
     compare: simulating.Compare = None,
     guarantee: simulating.ShowGuarantee = False,
     model: simulating.Output = None,
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
 ) -> None:
@@ -136,8 +139,10 @@ def simulate(
     read = Reading(reading, settings["person"])
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
+    read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
+    require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
     _run(
         _Job(
             data,
@@ -149,6 +154,7 @@ def simulate(
             duplicate,
             dead or [],
             model,
+            report,
             asked.epsilon is None if compare is None else compare,
             guarantee,
             even_if_noise,
@@ -168,6 +174,13 @@ def _run(job: _Job) -> None:
             compared = _comparison(job, parted, pca)
     _show(output(), job, pca, model, compared)
     _show_guarantee(output(), job, model)
+    # What was compared with the exact components is not in the report: no guarantee covers it.
+    write_model(job.report, model, rounds=pca.transcript_, refused=len(pca.refused_), title=_title(job, parted, model))
+
+
+def _title(job: _Job, parted: Parted, model: "Model") -> str:
+    who = "sites" if job.hub else "peers"
+    return f"{len(model.components)} principal components over {len(parted.sites)} simulated {who}"
 
 
 def _fitted(job: _Job) -> tuple[Parted, "Estimator", list[str]]:

@@ -1,4 +1,4 @@
-"""`eigenveil stream`: follow rows as they arrive, write a model at the end, and keep a state to resume from.
+"""`eigenveil stream`: follow rows as they arrive, write a model at every release, and keep a state to resume from.
 
 The options are checked here; `eigenveil.cli.stream.follow` does the work.
 """
@@ -13,9 +13,11 @@ from eigenveil.cli._derived import with_options, written_out
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
 from eigenveil.cli.stream.merge import merge_states
+from eigenveil.cli.study import spending as kept
 from eigenveil.errors import require, require_param
 from eigenveil.params import StreamingParams, TableParams
 
@@ -32,8 +34,14 @@ def stream(
     bounds: BoundsPath = None,
     sync_every: streaming.SyncEvery = None,
     model: option.Output = Path("model.safetensors"),
+    report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
+    as_json: streaming.AsJson = False,
+    ledger: kept.LedgerPath = None,
+    dataset: kept.Dataset = None,
+    life_epsilon: kept.LifeEpsilon = None,
+    life_delta: kept.LifeDelta = None,
     state: streaming.State = None,
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
@@ -56,8 +64,11 @@ def stream(
       sensor | eigenveil stream - --format csv \\
         --state sensor.state --resume -o tuesday.safetensors
 
-    Ctrl-C stops between two steps and saves the state, in --state or
-    beside the output. The state is RAW DATA; only you can read it (mode
+    The model is rewritten at every release, and an exact one also with
+    --sync-every. With --json every release is a line on stdout.
+
+    Ctrl-C stops between two steps, leaves the model of the last release,
+    and saves the state, in --state or beside the output. The state is RAW DATA; only you can read it (mode
     0600). A private stream can be resumed only once from each state.
 
     This makes one model of the streams of several devices, from their
@@ -69,39 +80,57 @@ def stream(
         _merge([*merge, source], context, target=model, state=state, force=force)
         return
     known: BoundsFile | None = None
-    read = Reading(reading, people=False)
+    read = Reading(reading, None if settings is None else settings["person"])
     require_source(source, read)
+    lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     if settings is None:
         _require_nothing_new(context)
+        require(ledger is None, "--ledger was charged when the stream began, for all of its budget. Leave it out")
         require(state is not None, "--resume needs a state to continue from. Name it with --state FILE")
     else:
+        lasting.require_sense(settings)
+        bounded = settings["row_bound"] is not None or settings["column_bounds"] is not None
         require_param(
-            settings["epsilon"] is None or settings["row_bound"] is not None or bounds is not None,
+            settings["epsilon"] is None or bounded or bounds is not None,
             "{row_bound} is missing. Leave it out to find a bound in the first block, or give one that you know without looking "
             "at the rows, such as {row_bound} 12: a bound read off the data would leak it. `eigenveil bounds` finds one, too",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
-    inputs = [path for path in (source, state, bounds) if path is not None]
+    inputs = [path for path in (source, state, bounds, ledger) if path is not None]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
+    require_report(report, force=force, inputs=[*inputs, model])
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
-    run(Job(source, read, settings, sync_every, model, state, spare=not no_state, even_if_noise=even_if_noise))
-    if known is not None and settings is not None and settings["epsilon"] is not None:
+    job = Job(source, read, settings, sync_every, model, state, not no_state, even_if_noise, as_json, lasting, report)
+    run(job)
+    if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
         from eigenveil.privacy import Neighbours
         from eigenveil.privacy.facts import Person
 
-        protects = Person("stream", most=settings["person_blocks"])
+        person, most = settings["person"], settings["person_blocks"]
+        protects = Person("stream", grouped=person is not None, most=most, column=person)
         show_bounds(output(), known, settings, protects.protected(Neighbours(settings["neighbours"])))
 
 
 def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
     """Merge the streams in the states `paths`."""
-    own = ("bounds", "sync_every", "even_if_noise", "no_state", "resume")
+    own = (
+        "bounds",
+        "sync_every",
+        "even_if_noise",
+        "no_state",
+        "resume",
+        "ledger",
+        "dataset",
+        "life_epsilon",
+        "life_delta",
+    )
     given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
     given += [f"--{name.replace('_', '-')}" for name in was_given(context, own)]
+    given += ["--json"] * bool(was_given(context, ("as_json",)))
     require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
     for path in paths:
         require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")

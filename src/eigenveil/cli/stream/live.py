@@ -103,9 +103,22 @@ def _lines(pca: "StreamingPCA") -> Iterator[tuple[str, str]]:
         yield "spent", f"epsilon {ledger.epsilon():.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
     if model is not None:
         yield "rank", str(len(model.values))
-        energy = "captured energy" if ledger is None else "captured energy, as released"
-        yield energy, f"{model.explained_variance_ratio.sum():.1%}"
+        yield "explained variance", _explained(model, private=ledger is not None, rows=pca.n_samples_seen_)
     yield "memory", f"{pca.plan_.memory / 2**20:.3g} MiB planned"
+
+
+def _explained(model: "Model", *, private: bool, rows: int) -> str:
+    """The share of the variance that the components explain, as far as anyone knows it."""
+    rank, dim = model.components.shape
+    if private and model.n_above_noise == 0:
+        return "nothing stands out from the noise"
+    if not private and rows <= rank + 1:
+        # So few rows have no more directions than there are components.
+        return "too few rows to tell"
+    share = float(model.explained_variance_ratio.sum())
+    # Rounding up would claim what noise, or rows to come, may contradict.
+    words = "over 99.9%" if share >= 0.9995 and (private or rank < dim) else f"{share:.1%}"
+    return f"{words} of what was released" if private else f"{words} of the rows so far"
 
 
 def _releases(model: "Model") -> str:

@@ -21,10 +21,14 @@ SyncEvery: TypeAlias = Annotated[
     typer.Option(
         min=1,
         metavar="ROWS",
-        help="For --publish sync: also release after every so many rows. The schedule is public.",
+        help="Also release after every so many rows, and rewrite the model. The schedule is public. For --publish sync; without "
+        "privacy it only rewrites the model.",
         rich_help_panel=_PRIVACY,
         show_default="at the end only",
     ),
+]
+AsJson: TypeAlias = Annotated[
+    bool, typer.Option("--json", help="Print a line of JSON for every release, and nothing else, on stdout.")
 ]
 State: TypeAlias = Annotated[
     Path | None,

@@ -22,9 +22,9 @@ from eigenveil.errors import require
 if TYPE_CHECKING:
     from eigenveil.data.rows import Rows
     from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-    from eigenveil.privacy import Budget, Ledger
+    from eigenveil.privacy import Budget, Ledger, PrivacyUnit
 
-__all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon"]
+__all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "StreamSpending"]
 
 _PANEL: Final = "A ledger for all releases about these people"
 # Who adds the noise, as entries of a ledger say it: whoever has the whole table.
@@ -92,6 +92,31 @@ class FitSpending:
 
 
 @final
+@dataclass(slots=True, eq=False)
+class StreamSpending:
+    """One stream. Changes in place: it is `charged` once, before anything of it leaves. Without --ledger nothing is kept."""
+
+    lasting: "DurableLedger | None" = None
+    study: str = ""
+    charged: bool = False
+    words: str | None = None
+
+    def paid(self, mu: float) -> None:
+        """Write the whole budget of the stream, a charge of `mu`, unless that was done before."""
+        from eigenveil.privacy import Charge
+
+        if self.lasting is not None and not self.charged:
+            whole = [Charge("the whole budget of the stream", mu)]
+            self.lasting.commit(self.study, 0, came=b"", said=[], charges=whole, keep=False)
+        self.charged = True
+
+    def show(self) -> None:
+        """Print how the dataset stands."""
+        if self.words is not None:
+            output().print(f"\n{self.words}", soft_wrap=True)
+
+
+@final
 @dataclass(frozen=True, slots=True)
 class LastingLedger:
     """The four options together. Without a `path`, nothing is kept."""
@@ -129,33 +154,16 @@ class LastingLedger:
         if self.path is None:
             yield FitSpending()
             return
-        from eigenveil.cli.network.consent import dataset_named
         from eigenveil.data.fingerprints import fingerprints
         from eigenveil.data.rows import CheckedRows
-        from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-        from eigenveil.privacy import Budget, Ledger, Neighbours, PrivacyUnit
+        from eigenveil.privacy import Ledger, Neighbours, PrivacyUnit
 
-        if not self.path.exists():
-            # Refuse a missing name before an empty ledger is made.
-            dataset_named(self.path, None, self.dataset, None, role="analyst")
+        self._require_named()
         # This reads all rows, so missing values are found before anything is written.
         marks = fingerprints(CheckedRows(rows))
-        cost = Budget(settings["epsilon"], settings["delta"])
         unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
-        with DurableLedger.open(self.path) as lasting:
-            dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
-            life = self._life(lasting, dataset, cost)
-            self._require_one_name(lasting, dataset, marks)
-            study = secrets.token_hex(32)
-            account = StudyBudget(
-                study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
-            )
-            # Before the rows are declared: a release that is refused leaves no trace.
-            _afford(lasting, account, life)
-            for warning in lasting.declare(dataset, *marks):
-                output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
-            lasting.join(account, life=life)
-            spending = FitSpending(Ledger(epsilon=cost.epsilon, delta=cost.delta))
+        with self._joined(settings, unit, title=title, marks=marks) as (lasting, study, dataset):
+            spending = FitSpending(Ledger(epsilon=settings["epsilon"], delta=settings["delta"]))
             try:
                 yield spending
             except BaseException as error:
@@ -168,6 +176,64 @@ class LastingLedger:
             _settle(lasting, study, spending)
             lasting.finish(study)
             spending.words = self._stands(lasting, dataset)
+
+    @contextmanager
+    def streamed(self, settings: Mapping[str, Any], unit: "PrivacyUnit", *, title: str) -> Iterator["StreamSpending"]:
+        """Reserve the budget of a stream. It is charged as a whole when `paid` is called, before anything leaves.
+
+        A stream may end, be saved and be resumed with the same budget, so nothing of it is given back after that. Its rows come
+        once, so they are not compared with those of other datasets.
+        """
+        if self.path is None:
+            yield StreamSpending()
+            return
+        self._require_named()
+        with self._joined(settings, unit, title=title) as (lasting, study, dataset):
+            spending = StreamSpending(lasting, study)
+            try:
+                yield spending
+            finally:
+                if spending.charged:
+                    lasting.finish(study)
+                else:
+                    # Nothing has left, and nothing of the stream is kept.
+                    lasting.abandon(study)
+                spending.words = self._stands(lasting, dataset)
+
+    def _require_named(self) -> None:
+        """Refuse a missing name before an empty ledger is made."""
+        from eigenveil.cli.network.consent import dataset_named
+
+        assert self.path is not None
+        if not self.path.exists():
+            dataset_named(self.path, None, self.dataset, None, role="analyst")
+
+    @contextmanager
+    def _joined(
+        self, settings: Mapping[str, Any], unit: "PrivacyUnit", *, title: str, marks: tuple[bytes, ...] = ()
+    ) -> Iterator[tuple["DurableLedger", str, str]]:
+        """The ledger, open, with a new study in it that reserves a budget; the study; and its dataset."""
+        from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+        from eigenveil.privacy import Budget
+
+        assert self.path is not None
+        cost = Budget(settings["epsilon"], settings["delta"])
+        with DurableLedger.open(self.path) as lasting:
+            dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
+            life = self._life(lasting, dataset, cost)
+            if marks:
+                self._require_one_name(lasting, dataset, marks)
+            study = secrets.token_hex(32)
+            account = StudyBudget(
+                study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
+            )
+            # Before the rows are declared: a release that is refused leaves no trace.
+            _afford(lasting, account, life)
+            for warning in lasting.declare(dataset, *marks) if marks else ():
+                output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
+            lasting.join(account, life=life)
+            yield lasting, study, dataset
 
     def _life(self, lasting: "DurableLedger", dataset: str, cost: "Budget") -> "Budget":
         """The budget for all releases: what the ledger has, or at the first use what was given."""

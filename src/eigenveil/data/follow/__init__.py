@@ -4,7 +4,7 @@ Streaming sites call it. `sources` says what is read and from where, `text_rows`
 `slots` closes slots by count or by clock. There are no threads here, nothing waits, and time is an argument.
 """
 
-from eigenveil.data.follow.slots import ByClock, ByCount, Closed, Follower, Instant, SlotRows, SlotStart
+from eigenveil.data.follow.slots import ByClock, ByCount, Closed, FollowedRows, Follower, Instant, SlotStart
 from eigenveil.data.follow.sources import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, follow
 
 __all__ = [
@@ -15,10 +15,10 @@ __all__ = [
     "FollowedFile",
     "FollowedFolder",
     "FollowedPipe",
+    "FollowedRows",
     "Follower",
     "Instant",
     "Offset",
-    "SlotRows",
     "SlotStart",
     "follow",
 ]

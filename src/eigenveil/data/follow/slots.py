@@ -15,7 +15,7 @@ from eigenveil.data.follow.sources import Followed, Offset
 from eigenveil.errors import ClockJumped, require
 from eigenveil.linalg import Array
 
-__all__ = ["ByClock", "ByCount", "Closed", "Follower", "Instant", "SlotRows", "SlotStart"]
+__all__ = ["ByClock", "ByCount", "Closed", "FollowedRows", "Follower", "Instant", "SlotStart"]
 
 # A clock may be corrected by this part of a slot. Further than that, rows would end up in slots they do not belong to.
 _TOLERATED: Final = 0.5
@@ -110,7 +110,7 @@ class SlotStart:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class SlotRows:
+class FollowedRows:
     """Rows of the open slot, (n, d). Raw data."""
 
     slot: int
@@ -127,7 +127,7 @@ class Closed:
     then: SlotStart
 
 
-SlotEvent: TypeAlias = SlotRows | Closed
+SlotEvent: TypeAlias = FollowedRows | Closed
 
 
 @final
@@ -161,7 +161,7 @@ class Follower:
         rows, offset = self.source.read(self._offset, most=wanted)
         # Only now, when nothing can be refused any more.
         self._offset, self._count, self._last = offset, self._count + len(rows), now
-        return SlotRows(self.start.slot, rows) if len(rows) else None
+        return FollowedRows(self.start.slot, rows) if len(rows) else None
 
     def _slot(self, now: Instant) -> int:
         """The slot that is open at this time. A slot that was closed is never opened again."""

@@ -157,8 +157,8 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     quantile : float, default 0.95
-        The share of people whose rows are not to be clipped, from 0.5 to below 1. A larger share means more noise. If
-        noise hides the few people beyond it, a lower quantile is used, and the result says so.
+        The share of people whose rows are not to be clipped, from 0.01 to below 1. A larger share means more noise.
+        If noise hides the few people beyond it, a lower quantile is used, and the result says so.
     origin : float, list, array or None, default None: zero
         Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
         column. For a column far from zero, such as years, a number in its middle makes the range finer.

@@ -8,7 +8,8 @@ from typing import Any, final
 
 from sklearn.base import BaseEstimator
 
-from eigenveil.data.rows import Rows, WeightedRows
+from eigenveil.data.elsewhere import by_person
+from eigenveil.data.rows import Rows
 from eigenveil.estimators.checks import SharedLedger, budget_of, seed_of, warn_if_weak
 from eigenveil.estimators.reading import chosen, column_names, person_in, read_rows
 from eigenveil.params import parameters
@@ -66,7 +67,7 @@ class SmallRelease:
         names = column_names(X)
         rows = read_rows(_Reader(), X, reset=True)
         if ids is not None:
-            rows = WeightedRows.by_person(rows, ids)
+            rows = by_person(rows, ids)
         # Exact numbers have no cost that a ledger could add up, so one that was passed stays untouched.
         if budget is None:
             ledger = None

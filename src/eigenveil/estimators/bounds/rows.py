@@ -56,7 +56,7 @@ _FAR: Final = (
     "these sparse rows lie too far from zero compared with their spread, and rounding errors in centering would "
     "break the guarantee. Make them dense, or subtract a public point before storing them"
 )
-_SHOWN: Final = (0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
+_SHOWN: Final = (0.1, 0.25, 0.5, 0.75, 0.9, 0.95, 0.975, 0.99, 0.999)
 
 
 @parameters()
@@ -115,8 +115,8 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     quantile : float, default 0.95
-        The share of people whose rows are not to be clipped, from 0.5 to below 1. A larger share means more noise. If
-        noise hides the few people beyond it, a lower quantile is used, and the result says so.
+        The share of people whose rows are not to be clipped, from 0.01 to below 1. A larger share means more noise.
+        If noise hides the few people beyond it, a lower quantile is used, and the result says so.
     origin : float, list, array or None, default None: zero
         Where to look for the mean of rows, and what entries of columns are measured from: one number, or one per
         column. For a column far from zero, such as years, a number in its middle makes the range finer.
@@ -153,7 +153,8 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
 
 def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
     """Origin and scale, checked as in a fit. The bound in the result is infinite and never used."""
-    return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse)
+    # Its quantile is of norms that are released here, not of a search inside a fit.
+    return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse, quantile=None)
 
 
 @final
@@ -211,7 +212,9 @@ class _Search:
         first, second, third = _FIRST
         left = 1.0 - first - second - third
         tails = self.read(self.norms(origin, share=first, label="norms around the origin"), share=first)
-        answer = _read(tails, self.quantile)
+        # A mean of rows that are nearly all clipped would stay behind.
+        widely = max(self.quantile, 0.5)
+        answer = _read(tails, widely)
         if answer.edge is None:
             # Nothing is spent beyond the first release where noise hides the answer.
             return self.found(tails, answer, searched=True)
@@ -221,7 +224,7 @@ class _Search:
         center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
         released = self.norms(center, share=third, label="norms around the mean")
         tails = self.read(released, share=third)
-        edge = _read(tails, self.quantile).edge
+        edge = _read(tails, widely).edge
         # How many people the noise would hide in the norms of a second pass.
         hidden = SURE * float(tails.error.max()) * math.sqrt(third / (left - _AGAIN))
         within = 0.0 if edge is None else float(self.cells.edges[edge])

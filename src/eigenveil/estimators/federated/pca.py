@@ -65,6 +65,9 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
         root of the number of columns in these units, and no row bound is searched for.
+    quantile : float or None, default None: chosen for the best answer
+        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
+        below 1. Where noise hides the few people beyond it, a lower share is used.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.

@@ -112,6 +112,7 @@ class Curator:
 
         What a fit does not spend, because it fails or ends early, is given back. The columns may have `names`.
         """
+        # Plans are made from public numbers alone, so what is chosen reveals nothing.
         public = self._public_count(rows)
         plan = self._plan(public)
         study, before = self._study(plan, public), self._before(plan, public)

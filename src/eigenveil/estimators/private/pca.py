@@ -4,7 +4,8 @@ from typing import Any
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, WeightedRows, in_silence
+from eigenveil.data.elsewhere import by_person
+from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import require_param
 from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
@@ -50,6 +51,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         column, for a quarter of the budget. Or public numbers, one or one per column. Use private where columns have
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
         root of the number of columns in these units, and no row bound is searched for.
+    quantile : float or None, default None: chosen for the best answer
+        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
+        below 1. Where noise hides the few people beyond it, a lower share is used.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -130,7 +134,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         X, person = chosen(X, asked, fitting=True)
         rows = read_rows(self, X, reset=True, ensure_min_samples=2, ensure_min_features=2)
         if person is not None:
-            rows = WeightedRows.by_person(rows, person)
+            rows = by_person(rows, person)
         request = self._request(asked, rows, private=budget is not None)
         _require_rows(rows, request, private=budget is not None)
         ledger = None if budget is None else asked.ledger

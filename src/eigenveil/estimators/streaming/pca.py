@@ -15,12 +15,14 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from eigenveil.data.people import Marks
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import Source, open_source
+from eigenveil.data.tables import person_marks
 from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, require, require_param
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
-from eigenveil.estimators.reading import chosen
+from eigenveil.estimators.reading import chosen, column_names
 from eigenveil.estimators.released import divisor_of, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
@@ -66,6 +68,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
+    quantile : float or None, default None: chosen for the best answer
+        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
+        below 1. Where noise hides the few people beyond it, a lower share is used.
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
@@ -83,11 +88,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
         of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
         mu rows long, which is about 600 at epsilon 1.
+    column_bounds : (low, high) or None, default None
+        Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
+        each a number, or one per column.
     center : "private" or None, default 'private'
         private: follow the mean and take it off. A private stream looks for it in its first block, for part of the
         budget. center=None: leave rows where they are. Numbers are refused: subtract them from the rows, or give them
         as `origin`.
-    origin : float, list, array or None, default None: zero
+    origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where a private stream looks for the mean: one number, or one per column.
     scale : "private", float, list, array or None, default None
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column
@@ -101,6 +109,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         becomes block. Without privacy it has no effect.
     horizon : int or None, default None
         For publish='continual': a public upper limit on the number of rows.
+    person : str or None, default None
+        The column that says whose row it is. A person's first row in a block counts, in at most person_blocks blocks,
+        and all of their rows are protected together. Without it each row is taken for a person of its own. Further
+        rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
     person_blocks : int, default 1
         The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'
@@ -132,7 +144,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     ----------
     components_, mean_, singular_values_, explained_variance_, explained_variance_ratio_, n_components_, n_samples_seen_
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
-    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
+    subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, clipped_, warnings_
         As in `PrivatePCA`.
     unfinished_ : UnfinishedStream
         After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
@@ -190,7 +202,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The rows of a file or pipe with the columns that were chosen."""
         asked = checked(ColumnsParams, self)
         kind = "csv" if hasattr(X, "read") else None
-        return open_source(X, columns=asked.columns, drop=asked.drop or (), one_hot=asked.one_hot, kind=kind)
+        chosen_columns = {"columns": asked.columns, "drop": asked.drop or (), "one_hot": asked.one_hot}
+        return open_source(X, **chosen_columns, person=self.person, kind=kind)
 
     def _known_names(self) -> Any:
         return getattr(self, "feature_names_in_", None)
@@ -252,6 +265,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """Check the parameters now. Otherwise they are checked when the first rows come."""
         require_sense(checked(StreamingPCA, self))
         return self
+
+    def plan_for(self, columns: int, *, sparse: bool = False) -> StreamPlan:
+        """The plan of a stream of so many columns, before any row has come. Afterwards it is `plan_`."""
+        return terms_of(checked(StreamingPCA, self), columns, sparse=sparse).plan
 
     @in_silence
     def transform(self, X: Any) -> Array:
@@ -436,6 +453,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self._judged(self._view())[1].fill
 
     @property
+    def clipped_(self) -> float | None:
+        """About which share of the people in the first block has rows beyond the bound found there, None if none was found."""
+        return self._judged(self._view())[1].clipped
+
+    @property
     def warnings_(self) -> tuple[str, ...]:
         """What seems wrong with what was released, and what mends it. Empty if all is well."""
         return self.model_.warnings
@@ -558,6 +580,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 ),
                 energy=sketch.energy,
                 flat=flat_columns(terms.bounds, stream.scale),
+                clipped=stream.clipped,
                 scaled=scaled_by(terms.bounds),
             )
         return space, verdict_of(
@@ -606,7 +629,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         kept = self._stream.kept() if "_stream" in before else None
         try:
             begun = kept is not None
-            X, _ = (X, None) if ready else chosen(X, self, fitting=not begun, known=self._known_names())
+            X, marks = self._read(X, begun=begun, ready=ready)
             count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True)
             for rows in pieces:
                 with _FIRST:
@@ -617,7 +640,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # horizon.
                 stream.require_room(count)
                 count -= rows.shape[0]
-                stream.feed(as_kind(rows, sparse=self._sparse))
+                own, marks = (None, None) if marks is None else marks.parted(rows.shape[0])
+                stream.feed(as_kind(rows, sparse=self._sparse), own)
         except BaseException:
             stream_now: Stream | None = getattr(self, "_stream", None)
             if kept is not None and stream_now is not None:
@@ -627,6 +651,18 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             elif stream_now is None or not stream_now.private or (stream_now.rows == 0 and not stream_now.charges):
                 self._forget_stream()
             raise
+
+    def _read(self, X: Any, *, begun: bool, ready: bool) -> tuple[Any, Marks | None]:
+        """The chosen columns of a batch, and whose rows they are. A batch that is `ready` has a column for the person at most."""
+        marks = None
+        if self.person is not None:
+            require_param(
+                self.person in (column_names(X) or ()), "{person=} names no column of {X}", person=self.person
+            )
+            marks = person_marks(X, self.person)
+        if not ready:
+            return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
+        return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any) -> None:
         asked = checked(StreamingPCA, self)
@@ -653,6 +689,7 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
         fill=verdict.fill,
+        clipped=verdict.clipped,
         **bound_settings(terms.settings, terms.bounds, stream.bound, stream.scale),
     )
 

@@ -36,6 +36,7 @@ class StreamSpec:
     bounds: RowBounds
     neighbours: Neighbours
     person_blocks: int
+    person: str | None
     center: bool
     forget: float
     adapt: EnergyBounds | None
@@ -47,7 +48,7 @@ class StreamSpec:
     @property
     def protects(self) -> Person:
         """Who is protected."""
-        return Person("stream", most=self.person_blocks)
+        return Person("stream", grouped=self.person is not None, most=self.person_blocks, column=self.person)
 
     @property
     def unit(self) -> PrivacyUnit:
@@ -63,7 +64,7 @@ def require_sense(asked: StreamingParams) -> None:
         asked.publish != "continual" or budget is None or asked.horizon is not None,
         "{horizon} is required for {publish=continual}. Give a public upper limit on the number of rows",
     )
-    for name in ("horizon", "noise_target"):
+    for name in ("horizon", "noise_target", "person"):
         given = getattr(asked, name) is not None
         require_param(not given or budget is not None, f"{{{name}}} is for a private stream. Leave it out")
 
@@ -105,6 +106,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
         bounds=bounds,
         neighbours=neighbours,
         person_blocks=asked.person_blocks,
+        person=asked.person,
         center=asked.center is not None,
         forget=asked.forget,
         adapt=None if asked.adapt is None else EnergyBounds(*asked.adapt),
@@ -142,7 +144,8 @@ def stream_guarantee(
             block=plan.block,
             first=plan.first_block,
             horizon=terms.horizon,
-            origin=terms.bounds.origin is not None,
+            origin=terms.bounds.origin is not None and terms.bounds.low is None,
+            columns=terms.bounds.low is not None,
             merged=1 if merged is None else len(merged.streams) + 1,
         ),
         seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),

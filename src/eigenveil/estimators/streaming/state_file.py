@@ -19,6 +19,7 @@ from eigenveil.data.archive import ArchiveKind
 from eigenveil.errors import StateFileError, require
 from eigenveil.estimators.streaming.buffer import OpenBlock
 from eigenveil.estimators.streaming.merged import Merged
+from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec
 from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
@@ -48,6 +49,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         arrays["center"] = np.ascontiguousarray(center)
     if stream.terms.bounds.units and stream.scale is not None:
         arrays["units"] = np.ascontiguousarray(stream.scale)
+    if stream.people is not None:
+        arrays |= stream.people.arrays()
     pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
@@ -61,6 +64,8 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "held": stream.held,
         "begun": stream.tracker is not None,
         "bound": stream.bound if stream.terms.bounds.find else None,
+        "clipped": stream.clipped,
+        "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
         "merged": None if others is None else {name: getattr(others, name) for name in _MERGED},
@@ -181,6 +186,8 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         # Found in the first block, which is not there any more.
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
+        # Earlier versions did not keep it.
+        stream.clipped = header.get("clipped")
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -188,6 +195,8 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
             good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
             "its units are not those that a search can find",
         )
+    if stream.people is not None:
+        stream.people = PeopleSeen.restored(terms.person_blocks, arrays, header["identifiers"])
     if header["begun"]:
         stream.begin(arrays.get("center"))
     stream.state, others = restored(header["tree"], arrays)

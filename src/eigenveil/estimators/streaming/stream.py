@@ -20,9 +20,11 @@ from typing import Any, Final, final
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.people import Marks
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
+from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model
@@ -101,7 +103,9 @@ class Stream:
         # Random, because slots of two streams on one ledger must not have the same name.
         self.series = f"stream {secrets.token_hex(8)}"
         # The norm to clip at: given, or None until the first block has found one.
-        self.bound = None if terms.bounds.find else terms.bounds.row_bound
+        self.bound = None if terms.bounds.find or terms.bounds.low is not None else terms.bounds.row_bound
+        # About how many people of the first block have rows beyond a bound that was found there.
+        self.clipped: float | None = None
         # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
         # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
         self.scale = terms.bounds.scale
@@ -110,6 +114,7 @@ class Stream:
         # Columns in which nothing has been observed yet, (d,), None if there are none.
         self.unseen: Any = None
         self.pending = OpenBlock()
+        self.people = None if terms.person is None else PeopleSeen(terms.person_blocks)
         self.merged: Merged | None = None
         self.closed: str | None = None
         # A fork has the same rows. Both processes would release them, and each ledger would know of one charge.
@@ -183,9 +188,14 @@ class Stream:
             for name, value in kept.items():
                 setattr(self, name, value)
 
-    def feed(self, rows: Any) -> None:
-        """Take checked rows, (n, d), float64 or CSR. NaN marks gaps, only without privacy."""
+    def feed(self, rows: Any, marks: Marks | None = None) -> None:
+        """Take checked rows, (n, d), float64 or CSR. NaN marks gaps, only without privacy.
+
+        A stream that knows people takes those rows that are admitted by their `marks`.
+        """
         with self.busy, self._whole():
+            if self.people is not None and marks is not None:
+                rows = rows[self.people.admitted(marks, rows=self.rows, plan=self.terms.plan)]
             self._feed(rows)
 
     def _feed(self, rows: Any) -> None:
@@ -218,6 +228,10 @@ class Stream:
 
     def begin(self, center: Array | None) -> None:
         """Make the tracker around a center, (d,), in the units of the stream. In a private stream the center is public."""
+        if self.terms.bounds.low is not None and self.private:
+            # The farthest corner of the box bounds its rows, once the center is known.
+            placed_at = center if center is None or self.scale is None else center * self.scale
+            self.bound = self.terms.bounds.around(placed_at).radius
         self.tracker = self._tracker(center)
         self.state = self.tracker.start(self.terms.bounds.dim)
 
@@ -317,7 +331,7 @@ class Stream:
             "streams in different units cannot be merged. Give all of them the same public {scale}",
         )
         # One guarantee covers everybody in the result, so both streams must have kept it.
-        for name in ("neighbours", "person_blocks") if self.private else ():
+        for name in ("neighbours", "person_blocks", "person") if self.private else ():
             require_param(
                 getattr(mine, name) == getattr(theirs, name),
                 f"private streams with different guarantees cannot be merged: {{{name}}} differ",
@@ -359,7 +373,7 @@ class Stream:
                 self._reserved()
                 center = self._found_in(rows)
                 self.begin(center if center is None or self.scale is None else center / self.scale)
-            inside = in_units(rows, self.scale, private=True)
+            inside = in_units(self._boxed(rows), self.scale, private=True)
             self._released(lambda tracker, through: tracker.step(self.state, inside, through))
         # `forget` multiplies singular values, and weights are of their squares.
         self.merged = None if self.merged is None else self.merged.later(self.terms.forget**2)
@@ -412,7 +426,7 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
-        rows = in_units(rows, self.scale, private=False)
+        rows = in_units(self._boxed(rows), self.scale, private=False)
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
             # A row without entries says nothing, and would count in the mean.
@@ -438,6 +452,16 @@ class Stream:
             )
             whole = rows if known is None else filled(rows, self._truncated(known))
         return tracker, tracker.step(state, whole, NOTHING_ASKED)
+
+    def _boxed(self, rows: Any) -> Any:
+        """Rows, (n, d), with every entry clipped to its column bounds; gaps stay. Zeros of sparse rows lie within them."""
+        low, high = self.terms.bounds.low, self.terms.bounds.high
+        if low is None or high is None:
+            return rows
+        if not sp.issparse(rows):
+            return np.clip(rows, low, high)
+        values = np.clip(rows.data, low[rows.indices], high[rows.indices])
+        return sp.csr_array((values, rows.indices, rows.indptr), shape=rows.shape)
 
     def _truncated(self, sketch: Sketch) -> Sketch:
         """A sketch truncated to what the spec keeps: gaps are filled from directions that stand out."""
@@ -546,7 +570,7 @@ class Stream:
             else:
                 search = CenterSearch(terms.bounds, terms.neighbours, split.mean, 0.0, people, multiplier)
             found: Center = run_pooled(search, block, self._mechanism(multiplier))
-        self.bound = found.bound if find else self.bound
+        self.bound, self.clipped = (found.bound, found.clipped) if find else (self.bound, None)
         self.scale = found.scale if units else self.scale
         return found.center
 
@@ -587,6 +611,7 @@ class Stream:
                 "tracker": None,
                 "state": None,
                 "pending": OpenBlock(),
+                "people": None,
                 "_noise": None,
                 "_reserve": None,
                 "claimed": None,

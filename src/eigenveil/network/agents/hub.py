@@ -1,6 +1,5 @@
 """`HubAgent`: the hub of a study over the network, from the first question to the model. `eigenveil hub` runs it."""
 
-import json
 from collections.abc import Callable, Set
 from importlib.metadata import version
 from typing import Any, final
@@ -151,33 +150,6 @@ class HubAgent:
         return federated_model(
             self.study, self.parties, found, sites=len(self.durable.party.sites), rounds=len(self.durable.rounds)
         )
-
-    def report(self) -> str:
-        """The public part of the transcript, as JSON: who answered in each round, the bytes, and the charges."""
-        rounds = [
-            {
-                "round": done.number + 1,
-                "stage": done.stage,
-                "answered": done.answered,
-                "missing": done.missing,
-                "bytes_down": done.bytes_down,
-                "bytes_up": done.bytes_up,
-                "movement": done.movement,
-                "charges": [{"label": charge.label, "mu": charge.mu} for charge in done.charges],
-                "restarted": done.restarted,
-            }
-            for done in self.durable.rounds
-        ]
-        # No numbers that a site sent are in here: the transcript has those, and stays with the hub.
-        facts = {
-            "study": self.study.name,
-            "digest": self.study.digest,
-            "eigenveil": _version(),
-            "sites": [{"name": one.name, "pin": one.certificate.pin} for one in self.study.sites],
-            "refused": self.durable.refused,
-            "rounds": rounds,
-        }
-        return json.dumps(facts, indent=2) + "\n"
 
 
 def _version() -> str:

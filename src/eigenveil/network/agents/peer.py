@@ -190,6 +190,7 @@ class PeerAgent:
     async def _carry(
         self, durable: _DurablePeer, deliver: Callable[[Model], None], listen: str, ready: Callable[[int], None]
     ) -> Model:
+        """Connect, take part to the end, and stay until neighbours need nothing more."""
         network = self.study.params
         transport = self.transport = Transport(
             self.place.name,
@@ -197,49 +198,13 @@ class PeerAgent:
             greeting=self.study.greeting,
             accepts=accepted(self._limits, note=len(_ready_note(self.parties.names))),
         )
-
-        async def noted(sender: str, words: bytes) -> None:
-            if words == _DONE:
-                self._done.add(sender)
-            elif self._learnt(words):
-                await self._say(transport, self._known())
-
-        async def greet(name: str) -> None:
-            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
-            require_not_withdrawn(self.study.place(name), self._withdrawn())
-            await transport.send(name, NOTE, self._known())
-
-        # A fixed time for answers, if the site's policy asks for one: the time of an answer could tell about rows.
-        reply = 0.0 if self.policy is None else self.policy.reply_seconds
-        runner = Runner(
-            durable,
-            transport,
-            on_event=self._on_event,
-            notes=noted,
-            greet=greet,
-            there=lambda _: self._ready,
-            # Only said: which of two neighbours has the wrong file is for people to find out.
-            other=lambda _, greeting: self.study.differs(greeting),
-            reply=reply,
-            early=self._early,
-        )
+        runner = self._runner(durable, transport)
         try:
-            order = [place.name for place in self.study.peers]
-            mine = order.index(self.place.name)
             # Only neighbours on the graph may connect. The others are strangers here, though they are in the study.
             seen = [self.study.place(name).certificate for name in self.near]
             ready(await transport.listen(listen, recognise=self._recognising(recogniser(seen))))
-            for name in self.near:
-                # Exactly one of two neighbours must call: the later one in the study file does.
-                if order.index(name) < mine:
-                    place = self.study.place(name)
-                    assert place.address is not None
-                    transport.dial(
-                        name,
-                        place.address,
-                        certificate=place.certificate.pem.encode(),
-                        server_name=place.certificate.server_name,
-                    )
+            self._dial_earlier(transport)
+            order = [place.name for place in self.study.peers]
             self._on_event(Event("waiting", "", f"for {len(order) - 1} others to connect"))
             # All of them, not only neighbours: a peer that begins without one far away would leave it behind.
             await runner.gather(order, seconds=network.join)
@@ -262,6 +227,49 @@ class PeerAgent:
         finally:
             await transport.close()
             runner.close()
+
+    def _runner(self, durable: _DurablePeer, transport: Transport) -> Runner:
+        """Carries this peer's messages, and answers the notes of its neighbours."""
+
+        async def noted(sender: str, words: bytes) -> None:
+            if words == _DONE:
+                self._done.add(sender)
+            elif self._learnt(words):
+                await self._say(transport, self._known())
+
+        async def greet(name: str) -> None:
+            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+            require_not_withdrawn(self.study.place(name), self._withdrawn())
+            await transport.send(name, NOTE, self._known())
+
+        # A fixed time for answers, if the site's policy asks for one: the time of an answer could tell about rows.
+        reply = 0.0 if self.policy is None else self.policy.reply_seconds
+        return Runner(
+            durable,
+            transport,
+            on_event=self._on_event,
+            notes=noted,
+            greet=greet,
+            there=lambda _: self._ready,
+            # Only said: which of two neighbours has the wrong file is for people to find out.
+            other=lambda _, greeting: self.study.differs(greeting),
+            reply=reply,
+            early=self._early,
+        )
+
+    def _dial_earlier(self, transport: Transport) -> None:
+        """Call the neighbours before this peer in the study file: exactly one of two must call, and the later one does."""
+        order = [place.name for place in self.study.peers]
+        for name in self.near:
+            if order.index(name) < order.index(self.place.name):
+                place = self.study.place(name)
+                assert place.address is not None
+                transport.dial(
+                    name,
+                    place.address,
+                    certificate=place.certificate.pem.encode(),
+                    server_name=place.certificate.server_name,
+                )
 
     def _recognising(self, known: Callable[[bytes], str | None]) -> Callable[[bytes], str | None]:
         """Whose certificate a caller shows; None, as for a stranger, if the pin was withdrawn."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eigenveil.errors import ParameterError, require
+from eigenveil.errors import ParameterError, ParameterWarning, require
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties, sites_settings
 from eigenveil.estimators.federated.spec import FederatedSpec
@@ -29,6 +29,7 @@ __all__ = [
     "parties_of",
     "peer_parties_of",
     "require_possible",
+    "said_before",
     "study_settings",
     "title_of",
 ]
@@ -66,10 +67,16 @@ def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
     if study.streaming:
         slot_parties_of(study, memory=memory)
         return
-    if study.carrier == "gossip":
-        _peer_parties_of(study, memory)
-    else:
-        _parties_of(study, memory)
+    _any_parties_of(study, memory)
+
+
+def said_before(study: StudyFile, *, memory: int = MEMORY) -> tuple[ParameterWarning, ...]:
+    """What is to be said of a study that is possible before anything is spent, such as that its budget is hopeless."""
+    return () if study.streaming else _any_parties_of(study, memory).before()
+
+
+def _any_parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:
+    return _peer_parties_of(study, memory) if study.carrier == "gossip" else _parties_of(study, memory)
 
 
 @contextmanager

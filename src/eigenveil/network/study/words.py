@@ -187,6 +187,7 @@ def _people(study: "StudyFile") -> str:
     person = study.params.person
     if person is not None:
         return f'the column "{person}" says whose row it is. It stays at its site. All rows of a person count as one.'
+    # A rehearsal has no cost to compare with, so it gets no such sentence.
     less = (
         " A person with several rows is protected less than the stated cost."
         if study.private and study.seed is None

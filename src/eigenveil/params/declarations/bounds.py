@@ -9,6 +9,7 @@ from eigenveil.params.declarations.groups import (
     EPSILON,
     EPSILON_HELP,
     BudgetParams,
+    ClipLevel,
     Clipping,
     PersonParams,
     Protection,
@@ -17,7 +18,7 @@ from eigenveil.params.declarations.groups import (
 from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import Aloud, again, param, parameters
 from eigenveil.params.texts import numbers_from, pair_from
-from eigenveil.params.values import Expected, Numbers, Vector, as_float, real
+from eigenveil.params.values import Expected, Numbers, Vector, as_float
 
 __all__ = ["BoundsParams", "ColumnBoundsParams", "SmallReleaseParams"]
 
@@ -49,12 +50,13 @@ class SmallReleaseParams(ColumnsParams, PersonParams, Protection, BudgetParams):
 class ColumnBoundsParams(Units, SmallReleaseParams):
     """The parameters of `find_column_bounds`."""
 
-    quantile: float = param(
-        "The share of people whose rows are not to be clipped, from 0.5 to below 1. A larger share means more noise.",
+    quantile: float = again(
+        ClipLevel,
+        "quantile",
+        help="The share of people whose rows are not to be clipped, from 0.01 to below 1. A larger share means more noise.",
         more="If noise hides the few people beyond it, a lower quantile is used, and the result says so.",
         default=0.95,
-        check=real("a number from 0.5 to below 1", lambda number: 0.5 <= number < 1),
-        metavar="SHARE",
+        unset=None,
         panel="",
     )
     origin: Numbers | None = param(

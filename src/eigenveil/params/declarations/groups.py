@@ -48,6 +48,7 @@ __all__ = [
     "TRUST_LIMIT",
     "Bounds",
     "BudgetParams",
+    "ClipLevel",
     "Colluding",
     "Components",
     "PersonParams",
@@ -328,7 +329,21 @@ class Bounds(Clipping):
 
 
 @parameters(panel=BOUNDS, section="task")
-class PooledBounds(Bounds):
+class ClipLevel:
+    """Which of the norms that a fit finds privately it clips at."""
+
+    quantile: float | None = param(
+        "Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to below 1.",
+        more="Where noise hides the few people beyond it, a lower share is used.",
+        default=None,
+        check=real("a number from 0.01 to below 1", lambda number: 0.01 <= number < 1),
+        metavar="SHARE",
+        unset="chosen for the best answer",
+    )
+
+
+@parameters(panel=BOUNDS, section="task")
+class PooledBounds(ClipLevel, Bounds):
     """Where rows lie, if they are at several sites."""
 
     center: Literal["private"] | Vector | None = again(

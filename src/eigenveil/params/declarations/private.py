@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declarations.groups import OFFLINE, Bounds, BudgetParams, PersonParams, Protection, Whitening
+from eigenveil.params.declarations.groups import (
+    OFFLINE,
+    Bounds,
+    BudgetParams,
+    ClipLevel,
+    PersonParams,
+    Protection,
+    Whitening,
+)
 from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import param, parameters
 from eigenveil.params.texts import components_from
@@ -25,7 +33,7 @@ def components_of(value: Any) -> int | float:
 
 
 @parameters(panel="Method", section="task")
-class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, Bounds, BudgetParams):
+class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, ClipLevel, Bounds, BudgetParams):
     """The parameters of `PrivatePCA`."""
 
     n_components: int | float | None = param(

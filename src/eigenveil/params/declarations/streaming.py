@@ -4,11 +4,31 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
-from eigenveil.params.declarations.groups import BOUNDS, EPSILON, NO_PRIVACY, Bounds, BudgetParams, Seed, Whitening
+from eigenveil.params.declarations.groups import (
+    BOUNDS,
+    EPSILON,
+    NO_PRIVACY,
+    OFFLINE,
+    Bounds,
+    BudgetParams,
+    ClipLevel,
+    Seed,
+    Whitening,
+)
 from eigenveil.params.declarations.reading import ColumnsParams
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import bound_from, bytes_from, center_from, numbers_from, pair_from
-from eigenveil.params.values import Expected, Numbers, as_float, bound_value, positive, real, stream_center, whole
+from eigenveil.params.values import (
+    Expected,
+    Numbers,
+    as_float,
+    bound_value,
+    name_of_column,
+    positive,
+    real,
+    stream_center,
+    whole,
+)
 
 __all__ = ["StreamingParams"]
 
@@ -25,7 +45,7 @@ def energy_bounds(value: Any) -> tuple[float, float]:
 
 
 @parameters(panel="Method")
-class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
+class StreamingParams(ColumnsParams, Whitening, ClipLevel, Seed, BudgetParams):
     """The parameters of `StreamingPCA`. The budget is for the whole stream, however long."""
 
     n_components: int = param(
@@ -58,6 +78,7 @@ class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
         written="private or 12.5",
         panel=BOUNDS,
     )
+    column_bounds: Any = again(Bounds, "column_bounds", panel=BOUNDS)
     center: Literal["private"] | None = param(
         "private: follow the mean and take it off. A private stream looks for it in its first block, for part of the budget. "
         "{center=None}: leave rows where they are.",
@@ -74,7 +95,7 @@ class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
         default=None,
         parse=numbers_from,
         metavar="NUMBERS",
-        unset="zero",
+        unset="zero, or the middle of the column bounds",
         panel=BOUNDS,
     )
     scale: Literal["private"] | Numbers | None = again(
@@ -102,6 +123,16 @@ class StreamingParams(ColumnsParams, Whitening, Seed, BudgetParams):
         only="publish=continual",
         metavar="ROWS",
         panel="Privacy",
+    )
+    person: str | None = param(
+        "The column that says whose row it is. A person's first row in a block counts, in at most {person_blocks} blocks, and "
+        "all of their rows are protected together. Without it each row is taken for a person of its own.",
+        more="Further rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.",
+        default=None,
+        check=name_of_column,
+        metavar="COLUMN",
+        panel="Privacy",
+        surfaces=OFFLINE,
     )
     person_blocks: int = param(
         "The largest number of blocks in which one person has a row. One row in each.",

@@ -45,6 +45,10 @@ class StreamPlan:
     memory: int
     reason: str
 
+    def block_of(self, row: int) -> int:
+        """The block that a row falls into, both counted from 0. A synchronisation does not move the ends of blocks."""
+        return 0 if row < self.first_block else 1 + (row - self.first_block) // self.block
+
 
 def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> int:
     """The fewest rows whose average product has noise of standard deviation at most `noise_target`, in units of

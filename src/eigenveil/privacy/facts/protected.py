@@ -80,6 +80,10 @@ class Person:
     @property
     def unit(self) -> str:
         """Who is protected."""
+        if self.place == "stream" and self.grouped:
+            blocks = "one block" if self.most == 1 else f"{self.most} blocks"
+            counts = f"of which the first in a block counts, in at most {blocks}"
+            return f"each person, named by the column {self.column!r}, with all of their rows, {counts}"
         if self.place == "slots":
             if self.grouped:
                 return f"each person, whose device is one of the sites, with all rows in all {self.most} slots"
@@ -130,6 +134,10 @@ class Person:
 
     def assumptions(self) -> Iterator[str]:
         """How many rows one person may have, and where."""
+        if self.place == "stream" and self.grouped:
+            # Further rows are left out, so that nothing need be assumed of them. Who is left out follows from the identifiers.
+            yield "which rows of the stream are of the same person is public. It is the same in neighbouring streams"
+            return
         if self.place == "slots":
             several = f"no person has rows at two sites, two rows in one slot, or rows in more than {self.most} slots"
             one = "no person has more than one row, over all sites and slots"
@@ -235,7 +243,7 @@ class StreamRows:
 
     No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
     have `found` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
-    caller gave units.
+    caller gave units, and with `columns` bounds of the columns, from which the norm follows.
     """
 
     norm: float | None
@@ -248,6 +256,7 @@ class StreamRows:
     found: bool = False
     units: bool = False
     scale: bool = False
+    columns: bool = False
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -267,12 +276,16 @@ class StreamRows:
             yield "the origin is public"
         if self.scale:
             yield "the scale is public"
+        if self.columns:
+            yield "the column bounds are public"
         if self.merged > 1:
             yield f"nobody is in two of the {self.merged} streams that were merged"
 
     def clipping(self) -> str:
         """How rows were clipped."""
         own = ". Each merged stream clipped rows to its own bound and had its own blocks" if self.merged > 1 else ""
+        if self.norm is None and self.columns:
+            return f"entries will be clipped to the column bounds, and rows around {self.around} to the norm that follows{own}"
         if self.norm is None:
             return f"rows will be clipped around {self.around} to a norm that the first block finds privately{own}"
         found = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""

@@ -16,7 +16,7 @@ import numpy as np
 
 from eigenveil.data.rows import Block, Rows, Symmetric
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array, spectral_norm
+from eigenveil.linalg.kernel import Array, spectral_norm, tall_product
 from eigenveil.privacy.sensitivity import Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST, Domain, Region
 from eigenveil.privacy.sums.floating import (
@@ -197,6 +197,7 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
     Bounded(shape=(2, 1), sensitivity=1.000003...)
     """
     require_contraction(basis, dim=domain.dim)
+    # For the largest norm that passes, so that noise does not depend on how this basis was rounded.
     sensitivity = domain.gram_times_sensitivity(neighbours, basis=basis, basis_norm=CONTRACTION)
     if isinstance(rows, Symmetric):
         matrix = _as_vouched(rows, domain)
@@ -244,7 +245,7 @@ def require_contraction(basis: Array, *, dim: int) -> float:
         f"basis must have shape ({dim}, p), got {basis.shape}",
     )
     with np.errstate(over="ignore", invalid="ignore"):
-        gram = basis.T @ basis
+        gram = tall_product(basis, basis)
         gram.flat[:: len(gram) + 1] -= 1.0
         off = float(np.sqrt(np.einsum("ij,ij->", gram, gram)))
     # NaN fails this comparison and goes on to the exact check.

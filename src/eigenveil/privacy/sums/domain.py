@@ -22,6 +22,7 @@ import numpy as np
 from eigenveil.data.rows import Block
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.sensitivity import (
     Neighbours,
@@ -34,9 +35,11 @@ from eigenveil.privacy.sensitivity import (
 __all__ = [
     "FARTHEST",
     "LARGEST",
+    "SCORE",
     "SCORE_BITS",
     "SHIFT",
     "SMALLEST",
+    "SQUARABLE",
     "Domain",
     "Pair",
     "Region",
@@ -49,7 +52,7 @@ __all__ = [
 # Squares of bounds must neither overflow nor underflow, or a norm computed in floating point would mean nothing.
 SMALLEST, LARGEST = 1e-100, 1e100
 # Entries are clipped to this where squaring them would overflow. So large a row only has a direction, and keeps most of it.
-_SQUARABLE = 1e140
+SQUARABLE = 1e140
 # How far from zero sparse rows may be centered, in radii.
 FARTHEST = 100.0
 # A radius has between 2^16 and 2^17 units. Products of rows then have 34 bits, and 2^19 of them add up exactly in float64.
@@ -57,7 +60,7 @@ _UNIT_BITS = 17
 # Keeps a rounded row inside the ball: its norm and its factor are computed far more precisely than this.
 _INSIDE = 1 - 2.0**-44
 # Scores have this many whole numbers to a unit. They then have 27 bits, and 2^9 products with rows add up exactly.
-_SCORE = 2.0**10
+SCORE = 2.0**10
 SCORE_BITS = 27
 # A person with more than 2^20 rows has so little weight in each that the rows count as zero.
 _LIGHTEST = 2.0**-20
@@ -240,10 +243,7 @@ class Domain(Region):
     def moved(self, block: Block, *, out: Array, squared: bool = False) -> tuple[Array, Array]:
         """The centered rows of a dense block, written to `out`, (b, d), and the factor, (b,), that clips each to the radius."""
         rows, squares = self._measured(block, out)
-        factor = self._to_ball(squares)
-        if block.weights is not None:
-            factor *= np.sqrt(block.weights) if squared else block.weights
-        return rows, factor
+        return rows, self.ball_factors(squares, block.weights, squared=squared)
 
     @property
     def unit(self) -> float | None:
@@ -292,6 +292,18 @@ class Domain(Region):
         # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
         return np.where(squares > 0, factor, 0.0)
 
+    def grid_factors(self, squares: Array, weights: Array | None, *, unit: float, squared: bool) -> Array:
+        """The factors, (b,), by which `whole` multiplies dense rows of these squared norms: for rows that are elsewhere."""
+        rows = Block(np.empty((len(squares), 0)), weights)
+        return self._to_grid(squares, rows, unit, np.sqrt(self.dim) / 2, squared)
+
+    def ball_factors(self, squares: Array, weights: Array | None, *, squared: bool) -> Array:
+        """The factors, (b,), by which `moved` clips dense rows of these squared norms: for rows that are elsewhere."""
+        factor = self._to_ball(squares)
+        if weights is not None:
+            factor *= np.sqrt(weights) if squared else weights
+        return factor
+
     def _measured(self, block: Block, out: Array) -> tuple[Array, Array]:
         """The centered and scaled rows of a dense block, written to `out`, (b, d), and their squared norms, (b,).
 
@@ -313,7 +325,7 @@ class Domain(Region):
             squares: Array = np.add.reduce(np.square(rows), axis=1)
             huge = ~np.isfinite(squares)
             if huge.any() and math.isfinite(self.radius):
-                rows[huge] = np.clip(rows[huge], -_SQUARABLE, _SQUARABLE)
+                rows[huge] = np.clip(rows[huge], -SQUARABLE, SQUARABLE)
                 squares[huge] = np.add.reduce(np.square(rows[huge]), axis=1)
         return rows, squares
 
@@ -337,6 +349,7 @@ class Domain(Region):
         """
         import scipy.sparse as sp
 
+        # Zeros that are not stored stay zero, so rounding moves only stored entries.
         matrix, (values, norms) = block.values, self._stored(block)
         stored = np.diff(matrix.indptr)
         factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared)
@@ -361,8 +374,8 @@ class Domain(Region):
             values = np.clip(values, self.low[matrix.indices], self.high[matrix.indices])
         with np.errstate(over="ignore"):
             values = values if self.scale is None else values / self.scale[matrix.indices]
-        if math.isfinite(self.radius) and len(values) and max(values.max(), -values.min()) > _SQUARABLE:
-            values = np.clip(values, -_SQUARABLE, _SQUARABLE)
+        if math.isfinite(self.radius) and len(values) and max(values.max(), -values.min()) > SQUARABLE:
+            values = np.clip(values, -SQUARABLE, SQUARABLE)
         center = self.shifted_center
         if center is None:
             return values, row_sums(np.square(values), matrix.indptr)
@@ -395,9 +408,10 @@ class Domain(Region):
         assert unit is not None
         if not block.sparse:
             rows = self.whole(block, unit=unit, squared=True, out=out)
+            # Exact in any order: whole rows times multiples of 2^-35 stay below 2^53.
             scores = rows @ basis
-            scores *= _SCORE
-            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / _SCORE), 2.0**SCORE_BITS)
+            scores *= SCORE
+            return Scored(rows, np.trunc(scores, out=scores), unit * (unit / SCORE), 2.0**SCORE_BITS)
         part, center = self.whole_sparse(block, unit=unit, squared=True), self.shifted_center
         shift, scores = None if center is None else part.shift, np.empty((len(block), basis.shape[1]))
         drag = None if center is None else center_scores(center, basis)
@@ -405,11 +419,11 @@ class Domain(Region):
         def put(here: slice, found: Array) -> None:
             if drag is not None:
                 found -= np.outer(part.shift[here] * (SHIFT / unit), drag)
-            found *= _SCORE
+            found *= SCORE
             np.trunc(found, out=scores[here])
 
         sparse_times(part.rows, basis, put)
-        return Scored(part.rows, scores, unit * (unit / _SCORE), 2.0**SCORE_BITS, shift)
+        return Scored(part.rows, scores, unit * (unit / SCORE), 2.0**SCORE_BITS, shift)
 
     def require_near(self) -> None:
         """Refuse to center sparse rows on a point far outside their ball.
@@ -420,7 +434,7 @@ class Domain(Region):
         center = self.shifted_center
         if center is not None and math.isfinite(self.radius):
             require(
-                float(np.linalg.norm(center)) <= FARTHEST * self.radius,
+                vector_norm(center) <= FARTHEST * self.radius,
                 f"the center of sparse rows is more than {FARTHEST:g} times their bound away from zero, and rounding would "
                 "break the guarantee. Pass a larger bound, a center nearer to zero, or dense rows",
             )
@@ -449,7 +463,7 @@ class Domain(Region):
         exact = gram_times_sensitivity(self.radius, neighbours, basis=basis, basis_norm=norm) * _ROUNDED
         if neighbours is not Neighbours.REPLACE_ONE or self.unit is None:
             return exact
-        return exact + 2 * self.radius * math.sqrt(width / _LIGHTEST) * self.unit / _SCORE
+        return exact + 2 * self.radius * math.sqrt(width / _LIGHTEST) * self.unit / SCORE
 
     def trace_sensitivity(self, neighbours: Neighbours) -> float:
         """B^2, for rows in the ball of radius B."""

@@ -10,6 +10,7 @@ from typing import Any, final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array
@@ -75,24 +76,80 @@ class _ClippedBlock:
 
 def float_sum(rows: Rows, region: Region) -> Array:
     """The sum, (d,), of the clipped rows."""
-    return added_up(rows, lambda: _FloatSum(region)).total
+    return total_of(rows, FloatSumWork(region))
 
 
 def float_trace(rows: Rows, region: Region) -> float:
     """The total sum of squares of the clipped rows."""
-    blocks = rows.blocks(block_size(rows))
-    return math.fsum(term for block in blocks for term in _ClippedBlock.of(block, region).squares())
+    terms: list[float] = total_of(rows, FloatTraceWork(region))
+    return math.fsum(terms)
 
 
 def float_gram(rows: Rows, region: Region) -> Array:
     """The Gram matrix, (d, d), of the clipped rows."""
-    size = block_size(rows)
-    if rows.sparse:
-        total = _FloatSparseGram(region)
-        for block in rows.blocks(size):
-            total.take(block)
-        return total.finish()
-    return added_up(rows, lambda: _FloatDenseGram(region, min(size, rows.shape[0])), dim=region.dim).total
+    return total_of(rows, FloatGramWork(region))
+
+
+class _FloatWork:
+    """What the works of arrays in floating point share. Their bits depend on how the rows are cut into pieces."""
+
+    __slots__ = ()
+
+    def joined(self, left: Array, right: Array) -> Array:
+        """The sum over the rows of both."""
+        left += right
+        return left
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatSumWork(_FloatWork):
+    """The sum, (d,), of the rows in `region`."""
+
+    region: Region
+
+    def of(self, rows: Rows) -> Array:
+        """The sum over rows that are here."""
+        return added_up(rows, lambda: _FloatSum(self.region)).total
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatTraceWork:
+    """Terms that add up to the sum of squares of the rows in `region`.
+
+    They may nearly cancel, so only the last step adds them up.
+    """
+
+    region: Region
+
+    def of(self, rows: Rows) -> list[float]:
+        """The terms of rows that are here."""
+        blocks = rows.blocks(block_size(rows))
+        return [term for block in blocks for term in _ClippedBlock.of(block, self.region).squares()]
+
+    def joined(self, left: list[float], right: list[float]) -> list[float]:
+        """The terms of the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatGramWork(_FloatWork):
+    """The Gram matrix, (d, d), of the rows in `region`."""
+
+    region: Region
+
+    def of(self, rows: Rows) -> Array:
+        """The sum over rows that are here."""
+        size = block_size(rows)
+        if rows.sparse:
+            total = _FloatSparseGram(self.region)
+            for block in rows.blocks(size):
+                total.take(block)
+            return total.finish()
+        most = min(size, rows.shape[0])
+        return added_up(rows, lambda: _FloatDenseGram(self.region, most), dim=self.region.dim).total
 
 
 def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -129,23 +186,35 @@ def float_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
 
 def float_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), without the Gram matrix."""
-    total = np.zeros(basis.shape)
-    center = region.shifted_center
-    pull = None if center is None else center @ basis
-    drag = np.zeros(basis.shape[1])
-    for block in rows.blocks(block_size(rows)):
-        product = None if block.sparse else _product_of_raw_rows(block, basis, region, pull)
-        if product is None:
-            inside = _ClippedBlock.of(block, region)
-            scores = inside.times(basis)
-            if inside.shift is not None:
-                # The center is the same for all blocks, so its outer product is subtracted once, at the end.
-                drag += inside.shift @ scores
-            product = inside.back(scores)
-        total += product
-    if rows.sparse and center is not None:
-        total -= np.outer(center, drag)
-    return total
+    return total_of(rows, FloatProductsWork(region, basis))
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FloatProductsWork(_FloatWork):
+    """The Gram matrix of the rows in `region` times `basis`, (d, p)."""
+
+    region: Region
+    basis: Array
+
+    def of(self, rows: Rows) -> Array:
+        """The sum over rows that are here."""
+        basis, center = self.basis, self.region.shifted_center
+        total, drag = np.zeros(basis.shape), np.zeros(basis.shape[1])
+        pull = None if center is None else center @ basis
+        for block in rows.blocks(block_size(rows)):
+            product = None if block.sparse else _product_of_raw_rows(block, basis, self.region, pull)
+            if product is None:
+                inside = _ClippedBlock.of(block, self.region)
+                scores = inside.times(basis)
+                if inside.shift is not None:
+                    # The center is the same for all blocks, so its outer product is subtracted once, at the end.
+                    drag += inside.shift @ scores
+                product = inside.back(scores)
+            total += product
+        if rows.sparse and center is not None:
+            total -= np.outer(center, drag)
+        return total
 
 
 def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array | None) -> Array | None:

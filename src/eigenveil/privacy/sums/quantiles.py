@@ -17,6 +17,7 @@ from typing import Any, Final, final
 import numpy as np
 from numpy.typing import NDArray
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
@@ -28,7 +29,18 @@ from eigenveil.privacy.sums.whole import CARRY, COUNT_UNIT, Total, whole_weights
 
 Integers = NDArray[np.int64]
 
-__all__ = ["Cells", "Tails", "bounded_column_tails", "bounded_tails", "read_tails", "tails_sensitivity"]
+__all__ = [
+    "Cells",
+    "ColumnTailsWork",
+    "Tails",
+    "TailsWork",
+    "bounded_column_tails",
+    "bounded_tails",
+    "counted",
+    "nobody",
+    "read_tails",
+    "tails_sensitivity",
+]
 
 # A few rows at a time stay in the inner cache while they are centered and measured.
 _CACHED_ROWS: Final = 256
@@ -134,10 +146,7 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     >>> (_root(4) @ found.value).tolist()                      # beyond 4, beyond 2, beyond 1, and all
     [0.0, 2.0, 2.0, 2.0]
     """
-    counts = Total.zeros((cells.count,), each=round(1 / COUNT_UNIT))
-    for block in rows.blocks(block_size(rows)):
-        place = cells.place(_norms(block, domain))
-        counts.add(_counted(place, block.weights, cells.count), len(block))
+    counts = total_of(rows, TailsWork(domain, cells))
     return Bounded(_times_root(counts, columns=1)[:, 0], tails_sensitivity(cells.count, neighbours))
 
 
@@ -146,21 +155,66 @@ def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours
 
     One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one table.
     """
-    dim, count = domain.dim, cells.count
-    counts = Total.zeros((dim * count,), each=round(1 / COUNT_UNIT))
-    # No overflow warning: it would reveal something about one person.
-    for block in rows.blocks(block_size(rows)):
-        if block.sparse:
+    counts = total_of(rows, ColumnTailsWork(domain, cells))
+    sensitivity = tails_sensitivity(cells.count, neighbours, columns=domain.dim)
+    return Bounded(_times_root(counts, columns=domain.dim), sensitivity)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TailsWork:
+    """How many rows have norms in each of the `cells`, (m,), around the center and in the units of `domain`, in `COUNT_UNIT`."""
+
+    domain: Domain
+    cells: Cells
+
+    def of(self, rows: Rows) -> Total:
+        """The counts of rows that are here."""
+        counts = nobody(self.cells.count)
+        for block in rows.blocks(block_size(rows)):
+            self.count(counts, _norms(block, self.domain), block.weights)
+        return counts
+
+    def count(self, counts: Total, norms: Array, weights: Array | None) -> None:
+        """Add rows of these norms, (b,), to the counts."""
+        counts.add(counted(self.cells.place(norms), weights, self.cells.count), len(norms))
+
+    def joined(self, left: Total, right: Total) -> Total:
+        """The counts of the rows of both."""
+        left.and_other(right)
+        return left
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ColumnTailsWork:
+    """How many entries of each column are in each of the `cells`, (d m,), one column after the other, in `COUNT_UNIT`."""
+
+    domain: Domain
+    cells: Cells
+
+    def of(self, rows: Rows) -> Total:
+        """The counts of rows that are here."""
+        domain, dim, count = self.domain, self.domain.dim, self.cells.count
+        counts = nobody(dim * count)
+        # No overflow warning: it would reveal something about one person.
+        for block in rows.blocks(block_size(rows)):
+            if block.sparse:
+                with np.errstate(over="ignore", invalid="ignore"):
+                    counts.add(_sparse_counts(block, domain, self.cells), len(block))
+                continue
             with np.errstate(over="ignore", invalid="ignore"):
-                counts.add(_sparse_counts(block, domain, cells), len(block))
-            continue
-        with np.errstate(over="ignore", invalid="ignore"):
-            moved, _ = domain.moved(block, out=np.empty(block.values.shape))
-        place = cells.place(moved)
-        place += count * np.arange(dim)
-        weights = None if block.weights is None else np.repeat(block.weights, dim)
-        counts.add(_counted(place.ravel(), weights, dim * count), len(block))
-    return Bounded(_times_root(counts, columns=dim), tails_sensitivity(count, neighbours, columns=dim))
+                moved, _ = domain.moved(block, out=np.empty(block.values.shape))
+            place = self.cells.place(moved)
+            place += count * np.arange(dim)
+            weights = None if block.weights is None else np.repeat(block.weights, dim)
+            counts.add(counted(place.ravel(), weights, dim * count), len(block))
+        return counts
+
+    def joined(self, left: Total, right: Total) -> Total:
+        """The counts of the rows of both."""
+        left.and_other(right)
+        return left
 
 
 @final
@@ -236,7 +290,12 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     return tuple(Tails(cells, beyond, error[:-1][::-1], number, off) for beyond in falling)
 
 
-def _counted(place: Any, weights: Array | None, cells: int) -> Integers:
+def nobody(cells: int) -> Total:
+    """Counts of nobody, (cells,), in whole numbers of `COUNT_UNIT`."""
+    return Total.zeros((cells,), each=round(1 / COUNT_UNIT))
+
+
+def counted(place: Any, weights: Array | None, cells: int) -> Integers:
     """How many rows, (b,), are in each cell, (cells,), in whole numbers of `COUNT_UNIT`."""
     if weights is None:
         return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
@@ -250,6 +309,7 @@ def _times_root(counts: Total, *, columns: int) -> Array:
     The product is exact and rounded once at the end. Where counts were carried over, both parts are rounded, and then their sum.
     Nothing is negative, so the result is off by less than 2^-51 of itself.
     """
+    counts.settle()
     product = _whole_times_root(counts.low, columns)
     if counts.high is not None:
         product += _whole_times_root(counts.high, columns) * 2.0**CARRY

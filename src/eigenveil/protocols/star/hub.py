@@ -101,6 +101,7 @@ class Hub(Party, Generic[Result]):
         self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
         self._terms, self._sampling, self._person_sites, self._watch = terms, sampling, person_sites, watch
         self._exchanges, self._asking = exchanges, asking
+        # In a tree a name below stands for several sites, and a quorum counts sites.
         self._sites = tuple(site for behind in self._below.values() for site in behind)
         self._state = task.start()
         self._gone: set[str] = set()
@@ -172,6 +173,7 @@ class Hub(Party, Generic[Result]):
 
     def receive(self, message: Message) -> list[Message]:
         """Take one answer; the last one closes the step."""
+        # All checks come before the first change, so that a refused message leaves no trace.
         if message.sender not in self._below:
             raise PeerError(message.sender, "is not part of this study")
         if self._now is None:
@@ -183,6 +185,7 @@ class Hub(Party, Generic[Result]):
 
     def rejoined(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one."""
+        # A party that was away when the study ended would otherwise wait for ever.
         if self.result is not None:
             return [message for message in self._told() if message.receiver == other]
         if self._now is None or self._stalled:
@@ -201,6 +204,7 @@ class Hub(Party, Generic[Result]):
 
     def _open(self, question: Question | None = None) -> list[Message]:
         """Open the next round with the question that the state leads to, unless one is given."""
+        # A question is made from public state alone, so asking reveals nothing.
         question = self._task.ask(self._state) if question is None else question
         if self._asking is not None:
             question = self._asking(question)
@@ -280,6 +284,7 @@ class Hub(Party, Generic[Result]):
         raise QuorumLost(missing, round_=now.round, stage=stage, answered=len(answered), quorum=quorum)
 
     def _advance(self, now: Exchange) -> None:
+        # A person with rows at several sites is in as many parts, and moves the sum by each of them.
         total, stretch = now.total(), float(self._person_sites)
         self.weights = (1.0, math.sqrt(len(now.sites()[0])))
         if total is None:

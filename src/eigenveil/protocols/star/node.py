@@ -114,6 +114,7 @@ class Node(Party):
 
     def _open(self, ask: Ask, above: str) -> list[Message]:
         require_asked(self._task, ask.question, by=above)
+        # The hub says who has dropped out, for good: a node that was started again would not know.
         gone = set(ask.without)
         self._round, self._asked, self._answer = ask.round, ask.question, None
         # A new number for each wait, so that a timer of an earlier round cannot close this one.
@@ -131,6 +132,7 @@ class Node(Party):
     def _close(self, now: Gathering) -> list[Message]:
         _, missing = now.sites()
         total = now.total()
+        # An empty sum would be a number that no site gave.
         if total is None:
             self._answer = Decline(now.round)
         else:

@@ -141,6 +141,7 @@ class Gathering(Exchange):
         answered: list[str] = []
         missing: list[str] = []
         for name, answer in self._answers.items():
+            # A node may have answered without some of the sites behind it.
             short = set(self._short.get(name, ()))
             for site in self._below[name]:
                 if site not in self._gone:
@@ -166,6 +167,7 @@ class Gathering(Exchange):
             raise PeerError(sender, f"sent an invalid part: {error}") from error
 
     def _fold(self) -> None:
+        # Only in order: floating-point sums depend on it, and a resumed study must give the same bits.
         while self._next < len(self._order) and self._answers[self._order[self._next]] is not None:
             self._add(self._order[self._next])
             self._next += 1

@@ -66,6 +66,7 @@ class Member(Party):
         match message.body:
             case Ask(round=round_, question=question):
                 return [Message(self._name, self._hub, self._answered(round_, question, message.sender))]
+            # A second result is refused like any message out of place: the first one is what this site reported.
             case Done(round=round_, arrays=arrays) if round_ >= self._round and self.result is None:
                 self.result = arrays
                 return []
@@ -112,6 +113,7 @@ class Member(Party):
             arrays = self._task.arrays(self._task.work(question, self._rows, self._mechanism))
             # The hub makes the same check. Failing here keeps the reason at the site.
             self._task.part(question, arrays)
+        # Kept here: an error may quote a row, and even its kind would tell the hub something about the data.
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return Decline(round_)

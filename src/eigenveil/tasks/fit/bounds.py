@@ -11,8 +11,9 @@ import numpy as np
 
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.params import declared
-from eigenveil.params.declarations.groups import Bounds
+from eigenveil.params.declarations.groups import Bounds, ClipLevel
 from eigenveil.privacy import Domain
 from eigenveil.privacy.facts import TableRows
 from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
@@ -21,7 +22,7 @@ from eigenveil.tasks import lies_far, shrunk
 __all__ = ["RowBounds"]
 
 # The declared parameters about bounds of rows, except the center, which a fit may have to find.
-_NAMES: Final = tuple(name for name in declared(Bounds) if name != "center")
+_NAMES: Final = (*(name for name in declared(Bounds) if name != "center"), *declared(ClipLevel))
 # A hub checks every number of a part. Its sums of squares of numbers up to this are still accepted.
 _LARGEST_SUMMED = 1e60
 
@@ -34,7 +35,8 @@ class RowBounds:
     `low`, `high`, `origin` and `scale` are (d,), in the units of the columns. `row_bound` and `mean_bound` are norms after
     division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `find`, the row bound is to be
     found privately, and `found` puts it in. With `units`, the scale is, and `in_units` puts it in. If rows are `sparse`, their
-    bound must not be small compared with their center.
+    bound must not be small compared with their center. A search clips at this `quantile` of the norms it finds, or at None where
+    the best answer is to be expected.
     """
 
     dim: int
@@ -49,6 +51,7 @@ class RowBounds:
     find: bool = False
     units: bool = False
     sparse: bool = False
+    quantile: float | None = None
 
     @classmethod
     def of(cls, asked: Any, dim: int, *, private: bool, sparse: bool, **instead: Any) -> "RowBounds":
@@ -72,6 +75,7 @@ class RowBounds:
         mean_bound: Any,
         scale: Any,
         sparse: bool,
+        quantile: float | None = None,
     ) -> "RowBounds":
         """Check the caller's values; with `private`, a bound is required."""
         if private and row_bound is None and column_bounds is None:
@@ -86,6 +90,10 @@ class RowBounds:
             scale, row_bound = None, math.sqrt(dim) if isinstance(row_bound, str) else row_bound
         # Column bounds bound rows as well, and without privacy nothing is clipped that the caller did not ask for.
         find = private and column_bounds is None and isinstance(row_bound, str)
+        require_param(
+            quantile is None or find,
+            "{quantile} is for a private search for {row_bound}, and none is needed here. Leave it out",
+        )
         row_bound = None if isinstance(row_bound, str) else row_bound
         radius = math.inf if row_bound is None else _positive("row_bound", row_bound)
         low, high = (None, None) if column_bounds is None else _box(column_bounds, dim)
@@ -138,6 +146,7 @@ class RowBounds:
             find=find,
             units=unknown,
             sparse=sparse,
+            quantile=quantile,
         )
 
     def require_addable(self) -> None:
@@ -211,7 +220,7 @@ class RowBounds:
         # If noise is as large as the ball, the release says nothing about the mean, and the start is the better guess.
         kept = noise < self.mean_bound
         offset = shrunk(total / max(count, 1.0), noise=noise) if kept else np.zeros(self.dim)
-        norm = float(np.linalg.norm(offset))
+        norm = vector_norm(offset)
         far = lies_far(offset, radius=self.mean_bound, noise=noise)
         if norm > self.mean_bound:
             offset = offset * (self.mean_bound / norm)
@@ -244,7 +253,7 @@ def _require_near(start: Array | None, units: Array | None, reach: float, *, ste
 
 def _norm(vector: Array, units: Array | None) -> float:
     with np.errstate(over="ignore"):
-        return float(np.linalg.norm(vector if units is None else vector / units))
+        return vector_norm(vector if units is None else vector / units)
 
 
 def _positive(name: str, value: Any) -> float:

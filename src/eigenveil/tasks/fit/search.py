@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.data.rows import Rows
 from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array, found_share, norm_edge
+from eigenveil.linalg.kernel import vector_norm
 from eigenveil.privacy import Bounded, Domain, Neighbours, gram_sensitivity, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST
 from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
@@ -206,6 +207,8 @@ class BoundSearch(SumTask[Center, Center]):
         )
 
     def _edge(self, tails: Tails, step: int) -> int:
+        if self.bounds.quantile is not None:
+            return _reach(tails, self.bounds.quantile)
         entry = self._entry(step)
         # For a larger crowd the noise is smaller compared with what there is to find.
         entry *= 1.0 if self.crowd is None else max(tails.people, 1.0) / self.crowd
@@ -242,7 +245,7 @@ class BoundSearch(SumTask[Center, Center]):
             return 0.0
         scaled = center if self.bounds.scale is None else center / self.bounds.scale
         # A little larger, so that rounding does not refuse it.
-        return float(np.linalg.norm(scaled)) / FARTHEST * (1 + 1e-9)
+        return vector_norm(scaled) / FARTHEST * (1 + 1e-9)
 
 
 def clip_edge(tails: Tails, *, dim: int, rank: int, entry: float, price: float = PRICE) -> int:
@@ -299,9 +302,11 @@ def require_people(people: float, multiplier: float, *, slack: float = 0.0, spen
     )
 
 
-def _reach(tails: Tails) -> int:
-    """The edge that nearly all people stay within, as far as noise lets it be seen."""
-    edge = tails.edge_above(_seen(tails, 1 - _HIGHEST, sure=_SURE))
+def _reach(tails: Tails, share: float = _HIGHEST) -> int:
+    """The edge that this share of people, or nearly all of them, stay within, as far as noise lets it be seen."""
+    most = _seen(tails, 1 - share, sure=_SURE)
+    # At the lower end, noise could pass for the few people within.
+    edge = tails.edge_above(min(most, tails.people - _seen(tails, 0.0, sure=_LIKELY)))
     return len(tails.cells.edges) - 1 if edge is None else edge
 
 

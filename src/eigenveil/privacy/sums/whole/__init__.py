@@ -18,20 +18,36 @@ The files:
   - `gram.py`: Gram matrices.
   - `products.py`: Gram matrices times a basis, and scores.
   - `center.py`: subtracts the center of sparse rows from finished sums.
-  - `total.py`: the running sum. `grid.py`: units.
+  - `total.py`: the running sum, and what rows that are elsewhere send back. `grid.py`: units.
+Each sum is a `Work` (`eigenveil.data.elsewhere`), so that it can be worked out where the rows are.
 The rest of `privacy.sums`, streams and hidden starts call this package.
 """
 
-from eigenveil.privacy.sums.whole.gram import add_block, whole_gram, whole_gram_columns
+from eigenveil.privacy.sums.whole.gram import GramWork, add_block, whole_gram, whole_gram_columns
 from eigenveil.privacy.sums.whole.grid import on_basis_grid, sum_unit
-from eigenveil.privacy.sums.whole.products import whole_gram_times, whole_scores, whole_symmetric_times
-from eigenveil.privacy.sums.whole.rows import COUNT_UNIT, whole_count, whole_sum, whole_trace, whole_weights
-from eigenveil.privacy.sums.whole.total import CARRY, Total
+from eigenveil.privacy.sums.whole.products import ProductsWork, whole_gram_times, whole_scores, whole_symmetric_times
+from eigenveil.privacy.sums.whole.rows import (
+    COUNT_UNIT,
+    CountWork,
+    SumWork,
+    TraceWork,
+    whole_count,
+    whole_sum,
+    whole_trace,
+    whole_weights,
+)
+from eigenveil.privacy.sums.whole.total import CARRY, Total, WholeSums
 
 __all__ = [
     "CARRY",
     "COUNT_UNIT",
+    "CountWork",
+    "GramWork",
+    "ProductsWork",
+    "SumWork",
     "Total",
+    "TraceWork",
+    "WholeSums",
     "add_block",
     "on_basis_grid",
     "sum_unit",

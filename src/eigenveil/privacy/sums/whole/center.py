@@ -1,7 +1,7 @@
 """Subtracts the center of sparse rows from finished exact sums.
 
 Sparse rows are R - s c^T: subtracting the center c from a row would store every zero. The sums with s are whole numbers, and the
-last step is in double-doubles, because the terms may nearly cancel. Sums of rows, Gram matrices and their columns call this.
+last step is in double-doubles, because the terms may nearly cancel. WholeSums of rows, Gram matrices and their columns call this.
 """
 
 from dataclasses import dataclass
@@ -22,23 +22,29 @@ __all__ = ["CenterSums", "CenterTerms", "as_pair"]
 class CenterSums:
     """The sums that subtracting c from products of sparse rows R - s c^T needs: R^T s, (d,), and s^T s. Changes in place."""
 
-    def __init__(self, dim: int, reach: int) -> None:
-        # A shift is a whole number of 2^-24 and at most one, so it is at most 2^24 of them.
-        self._pull = Total.zeros((dim,), each=reach << 24)
+    def __init__(self, pull: Total, weight: int = 0) -> None:
+        self.pull = pull
         # A Python integer: it cannot overflow, however many blocks are added.
-        self._weight = 0
+        self.weight = weight
+
+    @classmethod
+    def zeros(cls, dim: int, reach: int) -> "CenterSums":
+        """The empty sums, of rows with entries of at most `reach` units."""
+        # A shift is a whole number of 2^-24 and at most one, so it is at most 2^24 of them.
+        return cls(Total.zeros((dim,), each=reach << 24))
 
     def take(self, across: Any, shift: Integers) -> None:
         """Add those of a block's rows, given their transpose in CSR form."""
-        self._pull.add(across @ shift, len(shift))
-        self._weight += int(shift @ shift)
+        self.pull.add(across @ shift, len(shift))
+        self.weight += int(shift @ shift)
 
     def ends(self, center: Array) -> "CenterTerms":
         """The terms to subtract from products around this center, in units of the grid: p, and p - w c, in double-doubles."""
-        hi, lo = self._pull.pair()
+        # Whole numbers may exceed 2^53 here, and are kept in two floats without loss.
+        hi, lo = self.pull.pair()
         pull = hi * SHIFT, lo * SHIFT
         # The whole number may have more digits than a double, and most of them may cancel later.
-        weight = as_pair([Fraction(self._weight) * Fraction(SHIFT) ** 2])
+        weight = as_pair([Fraction(self.weight) * Fraction(SHIFT) ** 2])
         left = minus_outer((pull[0][None, :], pull[1][None, :]), weight, center)
         return CenterTerms(pull, (left[0][0], left[1][0]), center)
 

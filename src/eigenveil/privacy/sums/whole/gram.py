@@ -5,20 +5,22 @@
 
 import math
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.domain import Domain, Region
 from eigenveil.privacy.sums.whole.center import CenterSums
 from eigenveil.privacy.sums.whole.grid import CACHED_ROWS, cached_rows, reach_of, sum_unit, unit_of
 from eigenveil.privacy.sums.whole.rows import sparse_block_sum
-from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total
+from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total, WholeSums
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["add_block", "whole_gram", "whole_gram_columns"]
+__all__ = ["GramWork", "add_block", "whole_gram", "whole_gram_columns"]
 
 # The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
 _PRODUCT = 1 << 36
@@ -30,17 +32,49 @@ _DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
 
 def whole_gram(rows: Rows, region: Region) -> Array:
     """The Gram matrix, (d, d), of the clipped rows, exactly symmetric."""
-    if rows.sparse:
-        sparse = _WholeSparseGram(region)
-        for block in rows.blocks(block_size(rows)):
-            sparse.take(block)
-        return sparse.finish()
-    size = min(block_size(rows), rows.shape[0])
-    worker = added_up(rows, lambda: _WholeDenseGram(region, size), dim=region.dim)
-    total, unit = worker.total, worker.unit
-    # Frees the worker's product and its rows: the matrix may be all that fits.
-    del worker
-    return total.value(unit)
+    return _finished(total_of(rows, GramWork(region)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class GramWork:
+    """The Gram matrix of the rows in `region`: the total is (d, d), in units of `Pair.unit`.
+
+    For sparse rows with a center, `beside` and `weight` are those of `CenterSums`.
+    """
+
+    region: Region
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        if rows.sparse:
+            sparse = _WholeSparseGram(self.region)
+            for block in rows.blocks(block_size(rows)):
+                sparse.take(block)
+            return sparse.sums
+        size = min(block_size(rows), rows.shape[0])
+        worker = added_up(rows, lambda: _WholeDenseGram(self.region, size), dim=self.region.dim)
+        # The worker's product and its rows are freed on return: the matrix may be all that fits.
+        return WholeSums(worker.total, worker.unit)
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
+
+
+def _finished(sums: WholeSums, region: Region) -> Array:
+    """The matrix, (d, d), with the center of sparse rows subtracted."""
+    center = region.shifted_center
+    if center is None or sums.beside is None:
+        return sums.total.value(sums.unit)
+    shifts = CenterSums(sums.beside, sums.weight or 0)
+    ends, found = shifts.ends(center / unit_of(region)), np.empty(sums.total.low.shape)
+    for start in range(0, len(found), _STRIP):
+        here = slice(start, min(start + _STRIP, len(found)))
+        hi, lo = sums.total.pair(here)
+        # The sums are symmetric, so their rows are their columns.
+        found[:, here] = ends.columns((hi.T, lo.T), here) * sums.unit
+    return found
 
 
 def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers | None) -> None:
@@ -90,7 +124,7 @@ def _sparse_gram(block: Block, domain: Domain) -> Integers:
     sparse.take(block)
     if domain.shifted_center is None:
         return sparse.total.whole()
-    return np.rint(sparse.finish() / unit_of(domain) ** 2).astype(np.int64)
+    return np.rint(_finished(sparse.sums, domain) / unit_of(domain) ** 2).astype(np.int64)
 
 
 def whole_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[Array]:
@@ -125,7 +159,7 @@ def _dense_columns(rows: Array, here: slice) -> Array:
 def _sparse_columns(block: Block, slices: list[slice], domain: Domain) -> Iterator[Array]:
     """The columns in these slices of the Gram matrix of sparse rows, in units."""
     center, reach = domain.shifted_center, math.ceil(reach_of(domain))
-    shifts, pieces = CenterSums(domain.dim, reach), []
+    shifts, pieces = CenterSums.zeros(domain.dim, reach), []
     for start in range(0, len(block), _SPARSE_ROWS):
         pair = domain.pair(block.piece(start, _SPARSE_ROWS))
         rows = pair.left.astype(np.int64)
@@ -198,7 +232,7 @@ class _WholeSparseGram:
         self._region, self.unit = region, 1.0
         far = region.shifted_center is not None
         self.total = Total.zeros((region.dim, region.dim), each=math.ceil(reach_of(region)) ** 2 if far else _PRODUCT)
-        self.shifts = CenterSums(region.dim, math.ceil(reach_of(region))) if far else None
+        self.shifts = CenterSums.zeros(region.dim, math.ceil(reach_of(region))) if far else None
 
     def take(self, block: Block) -> None:
         """Add the products of a block's rows."""
@@ -219,15 +253,9 @@ class _WholeSparseGram:
         if self.shifts is not None and pair.shift is not None:
             self.shifts.take(across, pair.shift.astype(np.int64))
 
-    def finish(self) -> Array:
-        """The matrix, (d, d), with the center subtracted."""
-        center = self._region.shifted_center
-        if center is None or self.shifts is None:
-            return self.total.value(self.unit)
-        ends, found = self.shifts.ends(center / unit_of(self._region)), np.empty(self.total.low.shape)
-        for start in range(0, len(found), _STRIP):
-            here = slice(start, min(start + _STRIP, len(found)))
-            hi, lo = self.total.pair(here)
-            # The sums are symmetric, so their rows are their columns.
-            found[:, here] = ends.columns((hi.T, lo.T), here) * self.unit
-        return found
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        if self.shifts is None:
+            return WholeSums(self.total, self.unit)
+        return WholeSums(self.total, self.unit, self.shifts.pull, self.shifts.weight)

@@ -48,6 +48,7 @@ def on_basis_grid(basis: Array) -> Array:
     >>> on_basis_grid(np.array([[0.5, 1e-30]])).tolist()
     [[0.5, 0.0]]
     """
+    # To the nearest multiple: how far that moves the basis is in `gram_times_sensitivity`.
     grid: Array = basis / BASIS_UNIT
     np.rint(grid, out=grid)
     grid *= BASIS_UNIT

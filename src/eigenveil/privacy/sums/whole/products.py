@@ -4,10 +4,12 @@
 """
 
 import math
+from dataclasses import dataclass
 from typing import Any, final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require
 from eigenveil.linalg import Array
@@ -17,13 +19,14 @@ from eigenveil.linalg.sparse import sparse_times
 from eigenveil.privacy.noise.steps import step_of, steps_of
 from eigenveil.privacy.sums.domain import SCORE_BITS, SHIFT, Domain, Region, center_scores, row_sums
 from eigenveil.privacy.sums.whole.grid import BASIS_UNIT, cached_rows, on_basis_grid, reach_of, unit_of
-from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total
+from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total, WholeSums
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["whole_gram_times", "whole_scores", "whole_symmetric_times"]
+__all__ = ["ProductsWork", "whole_gram_times", "whole_scores", "whole_symmetric_times"]
 
-# Rows of a product from which the center is subtracted at a time.
-_STRIP = 128
+# Rows of a product from which the center is subtracted at a time. Fewer are in a nearer cache, but two threads would then spend
+# their time waiting for the lock of Python.
+_STRIP = 1024
 # Rows that are multiplied by scores at a time: their products add up exactly.
 _SCORED_ROWS = 1 << 9
 # A site's own matrix is rounded onto a lattice this much finer than that of its release. It is clipped far beyond what the
@@ -33,8 +36,28 @@ _FINER, _MOST = 2.0**-6, 1 << 60
 
 def whole_gram_times(rows: Rows, *, basis: Array, region: Region) -> Array:
     """The Gram matrix times `basis`, (d, p), rounded onto its grid, without the Gram matrix."""
-    basis = on_basis_grid(basis)
-    return added_up(rows, lambda: _WholeProducts(region, basis, sparse=rows.sparse)).finish()
+    return _finished(total_of(rows, ProductsWork(region, basis)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ProductsWork:
+    """The Gram matrix of the rows in `region` times `basis`, (d, p): the total is (d, p), in units of `Scored.unit`.
+
+    The basis is rounded onto its grid first. For sparse rows with a center, `beside` is s^T S, (1, p), of shifts and scores.
+    """
+
+    region: Region
+    basis: Array
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        basis = on_basis_grid(self.basis)
+        return added_up(rows, lambda: _WholeProducts(self.region, basis, sparse=rows.sparse)).sums
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
 
 
 def whole_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
@@ -78,6 +101,7 @@ class _WholeProducts:
     def __init__(self, region: Region, basis: Array, *, sparse: bool) -> None:
         self._region, self._basis, self._unit = region, basis, 1.0
         far = sparse and region.shifted_center is not None
+        # Sparse rows include the center until it is subtracted, so their entries may be larger than the radius.
         self._bits = math.ceil(math.log2(reach_of(region))) if far else 17
         self.total = Total.zeros(basis.shape, each=1 << (self._bits + SCORE_BITS))
         # How much of the center is still to be subtracted from products of sparse rows: s^T S, (1, p).
@@ -92,6 +116,7 @@ class _WholeProducts:
         size = cached_rows(self._region.dim)
         if len(self._scratch) == 0:
             self._scratch = np.empty((size, self._region.dim))
+        # A few rows at a time stay in the inner cache while they are clipped, scored and multiplied.
         for start in range(0, len(block), size):
             part = self._region.scored(block.piece(start, size), basis=self._basis, out=self._scratch)
             self.total.add(_grouped_product(part.rows, part.scores), len(part.scores))
@@ -141,28 +166,34 @@ class _WholeProducts:
 
         sparse_times(across, scores, add)
 
-    def finish(self) -> Array:
-        """The product, (d, p): R^T S - c (s^T S), subtracted in double-doubles, because the two may nearly cancel.
-
-        Nothing may be added after this, because the result reuses the memory of the sum.
-        """
-        center = self._region.shifted_center
-        if center is None or self._drag is None or self._drag.empty:
-            return self.total.value(self._unit)
-        (hi,), (lo,) = self._drag.pair()
-        scale, found = SHIFT / unit_of(self._region), self.total.low.view(np.float64)
-        drag = hi * scale, lo * scale
-
-        def put(here: slice) -> None:
-            found[here] = less_outer(self.total.pair(here), center[here], drag) * self._unit
-
-        # A strip at a time: double-doubles take ten times the memory of the result.
-        side_by_side([slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)], put)
-        return found
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        return WholeSums(self.total, self._unit, self._drag)
 
     def and_other(self, other: "_WholeProducts") -> None:
         """Add the products of another worker: only dense rows have two, so there is no center to add."""
         self.total.and_other(other.total)
+
+
+def _finished(sums: WholeSums, region: Region) -> Array:
+    """The product, (d, p): R^T S - c (s^T S), subtracted in double-doubles, because the two may nearly cancel.
+
+    Nothing may be added after this, because the result reuses the memory of the sum.
+    """
+    center = region.shifted_center
+    if center is None or sums.beside is None or sums.beside.empty:
+        return sums.total.value(sums.unit)
+    (hi,), (lo,) = sums.beside.pair()
+    scale, found = SHIFT / unit_of(region), sums.total.low.view(np.float64)
+    drag = hi * scale, lo * scale
+
+    def put(here: slice) -> None:
+        found[here] = less_outer(sums.total.pair(here), center[here], drag) * sums.unit
+
+    # A strip at a time: double-doubles take ten times the memory of the result.
+    side_by_side([slice(start, start + _STRIP) for start in range(0, len(found), _STRIP)], put)
+    return found
 
 
 def _grouped_product(rows: Array, scores: Array) -> Array | Integers:

@@ -1,21 +1,33 @@
 """Exact sums of rows, the number of people, and the total sum of squares. `privacy.sums.bounded` releases them."""
 
 import math
+from dataclasses import dataclass
 from fractions import Fraction
 from typing import final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import minus_outer
 from eigenveil.privacy.sums.domain import SHIFT, Domain, Region
 from eigenveil.privacy.sums.whole.center import as_pair
 from eigenveil.privacy.sums.whole.grid import SUM_BITS, cached_rows, reach_of, sum_unit, unit_of
-from eigenveil.privacy.sums.whole.total import Integers, Total
+from eigenveil.privacy.sums.whole.total import Integers, Total, WholeSums
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["COUNT_UNIT", "sparse_block_sum", "whole_count", "whole_sum", "whole_trace", "whole_weights"]
+__all__ = [
+    "COUNT_UNIT",
+    "CountWork",
+    "SumWork",
+    "TraceWork",
+    "sparse_block_sum",
+    "whole_count",
+    "whole_sum",
+    "whole_trace",
+    "whole_weights",
+]
 
 # The unit of counts: a row of a person who has m of them counts as 2^34 / m, rounded down. The count of all people by itself has
 # a finer unit.
@@ -36,31 +48,94 @@ def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
 
 def whole_count(rows: Rows) -> float:
     """The number of people: the exact sum of all weights."""
-    total, one = 0, round(1 / _FINE_COUNT)
-    for block in rows.blocks(block_size(rows)):
-        weights = block.weights
-        total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
-    return float(Fraction(total) * Fraction(_FINE_COUNT))
+    return float(Fraction(total_of(rows, CountWork())) * Fraction(_FINE_COUNT))
 
 
 def whole_trace(rows: Rows, region: Region) -> float:
     """The sum of the squared norms of the clipped rows, each rounded down to a whole number."""
-    unit = unit_of(region) ** 2
-    # Each is below 2^34, and a block of them adds up below 2^53.
-    total = sum(int(np.floor(region.squares(block) / unit).sum()) for block in rows.blocks(block_size(rows)))
-    return float(Fraction(total) * Fraction(unit))
+    return float(Fraction(total_of(rows, TraceWork(region))) * Fraction(unit_of(region) ** 2))
 
 
 def whole_sum(rows: Rows, region: Region) -> Array:
     """The sum, (d,), of the clipped rows."""
-    return added_up(rows, lambda: WholeSum(region, sparse=rows.sparse)).finish()
+    return _finished(total_of(rows, SumWork(region)), region)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class CountWork:
+    """The number of people, in whole numbers of 2^-45."""
+
+    def of(self, rows: Rows) -> int:
+        """The sum over rows that are here."""
+        total, one = 0, round(1 / _FINE_COUNT)
+        for block in rows.blocks(block_size(rows)):
+            weights = block.weights
+            total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+        return total
+
+    def joined(self, left: int, right: int) -> int:
+        """The sum over the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class TraceWork:
+    """The sum of the squared norms of the rows in `region`, in whole numbers of its unit squared."""
+
+    region: Region
+
+    def of(self, rows: Rows) -> int:
+        """The sum over rows that are here."""
+        unit = unit_of(self.region) ** 2
+        # Each is below 2^34, and a block of them adds up below 2^53.
+        return sum(int(np.floor(self.region.squares(block) / unit).sum()) for block in rows.blocks(block_size(rows)))
+
+    def joined(self, left: int, right: int) -> int:
+        """The sum over the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class SumWork:
+    """The sum of the rows in `region`: the total is (d,), in whole numbers of `sum_unit`.
+
+    For sparse rows with a center, `weight` is the sum of their shifts.
+    """
+
+    region: Region
+
+    def of(self, rows: Rows) -> WholeSums:
+        """The sum over rows that are here."""
+        return added_up(rows, lambda: WholeSum(self.region, sparse=rows.sparse)).sums
+
+    def joined(self, left: WholeSums, right: WholeSums) -> WholeSums:
+        """The sum over the rows of both."""
+        return left.and_other(right)
+
+
+def _finished(sums: WholeSums, region: Region) -> Array:
+    """The sum, (d,), with the center of sparse rows subtracted."""
+    center = region.shifted_center
+    if center is None or sums.weight is None:
+        return sums.total.value(sums.unit)
+    hi, lo = sums.total.pair()
+    taken = as_pair([Fraction(sums.weight) * Fraction(SHIFT) / Fraction(sums.unit)])
+    exact = minus_outer((hi[None, :], lo[None, :]), taken, center)
+    return np.asarray((exact[0] + exact[1])[0] * sums.unit)
 
 
 def sparse_block_sum(block: Block, domain: Domain) -> Integers:
     """The sum of a sparse block's rows in whole numbers of `sum_unit`; around a center it is rounded."""
     part = WholeSum(domain, sparse=True)
     part.take(block)
-    return part.total.whole() if part.shifts is None else np.rint(part.finish() / part.unit).astype(np.int64)
+    return (
+        part.total.whole()
+        if part.shifts is None
+        else np.rint(_finished(part.sums, domain) / part.unit).astype(np.int64)
+    )
 
 
 @final
@@ -101,12 +176,7 @@ class WholeSum:
         if other.shifts is not None:
             self.shifts = (self.shifts or 0) + other.shifts
 
-    def finish(self) -> Array:
-        """The sum, (d,), with the center subtracted."""
-        center = self._region.shifted_center
-        if center is None or self.shifts is None:
-            return self.total.value(self.unit)
-        hi, lo = self.total.pair()
-        taken = as_pair([Fraction(self.shifts) * Fraction(SHIFT) / Fraction(self.unit)])
-        exact = minus_outer((hi[None, :], lo[None, :]), taken, center)
-        return np.asarray((exact[0] + exact[1])[0] * self.unit)
+    @property
+    def sums(self) -> WholeSums:
+        """Everything added so far."""
+        return WholeSums(self.total, self.unit, weight=self.shifts)

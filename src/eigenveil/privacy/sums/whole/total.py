@@ -1,4 +1,7 @@
-"""`Total`: a running sum of whole numbers in int64 that never overflows. All exact sums add up their blocks in one."""
+"""`Total`: a running sum of whole numbers in int64 that never overflows. All exact sums add up their blocks in one.
+
+`WholeSums` is what rows that are elsewhere send back: totals, and nothing else.
+"""
 
 from dataclasses import dataclass, field
 from typing import final
@@ -11,7 +14,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.exact import DoubleDouble, joined
 from eigenveil.privacy.sums.whole.grid import CACHED_NUMBERS, CACHED_ROWS
 
-__all__ = ["CARRY", "EXACT", "Integers", "Total"]
+__all__ = ["CARRY", "EXACT", "Integers", "Total", "WholeSums"]
 
 Integers = NDArray[np.int64]
 
@@ -88,6 +91,15 @@ class Total:
         # The rest counts as the number of rows that could have added up to it.
         self._rows = -(-(1 << CARRY) // self.each)
 
+    def settle(self) -> None:
+        """Bring the sum into the one form that depends on its value alone, however it was added up."""
+        if self.high is None:
+            return
+        self._carry()
+        if self.high.size == 0 or max(int(self.high.max()), -int(self.high.min())) < _FULL >> CARRY:
+            self.low += self.high << CARRY
+            self.high = None
+
     def whole(self) -> Integers:
         """The sum as int64; an error where it might not fit."""
         require(self.high is None, "a sum over so many rows may not fit into 64 bits: add them up in smaller blocks")
@@ -118,3 +130,32 @@ class Total:
                 out[start : start + CACHED_NUMBERS] = flat[start : start + CACHED_NUMBERS].astype(np.float64)
         found *= unit
         return found
+
+
+@final
+@dataclass(slots=True, eq=False)
+class WholeSums:
+    """What rows add up to, wherever they are: a `total` in whole numbers of `unit`, and what a center is still subtracted with.
+
+    Products of sparse rows R - s c^T also need `beside`, a sum that involves s, and `weight`, the sum or the squared norm of s in
+    whole numbers. Both are None where there is no center. Changes in place. Printing it shows no private number.
+    """
+
+    total: Total
+    unit: float = 1.0
+    beside: Total | None = None
+    weight: int | None = None
+
+    def and_other(self, other: "WholeSums") -> "WholeSums":
+        """Add the sums of other rows."""
+        # Without rows there is no unit yet.
+        self.unit = other.unit if self.total.empty else self.unit
+        self.total.and_other(other.total)
+        if self.beside is not None and other.beside is not None:
+            self.beside.and_other(other.beside)
+        if other.weight is not None:
+            self.weight = (self.weight or 0) + other.weight
+        return self
+
+    def __repr__(self) -> str:
+        return f"WholeSums(shape={self.total.low.shape}, unit={self.unit})"

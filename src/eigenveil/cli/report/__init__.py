@@ -1,0 +1,1 @@
+"""`eigenveil report`, and the option --report of other commands."""

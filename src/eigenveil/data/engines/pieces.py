@@ -1,0 +1,71 @@
+"""What happens at one piece of a table, in another process or on another machine: a sum over it, or a refusal.
+
+Whoever runs a task on another machine logs the text of an exception, and often the arguments of the task, which are rows. So
+nothing is raised at a piece. An error becomes a `Refusal`, a value like any other, and is raised again where the fit runs.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from dis import opmap
+from typing import Any, ParamSpec, TypeVar, final
+
+import numpy as np
+
+from eigenveil.errors import EigenveilError
+from eigenveil.linalg.kernel import few_cores
+
+__all__ = ["Refusal", "answer_of", "attempted"]
+
+_Given = ParamSpec("_Given")
+_Made = TypeVar("_Made")
+# Errors that this package raises have its own words, which show no value.
+_OURS = "eigenveil"
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Refusal:
+    """Why a piece gave no sum. `error` has public words only."""
+
+    error: Exception
+
+
+def attempted(act: Callable[_Given, _Made], *given: _Given.args, **more: _Given.kwargs) -> _Made | Refusal:
+    """What `act` returns, or a `Refusal`: it never raises, warns or logs. It runs on one core, beside others like it.
+
+    >>> attempted(float, "Ann Smith")
+    Refusal(error=ValueError('a piece of the rows could not be read (ValueError). ...'))
+    """
+    try:
+        # A warning of numpy would reveal something about the row that caused it.
+        with np.errstate(all="ignore"), few_cores(1):
+            return act(*given, **more)
+    except Exception as error:
+        return Refusal(_public(error))
+
+
+def answer_of(found: _Made | Refusal) -> _Made:
+    """What a piece returned, or its error, raised here."""
+    if isinstance(found, Refusal):
+        raise found.error
+    return found
+
+
+def _public(error: Exception) -> Exception:
+    """The error if its words are ours; otherwise one that says what kind it was: messages of other libraries quote values."""
+    if isinstance(error, ValueError | EigenveilError) and _raised_by_us(error):
+        # Without frames: they hold rows.
+        return error.with_traceback(None)
+    return ValueError(
+        f"a piece of the rows could not be read ({type(error).__name__}). Its message is not shown, because it may quote the "
+        "data. Read that piece by itself, where the data is, to see it"
+    )
+
+
+def _raised_by_us(error: Exception) -> bool:
+    """Whether a `raise` in this package raised it, and not compiled code that it calls, which has no frame of its own."""
+    last: Any = error.__traceback__
+    while last.tb_next is not None:
+        last = last.tb_next
+    module = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]
+    return module == _OURS and last.tb_frame.f_code.co_code[last.tb_lasti] == opmap["RAISE_VARARGS"]

@@ -1,0 +1,264 @@
+"""Rows of files, read by several processes of this machine: each process adds up ranges of the files, and sends sums back.
+
+A Parquet file is cut at its row groups and an npy file anywhere. The files may be far larger than memory, because every process
+has one block of rows at a time. The process that fits has none.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Final, NoReturn, TypeVar, final
+
+import numpy as np
+
+from eigenveil.data.columns import ColumnChoice, ColumnLayout
+from eigenveil.data.elsewhere import Work, refuse_to_copy
+from eigenveil.data.engines.pieces import Refusal, answer_of, attempted
+from eigenveil.data.named import ParquetTable, kind_of, reading, require_readable
+from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, Progress, Rows, WeightedRows, person_weights
+from eigenveil.data.tables import FileRows, beside, person_ids, read_table
+from eigenveil.errors import ColumnsError, EngineLost, require
+from eigenveil.linalg import Array
+from eigenveil.linalg.kernel import cores
+from eigenveil.params.declarations.reading import FileParams
+from eigenveil.params.declare import checked
+
+__all__ = ["PoolRows", "parquet_in_processes", "rows_in_processes"]
+
+_Sums = TypeVar("_Sums")
+# More pieces than processes, so that a slow one does not keep the others waiting. Each costs one message.
+_PIECES_EACH: Final = 4
+# A process may be killed for want of memory. Its pieces are tried again this many times, in new processes.
+_ATTEMPTS: Final = 3
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FileMark:
+    """A file as it was when it was opened. Another size or time means that its rows may have changed since."""
+
+    path: Path
+    size: int
+    changed: int
+
+    @classmethod
+    def of(cls, path: Path) -> "FileMark":
+        """The file as it is now."""
+        found = path.stat()
+        return cls(path, found.st_size, found.st_mtime_ns)
+
+    def require_same(self) -> None:
+        """Refuse a file that has changed: a sum over other rows than before would be of two tables at once."""
+        same = self.path.exists() and FileMark.of(self.path) == self
+        require(same, f"{self.path} has changed while it was being fitted. Fit again once it is complete")
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ParquetPiece:
+    """Some row groups of one Parquet file, and the columns of them that are analysed."""
+
+    mark: FileMark
+    layout: ColumnLayout
+    groups: tuple[int, ...]
+    count: int
+
+    def rows(self) -> Rows:
+        """The rows, read a block at a time."""
+        part = ParquetTable.open(self.mark.path)
+        return CheckedRows(FileRows(replace(part, groups=self.groups, count=self.count), self.layout))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArrayPiece:
+    """The rows from `start` on, `count` of them, of an npy file."""
+
+    mark: FileMark
+    start: int
+    count: int
+
+    def rows(self) -> Rows:
+        """The rows in a memory map."""
+        array = np.load(self.mark.path, mmap_mode="r", allow_pickle=False)
+        return CheckedRows(DenseRows(array[self.start : self.start + self.count]))
+
+
+FilePiece = ParquetPiece | ArrayPiece
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class PoolRows:
+    """Rows in ranges of files, and how many processes read them.
+
+    `weights` has those of each piece, or is None where each row is a person.
+    """
+
+    pieces: tuple[FilePiece, ...]
+    dim: int
+    processes: int
+    weights: tuple[Array, ...] | None = None
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns, from the files' own metadata."""
+        return sum(piece.count for piece in self.pieces), self.dim
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    @property
+    def counts_people(self) -> bool:
+        """Whether rows are weighted by person."""
+        return self.weights is not None
+
+    def blocks(self, size: int) -> NoReturn:
+        """Always a `ValueError`: rows stay with the processes that read them."""
+        refuse_to_copy("in other processes")
+
+    def by_person(self, person: Any) -> "PoolRows":
+        """The same rows, weighted; `person` has an identifier for each row, in the order of the files."""
+        ends = np.cumsum([piece.count for piece in self.pieces])
+        # Cut along with the pieces: a weight beside another row would let a person count more than once, without an error.
+        return replace(self, weights=tuple(np.split(person_weights(person, self.shape[0]), ends[:-1])))
+
+    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
+        """`work` over all pieces, in their order. A process that dies costs only time: its pieces go to new processes."""
+        done, found, lost = 0, None, 0
+        while done < len(self.pieces):
+            try:
+                for sums in self._answers(work, done):
+                    found = sums if found is None else work.joined(found, sums)
+                    if seen is not None:
+                        seen(self.pieces[done].count)
+                    done, lost = done + 1, 0
+            except BrokenProcessPool:
+                lost += 1
+                if lost == _ATTEMPTS:
+                    raise EngineLost(
+                        "the processes that read the table were killed, most likely because memory ran out. Use fewer processes. "
+                        "Nothing of this sum was released"
+                    ) from None
+        assert found is not None
+        return found
+
+    def _answers(self, work: Work[_Sums], first: int) -> Iterator[_Sums]:
+        """The sums over the pieces from `first` on, in order, a few of them in memory at a time."""
+        from joblib import Parallel, delayed, parallel_config
+
+        weights = self.weights or (None,) * len(self.pieces)
+        refused: list[Refusal] = []
+
+        def tasks() -> Iterator[Any]:
+            for at in range(first, len(self.pieces)):
+                # After a refusal no more pieces are begun. Those under way are waited for: joblib cannot stop them quietly.
+                if refused:
+                    return
+                yield delayed(attempted)(_summed, work, self.pieces[at], weights[at])
+
+        # Arguments go through pipes: joblib would otherwise leave larger ones, weights of people among them, in files.
+        with parallel_config("loky", inner_max_num_threads=max(1, cores() // self.processes)):
+            for found in Parallel(self.processes, return_as="generator", max_nbytes=None)(tasks()):
+                if isinstance(found, Refusal):
+                    refused.append(found)
+                elif not refused:
+                    yield found
+        if refused:
+            answer_of(refused[0])
+
+
+def _summed(work: Work[_Sums], piece: FilePiece, weights: Array | None) -> _Sums:
+    """In another process: the sum over one piece."""
+    piece.mark.require_same()
+    rows = piece.rows()
+    return work.of(rows if weights is None else WeightedRows(rows, weights))
+
+
+def rows_in_processes(
+    path: str | Path,
+    *,
+    processes: int | None = None,
+    person: str | None = None,
+    columns: Sequence[str] | None = None,
+    drop: Sequence[str] = (),
+    one_hot: Mapping[str, Sequence[str]] | None = None,
+    literal: bool = False,
+    **how: Any,
+) -> NamedRows:
+    """A Parquet file, a folder of them, or an npy file, read by several processes, one for each core unless said otherwise.
+
+    Estimators take it in place of a table. The other arguments are those of `eigenveil.data.tables.read_table`.
+
+    >>> from tempfile import TemporaryDirectory
+    >>> import pyarrow as pa, pyarrow.parquet as pq
+    >>> with TemporaryDirectory() as folder:
+    ...     pq.write_table(pa.table({"age": [30.0, 40.0], "pulse": [60.0, 70.0]}), f"{folder}/patients.parquet")
+    ...     rows_in_processes(f"{folder}/patients.parquet", processes=2).shape
+    (2, 2)
+    """
+    said = checked(FileParams, FileParams(**how))
+    count = cores() if processes is None else processes
+    require(count >= 1, f"processes must be at least 1, got {processes}")
+    path = Path(path)
+    require_readable(path)
+    kind = kind_of(path, said)
+    if kind == "npy":
+        require(
+            not (person or columns or drop or one_hot),
+            f"{path} is npy and has no column names. Leave out person, columns, drop and one_hot",
+        )
+        return NamedRows(_array_rows(path, count), None)
+    require(kind == "parquet", f"{path} is {kind}, which several processes cannot share. Convert it to Parquet first")
+    levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
+    wanted = None if columns is None else tuple(columns)
+    choice = ColumnChoice(wanted, tuple(drop), levels, person, literal=literal)
+    return parquet_in_processes(ParquetTable.open(path), choice, processes=count)
+
+
+def parquet_in_processes(table: ParquetTable, choice: ColumnChoice, *, processes: int) -> NamedRows:
+    """The chosen columns of a Parquet table whose names and types were checked."""
+    try:
+        layout = choice.laid_out(table.source, table.names, table.kinds)
+    except ColumnsError as error:
+        raise error.at(str(table.source)) from None
+    rows = PoolRows(_parquet_pieces(table, layout, processes), len(layout.names), processes)
+    if layout.person is not None:
+        rows = rows.by_person(person_ids(beside(table, (layout.person,)), layout.person))
+    return NamedRows(rows, layout.names, layout.person)
+
+
+def _parquet_pieces(table: ParquetTable, layout: ColumnLayout, processes: int) -> tuple[FilePiece, ...]:
+    """Runs of row groups of about the same number of rows, none across two files."""
+    import pyarrow.parquet as pq
+
+    most, pieces = -(-table.count // (processes * _PIECES_EACH)), []
+    for path in table.parts:
+        with reading(path, "parquet"):
+            found = pq.read_metadata(path)
+        sizes = [found.row_group(at).num_rows for at in range(found.num_row_groups)]
+        mark, count = FileMark.of(path), 0
+        groups: list[int] = []
+        for at, size in enumerate(sizes):
+            if groups and count + size > most:
+                pieces.append(ParquetPiece(mark, layout, tuple(groups), count))
+                groups, count = [], 0
+            groups.append(at)
+            count += size
+        if groups:
+            pieces.append(ParquetPiece(mark, layout, tuple(groups), count))
+    require(len(pieces) > 0, f"{table.source} has no rows")
+    return tuple(pieces)
+
+
+def _array_rows(path: Path, processes: int) -> PoolRows:
+    """Equal ranges of an npy file."""
+    rows = read_table(path).rows
+    count, dim = rows.shape
+    require(count > 0, f"{path} has no rows")
+    each, mark = -(-count // (processes * _PIECES_EACH)), FileMark.of(path)
+    starts = range(0, count, each)
+    return PoolRows(tuple(ArrayPiece(mark, at, min(each, count - at)) for at in starts), dim, processes)

@@ -1,0 +1,49 @@
+"""Charts as SVG text, and HTML around them: pure functions of numbers that are public already.
+
+Every text that is drawn counts as hostile. `plain` and `escaped` are the only ways into a page.
+"""
+
+from eigenveil.drawing.charts import (
+    Point,
+    Span,
+    bars_chart,
+    budget_chart,
+    convergence_chart,
+    cumulative_chart,
+    heat_chart,
+    loadings_chart,
+    plan_chart,
+    scatter_chart,
+    scree_chart,
+    taking_part_chart,
+)
+from eigenveil.drawing.html import figure, fragment, listing, page, table
+from eigenveil.drawing.marks import COLOURS, Chart, Mark, escaped, in_bytes, plain, png, variables
+
+__all__ = [
+    "COLOURS",
+    "Chart",
+    "Mark",
+    "Point",
+    "Span",
+    "bars_chart",
+    "budget_chart",
+    "convergence_chart",
+    "cumulative_chart",
+    "escaped",
+    "figure",
+    "fragment",
+    "heat_chart",
+    "in_bytes",
+    "listing",
+    "loadings_chart",
+    "page",
+    "plain",
+    "plan_chart",
+    "png",
+    "scatter_chart",
+    "scree_chart",
+    "table",
+    "taking_part_chart",
+    "variables",
+]

@@ -1,0 +1,249 @@
+"""`Mark` and `Chart`: lines, areas, bars, dots and words on a plane, and how they become SVG text or a PNG.
+
+A chart knows nothing of PCA. It carries its own text alternatives: a title, a description, and the numbers as a table.
+"""
+
+import io
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from html import escape
+from typing import Any, Final, Literal, TypeAlias, final
+
+__all__ = ["COLOURS", "Cell", "Chart", "Mark", "Place", "escaped", "in_bytes", "plain", "png", "short", "variables"]
+
+Place: TypeAlias = tuple[float, float]
+Cell: TypeAlias = str | float | int | None
+
+# Light and dark. Every text colour has a contrast of at least 4.5 to 1 on its ground, and every mark of 3 to 1.
+COLOURS: Final = {
+    "ground": ("#ffffff", "#0d1117"),
+    "panel": ("#f6f8fa", "#161b22"),
+    "ink": ("#1f2328", "#e6edf3"),
+    "muted": ("#57606a", "#9aa4af"),
+    "grid": ("#d1d9e0", "#30363d"),
+    "first": ("#0550ae", "#79c0ff"),
+    "second": ("#bc4c00", "#ffa657"),
+    "faint": ("#8c959f", "#6e7681"),
+    "good": ("#1a7f37", "#56d364"),
+    "bad": ("#cf222e", "#ff7b72"),
+}
+# Half a screen, or a whole telephone: at these 420 units, letters of 12 stay readable on both.
+WIDTH: Final = 420.0
+_SIZE: Final = 12.0
+
+
+def plain(text: object) -> str:
+    """`text` on one line with every unprintable character shown as a question mark.
+
+    >>> plain("age" + chr(27) + "[31m")
+    'age?[31m'
+    """
+    # Marks that reverse the direction of text are not printable either, so no name can pose as another one.
+    return "".join(character if character.isprintable() else "?" for character in str(text))
+
+
+def escaped(text: object) -> str:
+    """`text` for HTML and SVG, also between quotes.
+
+    >>> escaped("<script>'")
+    '&lt;script&gt;&#x27;'
+    """
+    return escape(plain(text), quote=True)
+
+
+def short(text: object, most: int) -> str:
+    """`text` in at most so many characters.
+
+    >>> short("mean radius of the cell", 12)
+    'mean radius…'
+    """
+    words = plain(text)
+    return words if len(words) <= most else f"{words[: most - 1].rstrip()}…"
+
+
+def in_bytes(count: int) -> str:
+    """A number of bytes in a unit that a person can read.
+
+    >>> in_bytes(540), in_bytes(61_440), in_bytes(3_200_000_000)
+    ('540 B', '61.4 kB', '3.2 GB')
+    """
+    size, unit = float(count), "B"
+    for larger in ("kB", "MB", "GB", "TB"):
+        if size < 1000:
+            break
+        size, unit = size / 1000, larger
+    return f"{size:.3g} {unit}"
+
+
+def variables(dark: bool) -> str:
+    """The colours as CSS variables.
+
+    >>> variables(dark=False)[:16]
+    '--ground:#ffffff'
+    """
+    return ";".join(f"--{name}:{pair[dark]}" for name, pair in COLOURS.items())
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Mark:
+    """Something that is drawn: its shape, its corners, and the `colour` by its name in `COLOURS`.
+
+    A bar has two opposite corners, a dot and words one place. `words` are drawn, or appear when the mouse rests on the mark.
+    """
+
+    shape: Literal["line", "area", "bar", "dot", "words"]
+    places: tuple[Place, ...]
+    colour: str
+    words: str = ""
+    anchor: Literal["start", "middle", "end"] = "start"
+    width: float = 1.5
+    opacity: float = 1.0
+    dashed: bool = False
+    strong: bool = False
+
+    def svg(self) -> str:
+        """The element."""
+        paint = f'fill="var(--{self.colour})"' + (f' fill-opacity="{self.opacity:.3g}"' if self.opacity < 1 else "")
+        (x, y), tip = self.places[0], f"<title>{escaped(self.words)}</title>" if self.words else ""
+        match self.shape:
+            case "words":
+                bold = ' font-weight="600"' * self.strong
+                anchor = "" if self.anchor == "start" else f' text-anchor="{self.anchor}"'
+                return f'<text x="{x:.1f}" y="{y:.1f}" {paint}{anchor}{bold}>{escaped(self.words)}</text>'
+            case "bar":
+                (left, right), (top, bottom) = (sorted(ends) for ends in zip(*self.places, strict=True))
+                size = f'width="{right - left:.1f}" height="{bottom - top:.1f}"'
+                return f'<rect x="{left:.1f}" y="{top:.1f}" {size} {paint}>{tip}</rect>'
+            case "dot":
+                return f'<circle cx="{x:.1f}" cy="{y:.1f}" r="{self.width:.1f}" {paint}>{tip}</circle>'
+            case "area":
+                return f'<polygon points="{self._path()}" {paint}>{tip}</polygon>'
+            case "line":
+                dash = ' stroke-dasharray="5 4"' * self.dashed
+                pen = f'stroke="var(--{self.colour})" stroke-width="{self.width:g}"{dash}'
+                return f'<polyline points="{self._path()}" fill="none" {pen}>{tip}</polyline>'
+
+    def _path(self) -> str:
+        return " ".join(f"{x:.1f},{y:.1f}" for x, y in self.places)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Chart:
+    """Marks on a plane of 420 by `height`, with what they say in words and as a table of `rows` under a `header`."""
+
+    title: str
+    words: str
+    height: float
+    marks: tuple[Mark, ...]
+    header: tuple[str, ...]
+    rows: tuple[tuple[Cell, ...], ...]
+
+    def svg(self, name: str = "chart") -> str:
+        """The drawing inside a page. `name` must be another one for each chart of the page."""
+        # Ids are ours, never a name from a file.
+        return (
+            f'<svg class="chart" viewBox="0 0 {WIDTH:g} {self.height:g}" role="img" '
+            f'aria-labelledby="{name}-t {name}-d" font-size="{_SIZE:g}">'
+            f'<title id="{name}-t">{escaped(self.title)}</title><desc id="{name}-d">{escaped(self.words)}</desc>'
+            f"{''.join(mark.svg() for mark in self.marks)}</svg>"
+        )
+
+    def document(self) -> str:
+        """A file of its own, light or dark as the reader's screen is, with the title and the words on it."""
+        lines = list(_wrapped(self.words, 68))
+        top, height = 34.0, self.height + 52 + 15 * len(lines)
+        style = (
+            f":root{{{variables(dark=False)}}}@media(prefers-color-scheme:dark){{:root{{{variables(dark=True)}}}}}"
+            "text{font-family:system-ui,sans-serif}"
+        )
+        below = (
+            f'<text x="14" y="{top + self.height + 14 + 15 * place:.0f}" font-size="11" fill="var(--muted)">'
+            f"{escaped(line)}</text>"
+            for place, line in enumerate(lines)
+        )
+        return (
+            f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH:g} {height:g}" width="{1.5 * WIDTH:g}" '
+            f'height="{1.5 * height:g}" role="img" aria-labelledby="t d" font-size="{_SIZE:g}">\n'
+            f'<title id="t">{escaped(self.title)}</title>\n<desc id="d">{escaped(self.words)}</desc>\n'
+            f'<style>{style}</style>\n<rect width="{WIDTH:g}" height="{height:g}" fill="var(--ground)"/>\n'
+            f'<text x="14" y="24" font-size="14" font-weight="600" fill="var(--ink)">{escaped(short(self.title, 58))}</text>\n'
+            f'<g transform="translate(0 {top:g})">\n' + "\n".join(mark.svg() for mark in self.marks) + "\n</g>\n"
+            f"{''.join(below)}\n</svg>\n"
+        )
+
+
+def _wrapped(text: str, width: int) -> Iterable[str]:
+    import textwrap
+
+    return textwrap.wrap(plain(text), width)
+
+
+def png(chart: Chart) -> bytes:
+    """The chart as a PNG, on a light ground, drawn by matplotlib where that is installed."""
+    from matplotlib.figure import Figure
+
+    # 100 units are an inch, and the plane has its zero at the top left, as SVG has.
+    made = Figure(figsize=(WIDTH / 100, (chart.height + 30) / 100), dpi=200)
+    axes = made.add_axes((0, 0, 1, 1))
+    axes.set(xlim=(0, WIDTH), ylim=(chart.height, -30))
+    axes.axis("off")
+    title = Mark("words", ((14.0, -10.0),), "ink", short(chart.title, 58), strong=True)
+    for mark in (title, *chart.marks):
+        for artist in _artists(mark):
+            axes.add_artist(artist)
+    target = io.BytesIO()
+    made.savefig(target, format="png")
+    return target.getvalue()
+
+
+def _artists(mark: Mark) -> Iterator[Any]:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Circle, Polygon
+    from matplotlib.text import Text
+
+    colour, places = COLOURS[mark.colour][0], mark.places
+    # A point is 1/72 of an inch.
+    unit = 72 / 100
+    match mark.shape:
+        case "words":
+            weight = "bold" if mark.strong else "normal"
+            align = {"start": "left", "middle": "center", "end": "right"}[mark.anchor]
+            # A dollar sign would start a formula, and names come from files.
+            yield Text(
+                *places[0], mark.words, color=colour, ha=align, fontsize=_SIZE * unit, weight=weight, parse_math=False
+            )
+        case "bar":
+            (left, top), (right, bottom) = places
+            corners = [(left, top), (right, top), (right, bottom), (left, bottom)]
+            yield Polygon(corners, facecolor=colour, alpha=mark.opacity, edgecolor="none")
+        case "area":
+            yield Polygon(places, facecolor=colour, alpha=mark.opacity, edgecolor="none")
+        case "dot":
+            yield Circle(places[0], mark.width, facecolor=colour, alpha=mark.opacity)
+        case "line":
+            drawn = Line2D(*zip(*places, strict=True), color=colour, linewidth=mark.width * unit)
+            if mark.dashed:
+                drawn.set_linestyle("--")
+            yield drawn
+
+
+def line(places: Sequence[Place], colour: str, **more: Any) -> Mark:
+    """A line through `places`."""
+    return Mark("line", tuple(places), colour, **more)
+
+
+def words(x: float, y: float, text: object, colour: str = "muted", **more: Any) -> Mark:
+    """Words at a place."""
+    return Mark("words", ((x, y),), colour, str(text), **more)
+
+
+def bar(x: float, y: float, to_x: float, to_y: float, colour: str, **more: Any) -> Mark:
+    """A rectangle between two opposite corners."""
+    return Mark("bar", ((x, y), (to_x, to_y)), colour, **more)
+
+
+def dot(x: float, y: float, colour: str, *, radius: float = 3.0, **more: Any) -> Mark:
+    """A filled circle."""
+    return Mark("dot", ((x, y),), colour, width=radius, **more)

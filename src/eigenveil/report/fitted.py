@@ -1,0 +1,289 @@
+"""From a model to a report: the answer in one sentence, intervals, and what other budgets would have bought.
+
+Everything follows from the released numbers in the model's file. No row is read, and nothing is charged.
+"""
+
+import math
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import TYPE_CHECKING, Any, Final
+
+from eigenveil.drawing import Span
+from eigenveil.errors import shown
+from eigenveil.model import Model
+from eigenveil.privacy import Budget, Guarantee, Neighbours
+from eigenveil.report.contents import (
+    ComponentsPart,
+    EpsilonPoint,
+    FactLine,
+    PlanPart,
+    Report,
+    RoundPart,
+)
+
+if TYPE_CHECKING:
+    from eigenveil.estimators.rounds import Round
+    from eigenveil.plan import Facts, Forecast, Spectrum
+
+__all__ = ["components_of", "forecast_part", "model_report", "plan_part", "round_parts", "spectrum_of"]
+
+EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
+_WORDS: Final = (
+    "no",
+    "one",
+    "two",
+    "three",
+    "four",
+    "five",
+    "six",
+    "seven",
+    "eight",
+    "nine",
+    "ten",
+    "eleven",
+    "twelve",
+)
+# Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
+_LARGE: Final = 20_000
+# Settings that the report shows where they belong.
+_SAID: Final = ("noise_floor", "fill", "clipped")
+
+
+def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | None = None, **more: Any) -> Report:
+    """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it."""
+    guarantee, part = model.guarantee, components_of(model)
+    rank, dim = model.components.shape
+    return Report(
+        kind=more.pop("kind", "model"),
+        title=title or f"{_counted(rank, 'principal component').capitalize()} of {dim} columns",
+        answer=_answer(part, guarantee),
+        warnings=model.warnings,
+        components=part,
+        rounds=round_parts(rounds),
+        plan=plan_part(model),
+        facts=(*_facts(model), *more.pop("facts", ())),
+        guarantee=guarantee,
+        best_guess=guarantee.best_guess,
+        **more,
+    )
+
+
+def _counted(number: int, word: str) -> str:
+    """A number and a word, in letters up to twelve.
+
+    >>> _counted(1, "site"), _counted(20, "site")
+    ('one site', '20 sites')
+    """
+    said = _WORDS[number] if number < len(_WORDS) else str(number)
+    return f"{said} {word}{'s' * (number != 1)}"
+
+
+def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
+    """What was found and who is protected, in one sentence."""
+    rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
+    if part.noise_floor == 0:
+        found = f"{_counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
+        found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
+    elif above == 0:
+        found = "Nothing stands out from the noise, so these components may be noise alone"
+    else:
+        all_of = "" if above == rank else f" of {rank}"
+        stand = f"{_WORDS[above] if above < len(_WORDS) else above}{all_of} component{'s' * (rank != 1)}"
+        stands, has = ("stands", "has") if above == 1 else ("stand", "have")
+        found = f"{stand.capitalize()} {stands} out from the noise and {has} {share:.0%} of the variance"
+    if not guarantee.private:
+        why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
+        return f"{found}; {why}, so nobody is protected."
+    guess = math.ceil(100 * guarantee.best_guess)
+    whose = guarantee.unit.partition(",")[0] or "each person"
+    return f"{found}; an attacker's best guess about {whose} is right at most {min(guess, 99)} times in 100, a coin 50 times."
+
+
+def components_of(model: Model) -> ComponentsPart:
+    """The components of a model with their variances and, where it is known, the interval of each."""
+    floor, variances = model.noise_floor, tuple(model.explained_variance.tolist())
+    shares = tuple(model.explained_variance_ratio.tolist())
+    at = next((at for at, share in enumerate(shares) if share > 0), None)
+    return ComponentsPart(
+        columns=model.columns,
+        weights=tuple(tuple(one) for one in model.components.tolist()),
+        variances=variances,
+        shares=shares,
+        intervals=tuple(_intervals(model)),
+        noise_floor=floor,
+        # A published calibration adds noise, but its floor was never worked out.
+        floor_known=not (floor == 0 and model.settings.get("calibration") == "paper"),
+        total=None if at is None else variances[at] / shares[at],
+        fill=_number(model, "fill"),
+        clipped=_number(model, "clipped"),
+        people=model.people,
+    )
+
+
+def _number(model: Model, name: str) -> float | None:
+    # The settings come from a file, which may have been edited.
+    value = model.settings.get(name)
+    return float(value) if isinstance(value, Real) and math.isfinite(float(value)) else None
+
+
+def _intervals(model: Model) -> Iterator[Span]:
+    """An interval for the variance of the clipped rows along each best direction, for a covariance that was released once.
+
+    By Weyl's inequality the eigenvalues of G and of G + E differ by at most the spectral norm of E. Noise alone exceeds the
+    floor in one fit of a hundred, and E is as likely as -E, so all of the eigenvalues lie within the floor of the released ones
+    in 98 fits of a hundred. Products (power, krylov) see a part of G only, and units that are applied after the release stretch
+    the noise: no interval is known for these.
+    """
+    floor, settings = model.noise_floor, model.settings
+    if floor == 0 or settings.get("method") != "covariance" or "scale_from" in settings:
+        return
+    for variance in model.explained_variance.tolist():
+        yield Span(variance, max(0.0, variance - floor), variance + floor)
+
+
+def _facts(model: Model) -> Iterator[FactLine]:
+    people = model.people
+    if people is not None:
+        noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
+        yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
+    for name, value in model.settings.items():
+        if name in _SAID:
+            continue
+        words = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)
+        yield FactLine(name.replace("_", " "), words)
+
+
+def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
+    """The public record of rounds."""
+    return tuple(
+        RoundPart(
+            one.number + 1,
+            one.stage,
+            tuple(one.answered),
+            tuple(one.missing),
+            one.bytes_down,
+            one.bytes_up,
+            one.movement,
+            tuple(one.charges),
+            one.restarted,
+        )
+        for one in rounds
+    )
+
+
+def spectrum_of(
+    model: Model,
+    *,
+    source: str,
+    dim: int | None = None,
+    row_bound: float | None = None,
+    fill: float = 0.5,
+) -> "Spectrum":
+    """The variances of a model as a plan needs them, with the remaining variance spread evenly over the other directions.
+
+    They contain noise, so they are doubted as much as those of a public table.
+    """
+    from eigenveil.errors import require
+    from eigenveil.plan import Spectrum
+    from eigenveil.plan.spectrum import PUBLIC_SPREAD
+
+    # A component that is not above the noise has no share of the variance, and says nothing about other rows.
+    known = model.explained_variance_ratio > 0
+    variances, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
+    require(variances.sum() > 0 and share > 0, f"{source} has no variance to plan with")
+    others = model.components.shape[1] - len(variances)
+    left = float(variances.sum()) * max(0.0, 1 / share - 1)
+    # No other direction has more variance than the last component found.
+    each = min(left / others, float(variances.min())) if others else 0.0
+    return Spectrum.of_variances(
+        [*variances, *[each] * others],
+        dim=dim,
+        row_bound=row_bound,
+        fill=fill,
+        source=f"from {source}",
+        spread=PUBLIC_SPREAD,
+    )
+
+
+def plan_part(model: Model) -> PlanPart | None:
+    """What other budgets would have bought, with this fit marked. None where the planner does not know such a fit."""
+    facts, method = _planned(model)
+    if facts is None:
+        return None
+    from eigenveil.plan import forecast
+
+    asked, points = facts.budget.epsilon, []
+    large = facts.dim * facts.rank > _LARGE
+    fits = 4 if large else None
+    for epsilon in sorted({*(EPSILONS[1:4] if large else EPSILONS), asked}):
+        found = forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method, fits=fits)
+        points.append((epsilon, found))
+    note = "From the released spectrum of this fit. What this fit itself captured is private, and nobody computed it."
+    return forecast_part(method, asked, points, note=note)
+
+
+def forecast_part(
+    method: str, asked: float, points: "Sequence[tuple[float, Forecast]]", *, note: str = ""
+) -> PlanPart | None:
+    """The curve of a plan; None where nothing could be rehearsed."""
+    spans = [
+        EpsilonPoint(
+            at,
+            Span(found.captured.value, found.captured.low, found.captured.high),
+            Span(found.sine.value, found.sine.low, found.sine.high),
+            found.nothing,
+        )
+        for at, found in points
+        if math.isfinite(found.captured.value)
+    ]
+    return PlanPart(method, asked, tuple(spans), note) if spans else None
+
+
+def _planned(model: Model) -> "tuple[Facts | None, str]":
+    """The facts of this fit as a plan sees them, and the name of its method there."""
+    guarantee, settings = model.guarantee, model.settings
+    method, people = _method_of(settings), model.people
+    rank, dim = model.components.shape
+    if guarantee.epsilon is None or guarantee.delta is None or people is None or not model.n_above_noise:
+        return None, method
+    from eigenveil.plan import METHODS, Facts
+
+    if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
+        return None, method
+    fill, bound = _number(model, "fill"), settings.get("row_bound")
+    given = isinstance(bound, Real) and settings.get("bound_from") is None
+    try:
+        facts = Facts(
+            dim=dim,
+            rank=rank,
+            people=max(2, round(people)),
+            budget=Budget(guarantee.epsilon, guarantee.delta),
+            # In units of the bound, which the fill gives, so that the bound itself is not needed.
+            spectrum=spectrum_of(model, source="this model", fill=min(max(fill or 0.5, 1e-6), 1.0)),
+            neighbours=Neighbours(str(settings.get("neighbours"))),
+            center="private" if settings.get("center") == "private" else None,
+            sites=int(settings.get("sites") or settings.get("peers") or 1),
+            survivors=settings.get("survivors"),
+            row_bound=1.0 if given or settings.get("column_bounds") is not None else None,
+            scale="private" if "scale_from" in settings else None,
+        )
+    except (ValueError, TypeError):
+        # A fit that no plan covers: one column, a relation that protects no person, a file that was edited.
+        return None, method
+    return facts, method
+
+
+def _method_of(settings: Any) -> str:
+    """The name that a plan has for the method of a fit.
+
+    >>> _method_of({"method": "krylov", "trust": "masked, 5 survivors"}), _method_of({"method": "power"})
+    ('masked/krylov', 'curator/power')
+    """
+    how, trust = str(settings.get("method", "")), str(settings.get("trust", "")).partition(",")[0]
+    if how.startswith("stream"):
+        return f"stream/{settings.get('publish', '')}"
+    if "peers" in settings:
+        return f"{'peers' if settings.get('noise') == 'pairwise' else 'peers-independent'}/{how}"
+    setting = {"masked": "masked", "hub": "hub", "site": "site", "both": "site"}.get(trust, "curator")
+    return f"{setting}/{how}"

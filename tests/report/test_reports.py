@@ -1,0 +1,190 @@
+"""Reports as data: what they say, what they refuse, and that JSON holds all of it."""
+
+import json
+import math
+from dataclasses import replace
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import numpy as np
+import pytest
+
+from eigenveil import Guarantee, PrivatePCA
+from eigenveil.privacy import Charge
+from eigenveil.report import (
+    ENDINGS,
+    Report,
+    ScoresPart,
+    components_of,
+    from_json,
+    model_report,
+    read_report,
+    schema,
+    to_html,
+    to_json,
+    write_report,
+)
+from report.conftest import HOSTILE, Tags, made_model, made_rounds, with_hostile_names
+
+# What a page is made of. Anything else would come from a name.
+_TEXT = "html head meta title style body main header h1 h2 h3 p strong div span section footer script ul li dl dt dd"
+_DRAWN = "figure figcaption svg desc polyline polygon rect circle text details summary table thead tbody tr th td"
+KNOWN = {*_TEXT.split(" "), *_DRAWN.split(" ")}
+SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
+
+
+def tags_of(report: Report) -> Tags:
+    found = Tags()
+    found.feed(to_html(report))
+    return found
+
+
+@cache
+def plain() -> Report:
+    return model_report(made_model(3, 6), rounds=made_rounds(4, 3))
+
+
+@pytest.mark.parametrize("made", [plain, with_hostile_names], ids=["plain", "hostile"])
+def test_json_keeps_everything_and_has_its_schema(made: Any) -> None:
+    report = made()
+    text = to_json(report)
+    assert text.isascii()
+    assert from_json(text) == report
+    jsonschema.validate(json.loads(text), schema())
+
+
+def test_the_schema_in_the_docs_is_that_of_the_code() -> None:
+    assert json.loads(SCHEMA.read_text()) == schema()
+    jsonschema.Draft202012Validator.check_schema(schema())
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("nonsense", "not JSON"), ("[" * 100_000, "not JSON"), ("{}", "not a report")],
+    ids=["words", "nested", "empty"],
+)
+def test_whatever_is_not_a_report_is_refused(text: str, why: str) -> None:
+    with pytest.raises(ValueError, match=why):
+        from_json(text)
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"version": 2}, "version 2"),
+        ({"kind": "poem"}, "must be one of"),
+        ({"answer": 1}, "answer must be string"),
+        ({"refused": True}, "refused must be integer"),
+        ({"more": 1}, "unknown key: more"),
+        ({"rounds": [{"round": 1}]}, "lacks stage"),
+        ({"best_guess": math.nan}, "NaN"),
+        ({"components": {"columns": None, "weights": [[1.0]], "variances": [], "shares": []}}, "has a variance"),
+    ],
+)
+def test_a_report_with_something_wrong_in_it_is_refused(more: dict[str, Any], why: str) -> None:
+    # The report is made here and not in the list above: lists are made in every worker, also for `-k something_else`.
+    with pytest.raises(ValueError, match=why):
+        from_json(json.dumps({**json.loads(to_json(plain())), **more}))
+
+
+@pytest.mark.parametrize("made", [plain, with_hostile_names], ids=["plain", "hostile"])
+def test_names_add_no_element_and_no_attribute(made: Any) -> None:
+    found = tags_of(made())
+    assert " ".join(sorted(set(found.tags) - KNOWN)) == ""
+    assert found.tags.count("script") == 1
+    assert not {name for name in found.attributes if name.startswith("on") or name in ("style", "href", "src")}
+
+
+def test_the_answer_is_one_sentence_about_the_result_and_the_people() -> None:
+    report = model_report(made_model(3, 6, floor=1.5))
+    assert report.answer == (
+        "Two of 3 components stand out from the noise and have 60% of the variance; an attacker's best guess about each person "
+        "is right at most 55 times in 100, a coin 50 times."
+    )
+    lost = model_report(made_model(3, 6, floor=5.0)).answer
+    assert lost.startswith("Nothing stands out from the noise")
+    bare = replace(made_model(3, 6, floor=0.0), guarantee=Guarantee.none("exact PCA was asked for"))
+    assert model_report(bare).answer.endswith("there is no privacy guarantee, so nobody is protected.")
+    seeded = replace(made_model(3, 6), guarantee=replace(made_model(3, 6).guarantee, reproducible=True))
+    assert "known seed, so nobody is protected" in model_report(seeded).answer
+
+
+def test_every_charge_is_on_the_guarantee_page() -> None:
+    model = made_model(2, 4)
+    many = tuple(Charge(f"release {at}", 0.01) for at in range(30))
+    page = to_html(model_report(replace(model, guarantee=replace(model.guarantee, charges=many))))
+    assert all(f"release {at}<" in page for at in range(30))
+    few = to_html(model_report(model))
+    assert "mean (mu 0.1)" in few and "covariance (mu 0.2)" in few
+
+
+@pytest.mark.filterwarnings("ignore::eigenveil.errors.ParameterWarning")
+def test_intervals_hold_in_98_of_100_fits_and_half_of_them_do_not() -> None:
+    rng = np.random.default_rng(0)
+    rows = rng.standard_normal((400, 12)) * np.linspace(1.0, 0.3, 12)
+    # Hardly any signal, so that the noise decides: a large one is disturbed by less than the norm of the noise.
+    rows *= 0.02 / np.linalg.norm(rows, axis=1).max()
+    true = np.linalg.eigvalsh(rows.T @ rows)[::-1][:4] / (len(rows) - 1)
+    missed = np.zeros(2, dtype=int)
+    for seed in range(120):
+        fit = PrivatePCA(
+            4,
+            epsilon=2.0,
+            delta=1e-6,
+            row_bound=1.0,
+            center=None,
+            method="covariance",
+            neighbours="zero-out",
+            random_state=seed,
+        )
+        spans = components_of(fit.fit(rows).model_).intervals
+        for place, part in enumerate((1.0, 0.5)):
+            far = [abs(span.value - at) > part * (span.high - span.value) for span, at in zip(spans, true, strict=True)]
+            missed[place] += any(far)
+    # 3 of 100 are missed at most: 17 of 120 or more have a probability below 1e-6. Half as wide must be caught.
+    assert missed[0] < 17 < missed[1]
+
+
+def test_no_interval_where_none_is_known() -> None:
+    model = made_model(2, 4)
+    for more in ({"method": "power"}, {"scale_from": "found privately"}, {"noise_floor": 0.0}):
+        assert components_of(replace(model, settings={**model.settings, **more})).intervals == ()
+
+
+def test_this_fit_is_marked_on_the_curve_of_its_own_method() -> None:
+    part = model_report(made_model(2, 8)).plan
+    assert part is not None
+    assert part.method == "curator/covariance" and part.asked == 1.0
+    assert [point.epsilon for point in part.points] == [0.1, 0.3, 1.0, 3.0, 10.0]
+    masked = made_model(2, 8)
+    masked = replace(
+        masked, settings={**masked.settings, "trust": "masked, 5 survivors of whom 1 may collude", "sites": 5}
+    )
+    other = model_report(masked).plan
+    assert other is not None and other.method == "masked/covariance"
+
+
+def test_raw_scores_are_said_to_be_raw_and_only_their_owner_reads_the_file(tmp_path: Path) -> None:
+    report = replace(plain(), scores=ScoresPart(((0.0, 1.0), (1.0, 0.5))))
+    for ending in ENDINGS[:2]:
+        target = tmp_path / f"report{ending}"
+        write_report(report, target)
+        assert target.stat().st_mode & 0o777 == 0o600
+    assert to_html(report).count("RAW DATA") >= 3
+    assert read_report(tmp_path / "report.json").scores == report.scores
+    public = tmp_path / "public.html"
+    write_report(plain(), public)
+    assert public.stat().st_mode & 0o777 == 0o644
+    assert "RAW DATA" not in public.read_text() and HOSTILE not in public.read_text()
+
+
+def test_a_hub_of_version_0_1_wrote_rounds_alone() -> None:
+    old = {
+        name: json.loads(to_json(plain()))[name]
+        for name in ("study", "digest", "eigenveil", "sites", "refused", "rounds")
+    }
+    report = from_json(json.dumps({**old, "study": "heart", "digest": "0" * 64, "refused": 0}))
+    assert report.kind == "study" and len(report.rounds) == 3
+    assert "Every round" in to_html(report)
