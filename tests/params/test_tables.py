@@ -148,7 +148,8 @@ def test_keys_of_different_studies_stand_in_the_same_places() -> None:
 
 def test_what_was_not_given_is_known_in_the_command() -> None:
     for name, one in declared(NewStudy).items():
-        assert one.default is None or name in ("n_components", "epsilon", "row_bound", "center")
+        # Switches are given or not anyway.
+        assert one.default in (None, False) or name in ("n_components", "epsilon", "row_bound", "center")
 
 
 def test_what_no_file_says_is_no_option_and_cannot_differ() -> None:

@@ -3,6 +3,7 @@
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
+from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,19 @@ FLAGS = (
 )
 
 
+class Tags(HTMLParser):
+    """The elements of a page and the attributes of all of them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.tags: list[str] = []
+        self.attributes: set[str] = set()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append(tag)
+        self.attributes |= {name for name, _ in attrs}
+
+
 def made_model(
     rank: int, dim: int, *, floor: float = 0.5, columns: tuple[str, ...] | None = None, **more: Any
 ) -> Model:
@@ -34,7 +48,7 @@ def made_model(
     rng = np.random.default_rng(1)
     basis = np.linalg.qr(rng.standard_normal((dim, rank)))[0]
     variances = 4.0 / np.arange(1, rank + 1)
-    shares = np.where(variances > floor, variances / 10.0, 0.0)
+    shares = np.where(variances > floor, variances / max(10.0, 1.2 * variances.sum()), 0.0)
     settings = {"method": "covariance", "neighbours": "add-remove", "center": "private", "row_bound": 5.0}
     guarantee = Guarantee(
         1.0,

@@ -10,8 +10,7 @@ import sklearn.utils
 from eigenveil import Guarantee, Ledger, PrivatePCA
 from eigenveil.plan import Facts, Spectrum, advise
 from eigenveil.privacy import Budget
-from report.conftest import HOSTILE, made_model
-from report.test_reports import Tags
+from report.conftest import HOSTILE, Tags, made_model
 
 
 def tags_in(html: str) -> Tags:

@@ -20,6 +20,7 @@ from eigenveil.cli.network.hub import hub
 from eigenveil.cli.network.node import node
 from eigenveil.cli.network.peer import peer
 from eigenveil.cli.network.site import site
+from eigenveil.cli.network.streams import watch
 from eigenveil.cli.plan.command import plan
 from eigenveil.cli.recommend.command import recommend
 from eigenveil.cli.report.command import report
@@ -46,7 +47,7 @@ for _panel, _commands in (
     (_FIRST, (demo, plan, bounds, spectrum)),
     (_FITS, (fit, stream, simulate)),
     (_AFTER, (inspect, report, transform, account, audit)),
-    (_STUDIES, (hub, site, node, peer)),
+    (_STUDIES, (hub, site, node, peer, watch)),
 ):
     for _command in _commands:
         app.command(rich_help_panel=_panel)(_command)

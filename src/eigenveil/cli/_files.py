@@ -7,7 +7,7 @@ accident is worse.
 import os
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -134,6 +134,26 @@ class Reading:
                 ending_of(path, TABLES)
             except ValueError as error:
                 raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
+
+    def require_passes(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """Refuse a pipe, which can be read once, for a command that passes over the rows more than once."""
+        if not is_stdin(path):
+            return
+        bound = settings.get("row_bound", 1.0)
+        known = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
+        needed = {
+            "{row_bound} with a number you know": not known,
+            "{center=None}": settings.get("center") == "private",
+            "no {scale=private}": isinstance(settings.get("scale"), str),
+            "{method} covariance": settings.get("method") == "power",
+        }
+        lacking = [words for words, lacks in needed.items() if lacks]
+        if lacking:
+            raise ParameterError(
+                "a pipe can be read only once, and this passes over the rows several times: to find a bound, the mean or the "
+                f"units, or for each round. Give {' and '.join(lacking)}. Or write the rows to a file, or use `eigenveil "
+                "stream -`, which reads them once"
+            )
 
     def counted(self, path: Path) -> bool:
         """Whether the number of columns was read from the rows themselves."""

@@ -72,6 +72,7 @@ def fit(
     lasting.require_sense(settings)
     read = Reading(reading, settings["person"], tuple(carry or ()))
     read.require(data)
+    read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))

@@ -9,7 +9,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
 from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
-from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople
+from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 
 if TYPE_CHECKING:
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from eigenveil.report import Report
 
 __all__ = ["hub"]
+
+_SERVE = "this is a study of streams: add --serve, and the hub asks for slot after slot"
 
 
 @errors_as_lines
@@ -30,6 +32,7 @@ def hub(
     report: option.Report = None,
     memory: option.Memory = option.MEMORY,
     force: option.Force = False,
+    serve: option.Serve = False,
     passphrase_file: PassphraseFile = None,
 ) -> None:
     """Run the hub of a study: ask the sites, add up, and write the model.
@@ -43,6 +46,12 @@ def hub(
     many sites are lost, the same command goes on from there, and no site
     is asked to reveal anything twice. After the study has finished, it
     only sends the result to sites that do not have it yet.
+
+    In a study of streams the hub asks for one slot after the other, and
+    always has the current answer:
+
+      eigenveil hub sensors.toml --serve
+      eigenveil watch sensors.toml
 
     Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
     143 after SIGTERM. After each of them the same command goes on.
@@ -63,6 +72,17 @@ def hub(
     address = place_of(found, mine, role="hub").address
     assert address is not None
     target = Path(f"{study.stem}.safetensors") if model is None else model
+    require(
+        found.streaming == serve, _SERVE if found.streaming else f"--serve is for streams, and {study} is of tables"
+    )
+    if serve:
+        from eigenveil.cli.network.streams import served
+
+        require(report is None, "--report is for a study of tables: of streams `eigenveil watch` shows every slot")
+        log = study.with_suffix(".transcript") if transcript is None else transcript
+        where = option.listening_address(listen, address)
+        served(found, mine, study=study, log=log, model=target, listen=where, memory=allowed)
+        return
     told = target.with_suffix(".report.json") if report is None else report
     # Beside the study file, whatever the current folder is: a later run must find it again.
     kept = study.with_suffix(".transcript") if transcript is None else transcript

@@ -30,11 +30,12 @@ if TYPE_CHECKING:
     from eigenveil.network.study.words import Fact
     from eigenveil.report import Report
 
-__all__ = ["Given", "Joining", "Kind", "take_part"]
+__all__ = ["Given", "Joining", "Kind", "allowed_agent", "take_part", "withdrawn_in"]
 
 _REFUSED: Final = 2
 
 Agent = TypeVar("Agent", "SiteAgent", "PeerAgent")
+Made = TypeVar("Made")
 
 
 @final
@@ -148,8 +149,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "memory": given.memory}
         settings |= {"policy": rules, "on_event": view.on_event}
         if given.policy is not None:
-            settings["withdrawn"] = _withdrawn_in(given.policy)
-        agent = _allowed(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
+            settings["withdrawn"] = withdrawn_in(given.policy)
+        agent = allowed_agent(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
         view.of(agent, calls=kind.calls(agent))
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
@@ -201,7 +202,7 @@ def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report
     return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 
 
-def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
+def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
     """The withdrawn pins as the policy has them when it is asked."""
     from eigenveil.network.policy import Policy
 
@@ -221,7 +222,7 @@ def _results(given: Given, study: "StudyFile", name: str) -> Results:
     return results
 
 
-def _allowed(made: Callable[[], Agent], noted_in: "DurableLedger | None", study: "StudyFile") -> Agent:
+def allowed_agent(made: Callable[[], Made], noted_in: "DurableLedger | None", study: "StudyFile") -> Made:
     """The agent; if its policy refuses, all reasons on the screen and in its ledger."""
     from eigenveil.network.policy import PolicyRefusal
 

@@ -82,6 +82,31 @@ Report: TypeAlias = Annotated[
         show_default="MODEL.report.json beside the model",
     ),
 ]
+SiteSource: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--data",
+        metavar="FILE",
+        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy or .npz. Columns that the study "
+        "does not name are not read.",
+        show_default=False,
+    ),
+]
+Follow: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="WHERE",
+        help="For a study of streams, in place of --data: a csv file that grows, a folder of csv files, a pipe, or - for "
+        "standard input.",
+        show_default=False,
+    ),
+]
+Serve: TypeAlias = Annotated[
+    bool,
+    typer.Option(
+        "--serve", help="For a study of streams: ask for slot after slot, and keep the current answer on disk."
+    ),
+]
 Data: TypeAlias = Annotated[
     Path,
     typer.Option(

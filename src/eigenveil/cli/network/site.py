@@ -13,7 +13,7 @@ from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.study.passphrase import PassphraseFile
-from eigenveil.errors import ProtocolError
+from eigenveil.errors import ProtocolError, require
 from eigenveil.params import FileParams
 
 if TYPE_CHECKING:
@@ -30,8 +30,9 @@ __all__ = ["site"]
 @with_options(FileParams, leave=("features", "one_based"))
 def site(
     study: option.Study,
-    data: option.Data,
     settings: dict[str, Any],
+    data: option.SiteSource = None,
+    follow: option.Follow = None,
     keys: option.Keys = None,
     policy: option.PolicyFile = None,
     ledger: option.Ledger = Path("ledger.db"),
@@ -70,6 +71,11 @@ def site(
       eigenveil site heart.toml --data patients.parquet \\
         --policy policy.toml --yes
 
+    In a study of streams, a site follows a file that grows. Each slot
+    and its charge are in the ledger before anybody can ask for it:
+
+      eigenveil site sensors.toml --follow sensor.csv --dataset sensor
+
     Exit codes: 1 if the person says no or the total budget is too
     small, 2 if the policy refuses or the hub has another study file,
     130 after Ctrl-C, 143 after SIGTERM.
@@ -79,9 +85,10 @@ def site(
 
     # Made first, because it refuses --yes without a policy before any file is opened.
     allowed = option.bytes_allowed(memory)
+    require((data is None) != (follow is None), "give --data with your table, or --follow in a study of streams")
     given = Given(
         study,
-        data,
+        data if data is not None else Path("-"),
         keys,
         policy,
         ledger,
@@ -98,7 +105,16 @@ def site(
         require_head=require_head,
         report=report,
     )
-    take_part(given, _Site(None if connect is None else address("--connect", connect)))
+    where = None if connect is None else address("--connect", connect)
+    if follow is not None:
+        from eigenveil.cli.network.streams import followed
+
+        require(
+            model is None and scores is None, "--model and --scores are for a table: of a stream the hub has the model"
+        )
+        followed(given, follow, connect=where)
+        return
+    take_part(given, _Site(where))
 
 
 @final

@@ -139,6 +139,7 @@ def simulate(
     read = Reading(reading, settings["person"])
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
+    read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     require_report(report, force=force, inputs=[data, *([] if model is None else [model])])

@@ -1,6 +1,8 @@
 """`eigenveil study`: write the file of a study across organisations from options, and show one in words."""
 
+import math
 import secrets
+import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -84,8 +86,11 @@ def new(
     given = {
         name: value
         for name, value in settings.items()
-        if value is not None or name in ("epsilon", "row_bound", "center")
+        if (value is not None and value is not False) or name in ("epsilon", "row_bound", "center")
     }
+    if given.get("slot_seconds") is not None and "begins" not in given:
+        # Written out, so that every site begins at the same moment.
+        given["begins"] = float(math.ceil(time.time()))
     given |= {
         "columns": choice.columns_of(columns, columns_from, person=settings["person"]),
         "id": secrets.token_hex(16),
@@ -117,6 +122,8 @@ def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
         return {"topology": "gossip"} | ({"noise": given.get("noise", "pairwise")} if private else {})
     # Masks need a star. In a tree the sites' own noise is what protects from the nodes.
     carrier, trust = ("tree", "site") if "fanout" in given else ("star", "masked")
+    if given.get("streaming"):
+        trust = "site"
     return {"topology": carrier} | ({"trust": given.get("trust", trust)} if private else {})
 
 

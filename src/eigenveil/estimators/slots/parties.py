@@ -5,6 +5,7 @@ together. With a seed, every slot of every party draws from a seed of its own: s
 another order, draws the same noise.
 """
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, Final, final
@@ -18,7 +19,7 @@ from eigenveil.protocols import Node, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
 from eigenveil.protocols.slots import SlotHub, SlotMember, SlotRound
 from eigenveil.protocols.star.layout import star, tree
-from eigenveil.tasks import SlotShelf, SlotState, SlotSums
+from eigenveil.tasks import Question, SlotShelf, SlotState, SlotSums
 from eigenveil.tasks.fit.split import Extent
 
 __all__ = ["SlotParties"]
@@ -127,7 +128,7 @@ class SlotParties:
         return SlotHub(
             self.task,
             self.layout.below[name],
-            lambda slot, often: through(self._hub_mechanism(slot, often)),
+            lambda slot, often: through(self.hub_mechanism(slot, often)),
             terms=self._patience(name),
             window=self.spec.window,
             clock=self.spec.clock,
@@ -171,7 +172,21 @@ class SlotParties:
             self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
         return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot))
 
-    def _hub_mechanism(self, slot: int, often: int) -> Mechanism:
+    def respend(self, folds: Mapping[int, int]) -> None:
+        """Charge again what a hub released before it was stopped, so that its ledger says so. Nothing is released."""
+        if not isinstance(self.task, SlotSums) or self.spec.trust != "hub" or self.spec.budget is None:
+            return
+        for slot, often in sorted(folds.items()):
+            for group in range(often):
+                mechanism = self.hub_mechanism(slot, group)
+                assert isinstance(mechanism, Gaussian)
+                question = Question(slot)
+                where = replace(self.task.slot(question), group=f"{group}")
+                mu = math.sqrt(self.task.share(question)) / self.multiplier
+                mechanism.ledger.spend(mu, label=self.task.label(question), slot=where)
+
+    def hub_mechanism(self, slot: int, often: int) -> Mechanism:
+        """The hub's mechanism for a slot that was folded `often` before."""
         budget, name = self.spec.budget, self.layout.hub
         if budget is None or self.spec.trust != "hub":
             return Exact(because=NO_PRIVACY["stream"] if budget is None else "the sites have added noise")

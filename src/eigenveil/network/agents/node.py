@@ -7,6 +7,8 @@ repeat what they said.
 from typing import final
 
 from eigenveil.errors import PeerError, require
+from eigenveil.estimators.federated.parties import Parties
+from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.runner import NOTE, Runner, accepted
 from eigenveil.network.agents.site import READY, THANKS
@@ -15,6 +17,7 @@ from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.parties import parties_of
 from eigenveil.network.study.size import MEMORY, limits_of
+from eigenveil.network.study.streams import slot_limits_of, slot_parties_of
 from eigenveil.protocols import Message, Node
 from eigenveil.protocols.wire import MessageLimits, encode
 from eigenveil.runtimes.grpc import Transport
@@ -70,7 +73,9 @@ class NodeAgent:
     ) -> None:
         require(study.carrier == "tree", f"the study {study.name!r} is not a tree and has no nodes")
         self.study, self.place = study, place_of(study, keys, role="node")
-        self.parties = parties_of(study, memory=memory)
+        self.parties: Parties | SlotParties = (
+            slot_parties_of(study, memory=memory) if study.streaming else parties_of(study, memory=memory)
+        )
         self._keys, self._on_event = keys, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
@@ -85,7 +90,12 @@ class NodeAgent:
     async def run(self, *, listen: str, address: str | None = None) -> None:
         """Pass messages on until the result has been. `address` is where to reach the party above, if not as in the study."""
         above = self.study.place(self.parties.above[self.place.name])
-        limits = limits_of(self.study, self.parties.request, "node")
+        parties = self.parties
+        limits = (
+            slot_limits_of(self.study, parties, "node")
+            if isinstance(parties, SlotParties)
+            else limits_of(self.study, parties.request, "node")
+        )
         transport = self.transport = Transport(
             self.place.name,
             credentials=credentials_of(self.study, self._keys),

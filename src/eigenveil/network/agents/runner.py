@@ -187,6 +187,17 @@ class Runner:
         except TimeoutError:
             return
 
+    async def do(self, move: Callable[[], Done]) -> Done:
+        """Run `move` on the party's thread, between two of its messages."""
+        return await self._work(move)
+
+    async def act(self, move: Callable[[], list[Outgoing]]) -> None:
+        """The same, and send what the party says then."""
+        await self._send(await self._work(move))
+        self._watch()
+        # `run` may be waiting without the deadline that has just been set. A note of nobody wakes it.
+        self._transport.events.put(Got("", NOTE, b""))
+
     async def note(self, name: str, words: bytes) -> None:
         """Send a note to the agent of another party."""
         await self._transport.send(name, NOTE, words)

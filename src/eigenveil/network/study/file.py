@@ -48,7 +48,19 @@ VERSION: Final = 1
 _GREETING: Final = b"eigenveil 1 "
 _MOST_PEERS: Final = 1000
 _VERSION_KEY: Final = "eigenveil_study"
-_TABLES: Final = ("study", "task", "privacy", "network", "tree", "graph", "sizes", "rehearsal", "authority", "hub")
+_TABLES: Final = (
+    "study",
+    "task",
+    "slots",
+    "privacy",
+    "network",
+    "tree",
+    "graph",
+    "sizes",
+    "rehearsal",
+    "authority",
+    "hub",
+)
 _LISTS: Final = ("site", "node", "peer")
 # The sections that each carrier needs; those of another carrier are refused.
 _OWN: Final = {"star": ("hub", "site"), "tree": ("hub", "site", "tree", "node"), "gossip": ("peer", "graph")}
@@ -246,6 +258,11 @@ class StudyFile:
         return self.params.fanout if isinstance(self.params, HubStudy) and self.carrier == "tree" else None
 
     @property
+    def streaming(self) -> bool:
+        """Whether sites follow streams, slot by slot."""
+        return isinstance(self.params, HubStudy) and self.params.streaming
+
+    @property
     def private(self) -> bool:
         """Whether it gives a guarantee, unless it is a rehearsal."""
         return self.params.epsilon is not None
@@ -276,6 +293,9 @@ class StudyFile:
     def unit(self) -> PrivacyUnit:
         """What it protects: people if it names the column that tells them apart, otherwise rows."""
         person = self.params.person
+        if isinstance(self.params, HubStudy) and self.params.streaming:
+            several = self.params.device or self.params.person_slots > 1
+            return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=several)
         return PrivacyUnit.of(Neighbours(self.params.neighbours), grouped=person is not None, column=person)
 
     @property
@@ -315,6 +335,7 @@ class StudyFile:
         # Imported here, because a wrong file should be refused before anything heavy is loaded.
         from eigenveil.estimators import FederatedPCA, GossipPCA
 
+        require(not self.streaming, f"{self.name!r} is a study of streams, which FederatedStream simulates")
         if isinstance(self.params, HubStudy):
             return FederatedPCA(**{name: getattr(self.params, name) for name in declared(FederatedParams)})
         given = {name: getattr(self.params, name) for name in declared(GossipParams)}

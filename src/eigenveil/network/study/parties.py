@@ -19,6 +19,7 @@ from eigenveil.model import Model
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.rules import request_of
 from eigenveil.network.study.size import MEMORY, limits_of, require_size
+from eigenveil.network.study.streams import slot_parties_of
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.tasks.fit.task import Fit, FitResult
 
@@ -63,12 +64,15 @@ def peer_parties_of(study: StudyFile, *, memory: int = MEMORY) -> PeerParties:
 
 def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
     """Refuse a study whose parties cannot be made, before its file is sent out; a `ParameterError` if a parameter is wrong."""
+    if study.streaming:
+        slot_parties_of(study, memory=memory)
+        return
     _any_parties_of(study, memory)
 
 
 def said_before(study: StudyFile, *, memory: int = MEMORY) -> tuple[ParameterWarning, ...]:
     """What is to be said of a study that is possible before anything is spent, such as that its budget is hopeless."""
-    return _any_parties_of(study, memory).before()
+    return () if study.streaming else _any_parties_of(study, memory).before()
 
 
 def _any_parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:

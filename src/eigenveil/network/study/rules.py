@@ -9,8 +9,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
-from eigenveil.params import FederatedParams, checked, declared
-from eigenveil.params.declarations.study import HubStudy, PeerStudy
+from eigenveil.params import FederatedParams, SlotStreamParams, checked, declared
+from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamTerms
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from eigenveil.estimators import GossipPCA
     from eigenveil.estimators.federated.spec import FederatedSpec
     from eigenveil.estimators.gossip.spec import GossipSpec
+    from eigenveil.estimators.slots.spec import SlotSpec
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols import Layout
 
@@ -31,6 +32,7 @@ __all__ = [
     "require_own",
     "require_said",
     "require_together",
+    "slots_of",
 ]
 
 
@@ -77,6 +79,8 @@ def require_together(study: "StudyFile") -> None:
         require_param(
             "study" in one.param.surfaces or getattr(params, name) == one.default, f"{{{name}}} has no place in a study"
         )
+    if isinstance(params, HubStudy):
+        _require_streaming(params)
     word = "peer" if study.carrier == "gossip" else "site"
     require(len(study.holders) > 0, f"[[{word}]] is missing: nobody has rows")
     require_param(
@@ -96,8 +100,75 @@ def require_together(study: "StudyFile") -> None:
         _require_hub(study, params)
 
 
+# What a study of streams cannot have, because slots are released one after the other.
+_NOT_STREAMED: Final = (
+    "column_bounds",
+    "mean_bound",
+    "person",
+    "method",
+    "rounds",
+    "tolerance",
+    "quorum",
+    "local_steps",
+    "align",
+    "person_sites",
+)
+
+
+def _require_streaming(params: HubStudy) -> None:
+    """Refuse keys of slots in a study of tables, and keys of tables in a study of streams."""
+    names = declared(HubStudy)
+    if not params.streaming:
+        for name in declared(StreamTerms):
+            given = getattr(params, name) != names[name].default
+            require_param(not given, f"{{{name}}} is for a study of streams: add {{streaming}}")
+        return
+    for name in _NOT_STREAMED:
+        given = getattr(params, name) != names[name].default
+        require_param(not given, f"{{{name}}} is for a study of tables, and {{streaming}} makes this one of streams")
+    require_param(params.slots is not None, "{slots} is missing: how many slots there are, a public number")
+    require_param(
+        (params.slot_rows is None) != (params.slot_seconds is None),
+        "give either {slot_rows} or {slot_seconds}: what ends a slot",
+    )
+    require_param(
+        (params.slot_seconds is None) == (params.begins is None),
+        "{begins} goes with {slot_seconds}: when the first slot begins",
+    )
+    require_param(
+        params.trust in ("site", "hub") or (params.epsilon is None and params.trust != "masked"),
+        "{trust=} is not for streams over a network. Use {trust=site} or {trust=hub}",
+        trust=params.trust,
+    )
+    require_param(
+        not isinstance(params.scale, str),
+        "{scale} must be public numbers in a study of streams, which cannot search for them",
+    )
+    center = params.center is None or isinstance(params.center, str)
+    require_param(center, "{center} must be private or none in a study of streams. Give public numbers as {origin}")
+
+
+def slots_of(study: "StudyFile") -> "SlotSpec":
+    """The checked specification of a study of streams."""
+    from eigenveil.estimators.slots.spec import slot_spec
+
+    params = study.params
+    assert isinstance(params, HubStudy)
+    given = {name: getattr(params, name) for name in declared(SlotStreamParams)}
+    # The default of a table is to search for one. A stream must be given a number, and needs none without privacy.
+    given["row_bound"] = None if isinstance(params.row_bound, str) else params.row_bound
+    asked = checked(SlotStreamParams, SlotStreamParams(**given))
+    names = [place.name for place in study.sites]
+    clock = params.slot_rows is None
+    dim, budget = len(study.columns), study.budget
+    return slot_spec(asked, names, dim=dim, budget=budget, seed=study.seed, clock=clock, size=params.slot_rows)
+
+
 def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
+    if study.streaming:
+        require(sizes is None, "[sizes] is for tables: a stream has as many rows as it has")
+        return
     require_param(
         study.private or neighbours == "add-remove",
         "{neighbours=} is part of a guarantee, and {epsilon=None} gives none",
@@ -160,6 +231,9 @@ def fewest_of(study: "StudyFile") -> int:
     params = study.params
     if isinstance(params, PeerStudy):
         return quorum_of(params, len(study.peers))
+    if params.streaming:
+        # Nobody is waited for, so a slot may be folded in when a single site has sent it.
+        return 1
     # Under masks nothing is unmasked below `survivors`, so that bounds every sum that the hub can read.
     name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
     found = share_of(name, given, len(study.sites))
@@ -168,6 +242,10 @@ def fewest_of(study: "StudyFile") -> int:
 
 def check_terms(study: "StudyFile") -> None:
     """Refuse what its estimator would refuse from public numbers alone."""
+    if study.streaming:
+        with named_parameters():
+            slots_of(study)
+        return
     request_of(study)
     if study.carrier == "gossip":
         _require_mixing(study)
@@ -175,6 +253,9 @@ def check_terms(study: "StudyFile") -> None:
 
 def method_of(study: "StudyFile") -> str:
     """The method that finds the components, where the study may say "auto"."""
+    if study.streaming:
+        # What leaves a site is the same: a sum of products, or the leading directions.
+        return "covariance" if study.private else "merge"
     request = request_of(study)
     return str(request.plan.method) if hasattr(request.plan, "method") else "segments"
 

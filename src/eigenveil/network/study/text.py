@@ -31,7 +31,7 @@ def _lines(study: "StudyFile") -> Iterator[str]:
         yield from comment(words)
     yield f"eigenveil_study = {document['eigenveil_study']}"
     # Parameters first, certificates last: people read the top of the file.
-    for name in ("study", "task", "privacy", "network", "tree", "graph"):
+    for name in ("study", "task", "slots", "privacy", "network", "tree", "graph"):
         yield from section(name, study.lines(name))
     if study.sizes is not None:
         yield from _table(

@@ -6,7 +6,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
-from eigenveil.params.declarations.study import PeerStudy
+from eigenveil.params.declarations.study import HubStudy, PeerStudy
 
 if TYPE_CHECKING:
     from eigenveil.network.study.file import StudyFile
@@ -50,6 +50,9 @@ def facts_of(study: "StudyFile") -> Iterator[Fact]:
     yield Fact("Columns", f"{_some(study.columns)} ({len(study.columns)} in all).")
     yield Fact("Who learns what", who_learns(study, whose="each"))
     yield from _cost(study)
+    if isinstance(study.params, HubStudy) and study.params.streaming:
+        yield from _streams(study, study.params)
+        return
     yield from _task(study)
     yield from _parties(study)
     yield _waiting(study)
@@ -147,6 +150,37 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
         yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
     if task.center is not None and task.center != "private":
         yield Fact("Center", "rows are centered on numbers given in the study file.")
+
+
+def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
+    """A study of streams: what a slot is, and what of it leaves."""
+    noisy = "" if study.budget is None else "noisy estimates of "
+    yield Fact(
+        "Result",
+        f"the first {params.n_components} principal components of all streams together, anew after every slot. Everyone who "
+        f"takes part learns {noisy}the components, the mean and the variance along each component. No row leaves the site.",
+    )
+    length = f"{params.slot_seconds:g} seconds each" if params.slot_rows is None else f"{params.slot_rows} rows each"
+    yield Fact(
+        "Slots",
+        f"{params.slots}, {length}. A site sends one matrix for each, and may send it up to {params.window} slots late.",
+    )
+    if params.device:
+        people = "each site is a device of one person, who is in every slot. All of its rows are protected together."
+    elif params.person_slots == 1:
+        people = "each row is taken for a different person. A person with several rows is protected less than the stated cost."
+    else:
+        people = f"a person has at most one row in a slot, and rows in at most {params.person_slots} slots."
+    yield Fact("People", people)
+    if isinstance(params.row_bound, float):
+        around = "zero" if params.origin is None else "the given origin"
+        yield Fact("Clipping", f"rows are clipped to norm {params.row_bound:g} around {around}.")
+    names = [place.name for place in study.sites]
+    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). Nobody waits for a site that is away.")
+    if study.nodes:
+        yield Fact(
+            "Nodes", f"{len(study.nodes)} gather sums for the hub, each with at most {study.fanout} parties below it."
+        )
 
 
 def _people(study: "StudyFile") -> str:

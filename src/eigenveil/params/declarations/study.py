@@ -10,10 +10,11 @@ from eigenveil.errors import ParameterError, Words
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GRAPHS, PEERS, GossipParams
 from eigenveil.params.declarations.groups import NAME, BudgetParams, Seed, Waiting
+from eigenveil.params.declarations.slots import SlotParams
 from eigenveil.params.declare import again, composed, declared, param, parameters
 from eigenveil.params.tables import shown_in_file
 from eigenveil.params.texts import bytes_from, text_of
-from eigenveil.params.values import hex_digits, line, listed, real, whole
+from eigenveil.params.values import hex_digits, line, listed, real, truth, whole
 from eigenveil.params.words import in_options, in_study
 
 __all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms", "in_new", "said_in_file"]
@@ -90,8 +91,54 @@ class StudyTerms:
     )
 
 
+@parameters(section="slots", panel="Streams (with --streaming)")
+class StreamTerms:
+    """What a study of streams has: slots in place of rounds."""
+
+    streaming: bool = param(
+        "Sites follow streams, and the hub asks for one slot of them after the other.",
+        default=False,
+        check=truth,
+        quiet=True,
+        section="study",
+        surfaces=_WRITTEN,
+    )
+    slots: int | None = again(SlotParams, "slots", default=None, unset="no streams", surfaces=_WRITTEN)
+    slot_rows: int | None = param(
+        "A slot ends after so many rows at a site.",
+        default=None,
+        check=whole(1, 1 << 28),
+        unset="slots end by the clock",
+        metavar="ROWS",
+        surfaces=_WRITTEN,
+    )
+    slot_seconds: float | None = param(
+        "A slot ends after so many seconds, everywhere at once.",
+        default=None,
+        check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
+        unset="slots are counted out in rows",
+        metavar="SECONDS",
+        surfaces=_WRITTEN,
+    )
+    begins: float | None = param(
+        "With {slot_seconds}: when the first slot begins, in seconds since 1970.",
+        default=None,
+        check=real("a number of seconds since 1970", lambda number: 0 <= number <= 1e11),
+        unset="now",
+        metavar="SECONDS",
+        surfaces=_WRITTEN,
+    )
+    window: int = again(SlotParams, "window", quiet=True, surfaces=_WRITTEN)
+    person_slots: int = again(SlotParams, "person_slots", surfaces=_WRITTEN, panel="Streams (with --streaming)")
+    device: bool = again(SlotParams, "device", surfaces=_WRITTEN, panel="Streams (with --streaming)")
+    forget: float = again(SlotParams, "forget", quiet=True, surfaces=_WRITTEN, panel="Streams (with --streaming)")
+    adapt: tuple[float, float] | None = again(
+        SlotParams, "adapt", surfaces=_WRITTEN, panel="Streams (with --streaming)"
+    )
+
+
 @parameters(section="study", panel="Who takes part")
-class HubStudy(StudyTerms, FederatedParams):
+class HubStudy(StudyTerms, StreamTerms, FederatedParams):
     """The parameters of a study around a hub, or in a tree."""
 
     topology: Literal["star", "tree"] = again(FederatedParams, "topology", default=MISSING)

@@ -161,7 +161,7 @@ class SlotHub(Party):
         # Without a clock nobody knows that a slot has passed until one site says so.
         if self._newest < 0 or self._newest > last or self._clock or self._counted.get(self._newest):
             self._newest += 1
-        if self._newest > last + (0 if self._exchanges is not None else self._window):
+        if self._newest > self._last_tick:
             self.result = self._state
             return self._told()
         older = range(max(0, self._newest - self._window), min(self._newest, last + 1))
@@ -216,6 +216,16 @@ class SlotHub(Party):
         self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
         self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
         self._folds = dict(snapshot.folds)
+
+    def conclude(self) -> None:
+        """After a restore: whether the hub had ended already."""
+        if self._newest > self._last_tick:
+            self.result = self._state
+
+    @property
+    def _last_tick(self) -> int:
+        """The number of the last tick that asks for anything: under masks nothing is asked for again."""
+        return self._task.slots - 1 + (0 if self._exchanges is not None else self._window)
 
     def _onward(self) -> list[Message]:
         """Ask for the next slot of this tick of which anything is missing."""

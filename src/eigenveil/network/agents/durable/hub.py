@@ -182,6 +182,8 @@ class DurableHub(DurableParty):
                 message = decode(event.data, limits=self._limits)
                 self.traffic[message.body.round].up += len(event.data)
                 return self.party.receive(message)
+            case kind:
+                raise ProtocolError(f"the transcript has an entry of the kind {kind!r}, which is for streams")
 
     def _note(self, round_: HubRound) -> None:
         traffic = self.traffic[round_.number]

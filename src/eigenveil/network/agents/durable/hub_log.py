@@ -25,8 +25,8 @@ _TABLES: Final = (
     " released BLOB, asked BLOB)",
 )
 
-# Stored in the file, so another word is another version of it: "message" is one that came.
-Kind = Literal["begin", "message", "timeout", "resume"]
+# Stored in the file, so another word is another version of it: "message" is one that came. Streams have the last two.
+Kind = Literal["begin", "message", "timeout", "resume", "tick", "snapshot"]
 
 
 class TranscriptError(EigenveilError):
@@ -37,6 +37,8 @@ class TranscriptError(EigenveilError):
 @dataclass(frozen=True, slots=True)
 class LogEntry:
     """Something that moved the hub: its start, a message from `sender`, a deadline that passed, or a resumption.
+
+    For streams, a slot that was opened, or a snapshot of everything before it.
 
     `released` is what the hub itself released then, and `asked` the question or result it came to. None if there was none.
     """
@@ -123,7 +125,9 @@ class HubLog:
         # An empty transaction takes the lock now, so that a second hub fails here and not at its first message.
         connection.execute("BEGIN IMMEDIATE")
         connection.execute("COMMIT")
-        return cls(connection, bytes(row[1]), int(connection.execute("SELECT count(*) FROM events").fetchone()[0]))
+        # Not the number of rows: a snapshot replaces those before it, and keeps its own number.
+        last = connection.execute("SELECT max(number) FROM events").fetchone()[0]
+        return cls(connection, bytes(row[1]), 0 if last is None else int(last) + 1)
 
     @property
     def empty(self) -> bool:
@@ -147,6 +151,23 @@ class HubLog:
                 (self._count, event.kind, event.sender, event.data, event.released, event.asked),
             )
         except sqlite3.Error as error:
+            raise TranscriptError(
+                f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
+                "hub again"
+            ) from error
+        self._count += 1
+
+    def cut(self, snapshot: LogEntry) -> None:
+        """Replace everything by a snapshot, all at once. It is on disk when this returns."""
+        row = (self._count, snapshot.kind, snapshot.sender, snapshot.data, snapshot.released, snapshot.asked)
+        try:
+            self._connection.execute("BEGIN IMMEDIATE")
+            self._connection.execute("DELETE FROM events")
+            self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._connection.execute("COMMIT")
+        except sqlite3.Error as error:
+            if self._connection.in_transaction:
+                self._connection.execute("ROLLBACK")
             raise TranscriptError(
                 f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
                 "hub again"

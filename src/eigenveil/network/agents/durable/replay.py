@@ -32,6 +32,11 @@ class ReplayMechanism(Mechanism):
         self._new: list[Array] = []
         self._known: deque[Array] = deque()
 
+    def onto(self, through: Mechanism) -> "ReplayMechanism":
+        """The same memory over another mechanism: a stream has one for each slot."""
+        self._through = through
+        return self
+
     def recall(self, released: bytes | None) -> None:
         """Put back what was released next."""
         if released is not None:

@@ -1,0 +1,191 @@
+"""`DurableSlotHub`: a hub of streams that survives a crash. Its log has a snapshot between two slots, and what happened since.
+
+A tick opens a slot. What came, and what the hub released because of it, is in the log before anything follows. When the hub is
+idle again, a snapshot replaces all of it, so the log stays as short as one slot. The snapshot is plain numbers, so a later
+version of the program can go on from it.
+"""
+
+import json
+from collections.abc import Callable
+from typing import Any, final
+
+import numpy as np
+
+from eigenveil.errors import PeerError, ProtocolError
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.linalg import Array, Sketch, Subspace
+from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
+from eigenveil.network.agents.durable.replay import ReplayMechanism
+from eigenveil.privacy import Exact, Mechanism
+from eigenveil.protocols import Give, Message
+from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
+from eigenveil.protocols.wire import MessageLimits, decode, encode
+from eigenveil.tasks import SlotState
+
+__all__ = ["DurableSlotHub", "snapshot_from", "snapshot_parts"]
+
+
+def snapshot_parts(snapshot: HubSnapshot) -> tuple[str, tuple[Array, ...]]:
+    """A snapshot as JSON and arrays."""
+    state = snapshot.state
+    kind, arrays, numbers = "none", tuple[Array, ...](), list[float]()
+    if isinstance(state.value, Sketch):
+        kind, numbers = "sketch", [state.value.weight, state.value.energy]
+        arrays = (state.value.subspace.basis, state.value.subspace.values, state.value.mean)
+    elif state.value is not None:
+        kind, arrays = "sums", (np.asarray(state.value),)
+    facts = {
+        "round": snapshot.round,
+        "newest": snapshot.newest,
+        "counted": {str(slot): list(sites) for slot, sites in snapshot.counted.items()},
+        "folds": {str(slot): often for slot, often in snapshot.folds.items()},
+        "state": {"kind": kind, "reference": state.reference, "parts": state.parts, "noise": state.noise},
+        "numbers": numbers,
+    }
+    return json.dumps(facts, sort_keys=True), arrays
+
+
+def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
+    """The snapshot that was stored."""
+    facts = json.loads(text)
+    kept, value = facts["state"], None  # type: tuple[dict[str, Any], Any]
+    # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
+    found = tuple(np.array(array) for array in arrays)
+    if kept["kind"] == "sketch":
+        value = Sketch(Subspace(found[0], found[1]), found[2], *facts["numbers"])
+    elif kept["kind"] == "sums":
+        (value,) = found
+    return HubSnapshot(
+        facts["round"],
+        facts["newest"],
+        {int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
+        {int(slot): int(often) for slot, often in facts["folds"].items()},
+        SlotState(value, kept["reference"], kept["parts"], kept["noise"]),
+    )
+
+
+@final
+class DurableSlotHub(DurableParty):
+    """The hub of `parties`, brought to where its `log` ends. Changes in place. `watch` is called after each new round."""
+
+    def __init__(
+        self,
+        parties: SlotParties,
+        log: HubLog,
+        *,
+        limits: MessageLimits,
+        on_event: OnEvent = lambda event: None,
+        watch: Callable[[SlotRound], None] = lambda done: None,
+        answer: Callable[[SlotState], tuple[Array, ...]] = lambda state: (),
+    ) -> None:
+        self._parties, self._log, self._limits, self._on_event, self._watch = parties, log, limits, on_event, watch
+        self._memory: ReplayMechanism | None = None
+        self._replaying = True
+        self.party: SlotHub = parties.hub(
+            masking=parties.masking(secret=log.secret), watch=self._note, through=self._through, answer=answer
+        )
+        self._replay()
+        self._replaying = False
+
+    @property
+    def over(self) -> bool:
+        """Whether the last slot and its window are over."""
+        return self.party.result is not None
+
+    def begin(self) -> list[Outgoing]:
+        """After a crash in the middle of a slot: what is still missing of it."""
+        return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
+
+    def tick(self) -> list[Outgoing]:
+        """Open the next slot."""
+        return self._moved(LogEntry("tick"), self.party.tick)
+
+    def take(self, sender: str, data: bytes) -> list[Outgoing]:
+        """What the hub sends after a part."""
+        try:
+            message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
+            return self._moved(LogEntry("message", sender, data), lambda: self.party.receive(message))
+        except PeerError as error:
+            self._on_event(Event("refused", error.peer, error.why))
+            return []
+
+    def wait_over(self) -> list[Outgoing]:
+        """Ask the silent ones once more, or go on without them."""
+        return self._moved(LogEntry("timeout"), self.party.timeout)
+
+    def rejoined(self, other: str) -> list[Outgoing]:
+        """What a party that is back still owes, or the final result."""
+        return _outgoing(self.party.rejoined(other))
+
+    def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
+        said = move()
+        if self.party.idle:
+            # Everything up to here is in the snapshot, so one entry replaces all others.
+            if self._memory is not None:
+                self._memory.taken()
+            text, arrays = snapshot_parts(self.party.snapshot())
+            stored = encode(Message("hub", "hub", Give(0, arrays)))
+            self._log.cut(LogEntry("snapshot", data=text.encode(), released=stored))
+        else:
+            # One entry has the cause and what the hub released because of it, so a crash cannot separate them.
+            released = None if self._memory is None else self._memory.taken()
+            self._log.add(LogEntry(event.kind, event.sender, event.data, released))
+        return _outgoing(said)
+
+    def _through(self, mechanism: Mechanism) -> Mechanism:
+        if isinstance(mechanism, Exact):
+            return mechanism
+        if self._memory is None:
+            self._memory = ReplayMechanism(mechanism)
+        return self._memory.onto(mechanism)
+
+    def _replay(self) -> None:
+        """Bring the hub to where the log ends. Nothing leaves, and nothing is released again."""
+        for event in self._log.events():
+            if event.kind == "snapshot":
+                assert event.released is not None
+                body = decode(event.released).body
+                assert isinstance(body, Give)
+                snapshot = snapshot_from(event.data.decode(), body.arrays)
+                self.party.restore(snapshot)
+                # The hub's ledger must say what the process before it spent.
+                self._parties.respend(snapshot.folds)
+                continue
+            if event.released is not None:
+                self._through(self._parties.hub_mechanism(0, 0))
+                assert self._memory is not None
+                self._memory.recall(event.released)
+            self._again(event)
+        if self._memory is not None:
+            self._memory.require_all_given()
+            self._memory.taken()
+        if self.party.newest >= self._parties.spec.slots and self.party.idle:
+            # The last tick has no slot of its own: whether it was the end follows from the number.
+            self.party.conclude()
+
+    def _again(self, event: LogEntry) -> None:
+        match event.kind:
+            case "tick":
+                self.party.tick()
+            case "timeout":
+                self.party.timeout()
+            case "message":
+                self.party.receive(decode(event.data, limits=self._limits))
+            case kind:
+                raise ProtocolError(f"the log has an entry of the kind {kind!r}, which streams do not have")
+
+    def _note(self, done: SlotRound) -> None:
+        if self._replaying:
+            return
+        if done.skipped:
+            self._on_event(Event("round", f"slot {done.slot + 1}", f"skipped: {done.skipped}"))
+        else:
+            missing = f", {len(done.missing)} still missing" if done.missing else ""
+            again = " late" if done.again else ""
+            self._on_event(Event("round", f"slot {done.slot + 1}", f"{len(done.answered)} answered{again}{missing}"))
+        self._watch(done)
+
+
+def _outgoing(messages: list[Message]) -> list[Any]:
+    return [(message.receiver, encode(message)) for message in messages]

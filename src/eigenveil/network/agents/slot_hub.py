@@ -1,0 +1,196 @@
+"""`SlotHubAgent`: the hub of a study of streams over the network, which always has the current answer.
+
+`eigenveil hub --serve` runs it. It waits for nobody: a slot is asked for when its time has come, and again for who was late.
+"""
+
+import asyncio
+import json
+import time
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Final, final
+
+from eigenveil.data.follow import ByClock
+from eigenveil.errors import require
+from eigenveil.estimators.settings import asked_settings
+from eigenveil.estimators.slots.answer import Answer, answer_of, slot_model
+from eigenveil.model import Model
+from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.party import Event, OnEvent
+from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
+from eigenveil.network.agents.runner import Runner, accepted
+from eigenveil.network.agents.site import STOPPED, THANKS
+from eigenveil.network.agents.site_data import credentials_of, place_of
+from eigenveil.network.identity.certificates import Keys, recogniser
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.parties import study_settings
+from eigenveil.network.study.size import MEMORY
+from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
+from eigenveil.privacy import Charge
+from eigenveil.runtimes.grpc import Transport
+
+__all__ = ["SlotHubAgent", "current_line"]
+
+# The format of the log, in place of a version of the program: a snapshot is plain numbers, which later versions read.
+_FORMAT: Final = "slots 1"
+# Without a clock the hub asks so often whether anyone has closed a slot: a part of the deadline, within these seconds.
+_PART, _SHORTEST, _LONGEST = 0.25, 0.05, 5.0
+
+
+@final
+class SlotHubAgent:
+    """The hub: it asks for slots, folds them, and keeps a snapshot and the tail of its log. Changes in place.
+
+    Started again, it goes on from there and asks nobody for what it has.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        log: HubLog,
+        memory: int = MEMORY,
+        on_event: OnEvent = lambda event: None,
+    ) -> None:
+        require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil hub` without --serve")
+        self.study, self.place = study, place_of(study, keys, role="hub")
+        self.parties = slot_parties_of(study, memory=memory)
+        self._keys, self._on_event = keys, on_event
+        self._limits = slot_limits_of(study, self.parties, "hub")
+        self._thanks: set[str] = set()
+        self.transport: Transport | None = None
+        # This replays the log, so one that does not fit is refused before anyone connects.
+        self.durable = DurableSlotHub(
+            self.parties, log, limits=self._limits, on_event=on_event, answer=lambda state: self.answer.arrays()
+        )
+        self.answer: Answer = answer_of(self.parties, self.durable.party.state)
+
+    @classmethod
+    def log_for(cls, path: Path, study: StudyFile) -> HubLog:
+        """The log at `path`, new or of a study that was interrupted, also by another version of the program."""
+        return HubLog.open(path, study=study.digest, wheel=_FORMAT)
+
+    @property
+    def below(self) -> tuple[str, ...]:
+        """The parties that talk to the hub: sites or nodes."""
+        return tuple(self.parties.layout.below[self.place.name])
+
+    async def run(
+        self,
+        show: Callable[["SlotHubAgent"], None],
+        *,
+        listen: str,
+        ready: Callable[[int], None] = lambda port: None,
+    ) -> None:
+        """Serve until the last slot and its window are over. `show` is called after each tick, with this agent."""
+        transport = self.transport = Transport(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            accepts=accepted(self._limits),
+        )
+        runner = Runner(
+            self.durable,
+            transport,
+            on_event=self._on_event,
+            notes=self._noted,
+            other=lambda _, greeting: self.study.differs(greeting),
+        )
+        seen = [self.study.place(name).certificate for name in self.below]
+        carrying: asyncio.Future[None] | None = None
+        try:
+            ready(await transport.listen(listen, recognise=recogniser(seen)))
+            if self.durable.party.newest >= 0:
+                self._on_event(Event("resumed", self.place.name, f"after slot {self.durable.party.newest + 1}"))
+            carrying = asyncio.ensure_future(runner.run(lambda: False))
+            await self._serve(runner, carrying, show)
+            # Those who are connected have the result now. Others get it when the hub is started again.
+            until = time.monotonic() + self.study.params.deadline
+            while self._thanks < set(self.below) and time.monotonic() < until:
+                await asyncio.sleep(_SHORTEST)
+        finally:
+            if not self.durable.over:
+                for name in self.below:
+                    await runner.note(name, STOPPED)
+            if carrying is not None:
+                carrying.cancel()
+                await asyncio.gather(carrying, return_exceptions=True)
+            await transport.close()
+            runner.close()
+
+    async def _serve(
+        self, runner: Runner, carrying: "asyncio.Future[None]", show: Callable[["SlotHubAgent"], None]
+    ) -> None:
+        # What a hub that was stopped in the middle of a slot still lacks of it.
+        await runner.act(self.durable.begin)
+        while not self.durable.over:
+            if self.durable.party.idle:
+                await asyncio.sleep(self._until_due())
+                await runner.act(self.durable.tick)
+            while not self.durable.party.idle:
+                await asyncio.sleep(_SHORTEST)
+                if carrying.done():
+                    carrying.result()
+            self.answer = answer_of(self.parties, self.durable.party.state, rank=self.answer.rank)
+            show(self)
+
+    def _until_due(self) -> float:
+        """Seconds until the next slot may be asked for: at its end by the clock, or soon."""
+        rule = rule_of(self.study)
+        if isinstance(rule, ByClock):
+            # The end of the slot that comes next. After the last one, those who were late are asked at the same pace.
+            end = rule.start + rule.seconds * (self.durable.party.newest + 2)
+            return max(0.0, end - time.time())
+        return min(max(_PART * self.study.params.deadline, _SHORTEST), _LONGEST)
+
+    def model(self) -> Model | None:
+        """The model of the answer so far; None before anything was heard."""
+        if self.answer.subspace.rank == 0:
+            return None
+        spec = self.parties.spec
+        ledger = self.parties.ledgers.get(self.place.name)
+        charges: tuple[Charge, ...] = () if ledger is None else ledger.charges
+        if not charges and spec.budget is not None:
+            # Each site keeps its own ledger, and nobody sees the others'.
+            charges = (Charge("reserved for the whole study", spec.budget.mu),)
+        asked = asked_settings(self.study.params)
+        found = slot_model(
+            self.parties, self.answer, self.durable.party, asked=asked, charges=charges, columns=self.study.columns
+        )
+        return replace(found, settings=study_settings(self.study, dict(found.settings)))
+
+    async def _noted(self, sender: str, words: bytes) -> None:
+        if words == THANKS:
+            self._thanks.add(sender)
+
+
+def current_line(agent: SlotHubAgent) -> str:
+    """The current answer as one line of JSON, from released and public numbers alone."""
+    hub, spec, model = agent.durable.party, agent.parties.spec, agent.model()
+    newest = min(hub.newest, spec.slots - 1)
+    facts: dict[str, Any] = {
+        "at": datetime.now(UTC).isoformat(timespec="seconds"),
+        "study": agent.study.name,
+        "digest": agent.study.digest,
+        "slot": newest + 1,
+        "slots": spec.slots,
+        "over": hub.result is not None,
+        "heard": list(hub.counted(newest)),
+        "missing": list(hub.missing(newest)),
+        # Of the slots in the window, those that still lack somebody.
+        "late": {str(slot + 1): list(hub.missing(slot)) for slot in range(max(0, newest - spec.window), newest)},
+    }
+    if model is not None:
+        facts |= {
+            "columns": list(agent.study.columns),
+            "components": model.components.tolist(),
+            "explained_variance": model.explained_variance.tolist(),
+            "explained_variance_ratio": model.explained_variance_ratio.tolist(),
+            "noise_floor": model.noise_floor,
+            "above_noise": model.n_above_noise,
+            "warnings": list(model.warnings),
+        }
+    return json.dumps(facts)

@@ -1,0 +1,201 @@
+"""`SlotSiteAgent`: a site that follows a stream, over the network. `eigenveil site --follow` runs it.
+
+It reads its rows and closes its slots on the thread of its party, so that a slot is on disk before anybody can ask for it.
+"""
+
+import asyncio
+from collections.abc import Callable, Collection
+from typing import Final, final
+
+from eigenveil.data.follow import ByCount, Closed, Followed, Follower, Instant, SlotStart
+from eigenveil.errors import ProtocolError, require
+from eigenveil.network.agents.durable.party import Event, OnEvent
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
+from eigenveil.network.agents.runner import Runner, accepted
+from eigenveil.network.agents.site import STOPPED, THANKS
+from eigenveil.network.agents.site_data import (
+    account_of,
+    credentials_of,
+    other_study,
+    place_of,
+    require_not_withdrawn,
+)
+from eigenveil.network.identity.certificates import Keys
+from eigenveil.network.ledger.durable import DurableLedger, Opened
+from eigenveil.network.policy import Policy, PolicyRefusal
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.rules import method_of
+from eigenveil.network.study.size import MEMORY
+from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
+from eigenveil.privacy import Budget, Charge
+from eigenveil.runtimes.grpc import Transport
+
+__all__ = ["SlotSiteAgent"]
+
+# Seconds between two looks at a source that has nothing new.
+_LOOK: Final = 0.2
+# How long a site tries to say THANKS. It has its result already, so nothing depends on it.
+_GOODBYE: Final = 5.0
+
+
+@final
+class SlotSiteAgent:
+    """One site of a study of streams: its place in the `study`, its ledger, and the name of its `dataset` there.
+
+    Changes in place: it spends. Nothing is connected and nothing is spent before `run`.
+    """
+
+    def __init__(
+        self,
+        study: StudyFile,
+        *,
+        keys: Keys,
+        ledger: DurableLedger,
+        dataset: str,
+        policy: Policy | None,
+        withdrawn: Callable[[], Collection[str]] = tuple,
+        memory: int = MEMORY,
+        on_event: OnEvent = lambda event: None,
+    ) -> None:
+        require(study.streaming, f"{study.name!r} is not a study of streams: run `eigenveil site` with --data")
+        self.study, self.policy = study, policy
+        self.place = place_of(study, keys, role="site")
+        self.parties = slot_parties_of(study, memory=memory)
+        self._keys, self._durable_ledger, self._on_event, self._withdrawn = keys, ledger, on_event, withdrawn
+        # Before any connection and any charge: a study that is refused learns nothing.
+        reasons = [] if policy is None else [*policy.refusals(study, me=self.place.name, method=method_of(study))]
+        if reasons:
+            raise PolicyRefusal(reasons)
+        budget = self.parties.spec.budget
+        mu = float("inf") if budget is None else budget.mu
+        self.account = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
+        # The connections, while `run` runs.
+        self.transport: Transport | None = None
+
+    @property
+    def above(self) -> str:
+        """Who asks this site: the hub, or a node of the tree."""
+        return self.parties.above[self.place.name]
+
+    async def run(self, source: Followed, *, address: str | None = None, note: str | None = None) -> None:
+        """Follow `source` and answer for its slots until the study is over.
+
+        `address` is where to reach the hub or node above, if not where the study file says. `note` is for the ledger, such as
+        who consented.
+        """
+        life: Budget | None = None if self.policy is None else self.policy.life
+        # Two processes of one site would make two different parts of the same slot.
+        with self._durable_ledger.lock(self.study.digest):
+            entered = self._durable_ledger.join(self.account, life=life)
+            if entered.finished:
+                raise ProtocolError(f"this site has finished the study {self.study.name!r}")
+            if note is not None:
+                self._durable_ledger.note(self.study.digest, note)
+            durable, start = self._durable(entered)
+            if not entered.fresh:
+                self._on_event(Event("resumed", self.place.name, f"from slot {start.slot + 1} on"))
+            if not durable.over:
+                await self._carry(durable, Follower(source, rule_of(self.study), start=start), address)
+            self._durable_ledger.finish(self.study.digest)
+
+    def _durable(self, entered: Opened) -> tuple[DurableSlotSite, SlotStart]:
+        spec, name = self.parties.spec, self.place.name
+        # The account of a rehearsal protects nobody, but its ledger must still know its slots.
+        at_site = spec.trust == "site" and spec.budget is not None
+        before = SlotsBefore.read(entered.steps, spec.budget if at_site else None, spec.unit)
+        whole = None
+        if spec.budget is not None and not at_site and self.account.private:
+            whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)
+        durable = DurableSlotSite(
+            self.parties.member(name, ledger=before.ledger),
+            self._durable_ledger,
+            entered,
+            ledger=lambda: self.parties.ledgers.get(name),
+            study=self.study.digest,
+            above=self.above,
+            window=spec.window,
+            limits=slot_limits_of(self.study, self.parties, "site"),
+            whole=whole,
+            on_event=self._on_event,
+        )
+        return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
+
+    async def _carry(self, durable: DurableSlotSite, follower: Follower, address: str | None) -> None:
+        above = self.study.place(self.above)
+        transport = self.transport = Transport(
+            self.place.name,
+            credentials=credentials_of(self.study, self._keys),
+            greeting=self.study.greeting,
+            accepts=accepted(slot_limits_of(self.study, self.parties, "site")),
+        )
+
+        async def greet(name: str) -> None:
+            # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
+            require_not_withdrawn(above, self._withdrawn())
+
+        def other(name: str, greeting: bytes) -> str:
+            raise other_study(self.study, name, greeting)
+
+        reply = 0.0 if self.policy is None else self.policy.reply_seconds
+        runner = Runner(
+            durable, transport, on_event=self._on_event, notes=self._noted, greet=greet, other=other, reply=reply
+        )
+        where = address or above.address
+        assert where is not None
+        self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
+        following = asyncio.ensure_future(self._follow(runner, durable, follower))
+        carrying = asyncio.ensure_future(runner.run(lambda: durable.over))
+        try:
+            transport.dial(
+                above.name,
+                where,
+                certificate=above.certificate.pem.encode(),
+                server_name=above.certificate.server_name,
+            )
+            # The end comes from above. A follower that fails ends the site, and its slots stay as they are.
+            await asyncio.wait({following, carrying}, return_when=asyncio.FIRST_EXCEPTION)
+            for task in (following, carrying):
+                if task.done():
+                    task.result()
+            async with asyncio.timeout(_GOODBYE):
+                await runner.note(above.name, THANKS)
+        except TimeoutError:
+            # The result is in the ledger, so nothing is lost if the hub does not hear the thanks.
+            pass
+        finally:
+            for task in (following, carrying):
+                task.cancel()
+            await asyncio.gather(following, carrying, return_exceptions=True)
+            await transport.close()
+            runner.close()
+
+    async def _follow(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
+        """Fill one slot after the other, until all are closed or the study is over."""
+        task, ahead = self.parties.task, self.parties.spec.window + 1
+        filled = task.open()
+
+        def step() -> bool:
+            """Read some rows, or close a slot; False if there is nothing for now."""
+            nonlocal filled
+            event = follower.poll(Instant.now())
+            if event is None:
+                return False
+            if isinstance(event, Closed):
+                durable.close(event.slot, filled.close(), then=event.then.to_text())
+                filled = task.open()
+                self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
+            else:
+                filled.add(event.rows)
+            return True
+
+        while not follower.over and not durable.over:
+            # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
+            waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
+            if waits or not await runner.do(step):
+                await asyncio.sleep(_LOOK)
+
+    async def _noted(self, sender: str, words: bytes) -> None:
+        if words == STOPPED:
+            self._on_event(
+                Event("waiting", sender, f"{sender} has stopped. The study goes on when it is started again")
+            )

@@ -1,0 +1,64 @@
+"""From the file of a study of streams to its parties, and to the longest messages. Light: a device loads it."""
+
+from eigenveil.data.follow import ByClock, ByCount
+from eigenveil.errors import require_param
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.rules import slots_of
+from eigenveil.params.declarations.study import HubStudy
+from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, site_limits
+from eigenveil.protocols.wire import LIMIT, MessageLimits
+from eigenveil.tasks import SlotSums
+
+__all__ = ["rule_of", "slot_limits_of", "slot_parties_of"]
+
+# Measured for tables, rounded up: so many arrays as long as the longest message exist at once.
+_WORKING = 16
+
+
+def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
+    """The parties of a study of streams, none of which needs more than `memory` bytes."""
+    spec = slots_of(study)
+    parties = SlotParties(spec, roster={}, hub=study.layout().hub)
+    size = _size(parties)
+    below = max(len(children) for children in parties.layout.below.values())
+    needed = 8 * max(size.part, size.answer) * (_WORKING + below)
+    require_param(
+        needed <= memory,
+        f"a party needs about {needed / 2**30:.1f} GiB of memory for {spec.dim} columns. Use fewer {{columns}}",
+    )
+    slot_limits_of(study, parties, "hub")
+    return parties
+
+
+def slot_limits_of(study: StudyFile, parties: SlotParties, role: str) -> MessageLimits:
+    """What may come to a party in this `role`, checked against the limit that the study sets itself."""
+    names, size = [place.name for place in study.places], _size(parties)
+    found = {"hub": hub_limits, "site": site_limits, "node": node_limits}[role](size, names)
+    largest = LIMIT if study.params.largest is None else study.params.largest
+    require_param(
+        found.largest <= largest,
+        "{largest} must be at least {@needed} for this study, whose messages have that many bytes, got {@given}",
+        needed=found.largest,
+        given=largest,
+    )
+    return found
+
+
+def rule_of(study: StudyFile) -> ByClock | ByCount:
+    """What ends a slot."""
+    params = study.params
+    assert isinstance(params, HubStudy) and params.slots is not None
+    if params.slot_rows is not None:
+        return ByCount(params.slot_rows, params.slots)
+    assert params.begins is not None and params.slot_seconds is not None
+    return ByClock(params.begins, params.slot_seconds, params.slots)
+
+
+def _size(parties: SlotParties) -> FitSize:
+    spec = parties.spec
+    sums = isinstance(parties.task, SlotSums)
+    part = (spec.dim + 1) * (spec.dim + 2) // 2 if sums else spec.dim * (spec.width + 1) + spec.width + 2
+    return FitSize(
+        1, part, spec.dim * (spec.dim + 1) + spec.dim + 3 if spec.adapt else spec.dim * (spec.rank + 1) + spec.rank + 3
+    )

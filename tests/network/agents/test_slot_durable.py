@@ -1,0 +1,175 @@
+"""Streams on disk: parties that are stopped at any moment go on, say the same bytes, and are charged once."""
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.errors import ProtocolError
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.network.agents.durable.hub_log import HubLog
+from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
+from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.privacy import Charge
+from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
+from protocols.slots.test_slot_parties import BASE, DIM, NAMES, SLOTS, SPECS, matrix, rows, run
+
+STUDY = "ab" * 32
+SIZE = FitSize(0, (DIM + 1) ** 2 + 20, 100)
+
+
+class World:
+    """Parties whose bytes are carried by hand, each with its own files. Any of them can be stopped and started again."""
+
+    def __init__(self, folder: Path, spec: SlotSpec) -> None:
+        self.folder, self.spec = folder, spec
+        self.hub: Any = None
+        self.sites: dict[str, Any] = {}
+        self.ledgers: dict[str, DurableLedger] = {}
+        self.log: HubLog | None = None
+        self.before: dict[str, SlotsBefore] = {}
+        self.start_hub()
+        for name in NAMES:
+            self.start_site(name)
+
+    def start_hub(self) -> None:
+        if self.log is not None:
+            self.log.close()
+        self.log = HubLog.open(self.folder / "hub.log", study=STUDY, wheel="slots 1")
+        self.hub_parties = SlotParties(self.spec, roster={})
+        self.hub = DurableSlotHub(self.hub_parties, self.log, limits=hub_limits(SIZE, [*NAMES, "hub"]))
+
+    def start_site(self, name: str) -> None:
+        if name in self.ledgers:
+            self.ledgers[name].close()
+        ledger = self.ledgers[name] = DurableLedger.open(self.folder / f"{name}.db")
+        budget = self.spec.budget
+        assert budget is not None
+        account = StudyBudget(
+            STUDY,
+            "stream",
+            "rows",
+            self.spec.trust,
+            budget.epsilon,
+            budget.delta,
+            budget.mu,
+            party=name,
+            unit=self.spec.unit,
+        )
+        joined = ledger.join(account, life=None)
+        parties = SlotParties(self.spec, roster={})
+        at_site = self.spec.trust == "site"
+        before = SlotsBefore.read(joined.steps, budget if at_site else None, self.spec.unit)
+        self.before[name] = before
+        self.sites[name] = DurableSlotSite(
+            parties.member(name, ledger=before.ledger),
+            ledger,
+            joined,
+            ledger=lambda: parties.ledgers.get(name),
+            study=STUDY,
+            above="hub",
+            window=self.spec.window,
+            limits=site_limits(SIZE, [*NAMES, "hub"]),
+            whole=None if at_site else Charge("the whole study", budget.mu),
+        )
+
+    def close(self, slot: int, name: str) -> None:
+        parties = SlotParties(self.spec, roster={})
+        filled = parties.task.open()
+        filled.add(rows(slot, name))
+        self.sites[name].close(slot, filled.close(), then=f"after slot {slot}")
+
+    def ask(self, *, away: tuple[str, ...] = (), stop_after: int | None = None) -> None:
+        """One slot: carry bytes until the hub is idle. After so many messages the hub is stopped and started again."""
+        waiting, carried = list(self.hub.tick()), 0
+        while not self.hub.party.idle or waiting:
+            if not waiting:
+                waiting = list(self.hub.wait_over())
+                continue
+            receiver, data = waiting.pop(0)
+            if receiver in away:
+                continue
+            for _, answer in self.sites[receiver].take("hub", data):
+                carried += 1
+                waiting += self.hub.take(receiver, answer)
+                if carried == stop_after:
+                    self.start_hub()
+                    waiting = list(self.hub.begin())
+
+    def run(self, **stops: Any) -> None:
+        for slot in range(self.spec.slots):
+            for name in NAMES:
+                self.close(slot, name)
+            for name in stops.get("sites", {}).get(slot, ()):
+                self.start_site(name)
+            self.ask(away=stops.get("away", {}).get(slot, ()), stop_after=stops.get("hub", {}).get(slot))
+        while not self.hub.over:
+            self.ask()
+
+
+@pytest.mark.parametrize("kind", ["noise at sites", "noise at the hub"])
+def test_on_disk_it_is_the_run_in_one_process_to_the_last_bit_whatever_is_stopped(kind: str, tmp_path: Path) -> None:
+    spec = replace(SPECS[kind], window=2)
+    away = {1: NAMES[:2], 2: NAMES[3:4]}
+    plain = run(spec, away=away)
+    every: tuple[dict[str, Any], ...] = (
+        {},
+        {"hub": {0: 1, 1: 3, 3: 5}},
+        {"sites": {1: NAMES[:3], 2: NAMES, 4: NAMES[2:4]}, "hub": {2: 2}},
+    )
+    for number, stops in enumerate(every):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        world = World(folder, spec)
+        world.run(away=away, **stops)
+        assert np.asarray(world.hub.party.state.value).tobytes() == matrix(plain).tobytes()
+        assert [world.hub.party.counted(slot) for slot in range(SLOTS)] == [
+            plain.hub.counted(slot) for slot in range(SLOTS)
+        ]
+        assert spec.budget is not None
+        for name in NAMES:
+            (state,) = world.ledgers[name].datasets()
+            # One charge for a person in one slot, however often a site was stopped, asked, and late.
+            assert state.spent == pytest.approx(spec.budget.mu)
+            world.ledgers[name].verify()
+        if spec.trust == "hub":
+            assert world.hub_parties.ledgers["hub"].spent_mu == pytest.approx(spec.budget.mu)
+        # All of it is in one snapshot, however long the study was.
+        assert world.log is not None
+        assert [event.kind for event in world.log.events()] == ["snapshot"]
+
+
+def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp_path: Path) -> None:
+    world = World(tmp_path, replace(BASE, person_slots=3))
+    world.close(0, NAMES[0])
+    world.close(2, NAMES[0])
+    (asked, *_) = [raw for name, raw in world.hub.tick() if name == NAMES[0]]
+    first = world.sites[NAMES[0]].take("hub", asked)
+    world.start_site(NAMES[0])
+    assert world.sites[NAMES[0]].take("hub", asked) == first
+    before = world.before[NAMES[0]]
+    assert before.then == "after slot 2"
+    assert before.ledger is not None
+    # Two of the three slots that a person may be in are paid, and the series goes on after the third.
+    assert before.ledger.series()["slots"][:2] == (2, 3)
+    with pytest.raises(ValueError, match="closed already"):
+        world.close(1, NAMES[0])
+
+
+def test_after_a_failed_commit_a_site_says_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(tmp_path, BASE)
+    with monkeypatch.context() as broken:
+        broken.setattr(DurableLedger, "commit", lambda *given, **more: (_ for _ in ()).throw(OSError("disk full")))
+        with pytest.raises(OSError, match="disk full"):
+            world.close(0, NAMES[0])
+    (asked, *_) = [raw for name, raw in world.hub.tick() if name == NAMES[0]]
+    with pytest.raises(ProtocolError, match="start the site again"):
+        world.sites[NAMES[0]].take("hub", asked)
+    # What was never committed never left, so the slot can be made again.
+    world.start_site(NAMES[0])
+    world.close(0, NAMES[0])
+    assert world.sites[NAMES[0]].take("hub", asked) != []

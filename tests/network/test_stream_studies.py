@@ -1,0 +1,205 @@
+"""Studies of streams over real connections on loopback: files that grow, a hub that serves, and parties that are stopped."""
+
+import asyncio
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil import FederatedStream
+from eigenveil.data.follow import follow
+from eigenveil.errors import ParameterError
+from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
+from eigenveil.network.agents.slot_site import SlotSiteAgent
+from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.network.policy import Policy, PolicyRefusal
+from eigenveil.network.study.file import StudyFile
+from network.network_studies import COLUMNS, Company, keys_of, table_of
+
+SLOTS, ROWS = 4, 50
+STREAM: dict[str, dict[str, Any]] = {
+    "study": {"streaming": True},
+    "slots": {"slots": SLOTS, "slot_rows": ROWS, "window": 2},
+    "task": {"row_bound": 4.0, "neighbours": "zero-out"},
+    "privacy": {"trust": "site"},
+    "network": {"deadline": 2.0, "retries": 1},
+    "rehearsal": {"seed": 11},
+}
+
+
+def sections(**over: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    return {name: {**STREAM.get(name, {}), **over.get(name, {})} for name in {*STREAM, *over}}
+
+
+class Streams(Company):
+    """Sites whose tables are csv files that they follow."""
+
+    def write(self, name: str, rows: np.ndarray[Any, Any], *, anew: bool = False) -> Path:
+        path = self.folder / f"{name}.csv"
+        lines = [",".join(map(repr, row.tolist())) for row in rows]
+        head = [",".join(COLUMNS)] if anew or not path.exists() else []
+        with path.open("w" if anew else "a") as file:
+            file.write("".join(f"{line}\n" for line in (*head, *lines)))
+        return path
+
+    async def follow_site(self, name: str, **changes: Any) -> None:
+        path = self.folder / f"{name}.csv"
+        settings: dict[str, Any] = {
+            "keys": keys_of(name, "site"),
+            "dataset": "sensor",
+            "policy": None,
+            "on_event": self.told(name),
+        }
+        with DurableLedger.open(self.ledger(name)) as ledger:
+            agent = SlotSiteAgent(self.study, ledger=ledger, **(settings | changes))
+            await agent.run(follow(path, columns=self.study.columns))
+
+    async def serve(self, lines: list[dict[str, Any]]) -> SlotHubAgent:
+        with SlotHubAgent.log_for(self.folder / "hub.log", self.study) as log:
+            agent = SlotHubAgent(self.study, keys=keys_of("hub", "hub"), log=log, on_event=self.told("hub"))
+            await agent.run(lambda hub: lines.append(json.loads(current_line(hub))), listen=f"127.0.0.1:{self.port}")
+            return agent
+
+
+def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: Any) -> FederatedStream:
+    given: dict[str, Any] = {
+        "epsilon": 5.0,
+        "delta": 1e-6,
+        "row_bound": 4.0,
+        "slots": SLOTS,
+        "window": 2,
+        "trust": "site",
+        "random_state": 11,
+    }
+    stream = FederatedStream(2, **(given | more))
+    for slot in range(SLOTS):
+        stream.partial_fit({name: part[slot * ROWS : (slot + 1) * ROWS] for name, part in rows.items()})
+    return stream.finish()
+
+
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise"])
+def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
+    over, more, fanout = dict[str, Any](), dict[str, Any](), None
+    if kind == "tree":
+        fanout, more = 2, {"topology": "tree", "fanout": 2}
+    if kind == "hub":
+        over, more = {"privacy": {"trust": "hub"}}, {"trust": "hub"}
+    if kind == "no noise":
+        over = {
+            "privacy": {"trust": None, "epsilon": None, "delta": None, "none": True},
+            "task": {"row_bound": None, "neighbours": None},
+            "rehearsal": {},
+        }
+        more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
+    given = sections(**over)
+    if kind == "no noise":
+        del given["rehearsal"]
+    company = Streams(tmp_path, sections=given, fanout=fanout)
+    rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
+    for name, part in rows.items():
+        company.write(name, part)
+    lines: list[dict[str, Any]] = []
+
+    async def all_of_them() -> SlotHubAgent:
+        async with asyncio.timeout(60):
+            nodes = [place.name for place in company.study.nodes]
+            others = asyncio.gather(*map(company.follow_site, company.names), *map(company.run_node, nodes))
+            hub, _ = await asyncio.gather(company.serve(lines), others)
+            return hub
+
+    hub = asyncio.run(all_of_them())
+    alone = simulated(company, rows, **more)
+    assert [hub.durable.party.counted(slot) for slot in range(SLOTS)] == [tuple(company.names)] * SLOTS
+    model = hub.model()
+    assert model is not None
+    if kind != "hub":
+        # With noise at the hub, a slot that came in two rounds has two noises: which rounds there are is up to the network.
+        assert model.components.tobytes() == alone.components_.tobytes()
+        assert model.explained_variance.tobytes() == alone.explained_variance_.tobytes()
+        assert model.mean.tobytes() == alone.mean_.tobytes()
+    assert lines[-1]["over"] is True
+    assert lines[-1]["missing"] == []
+    assert len(lines[-1]["components"]) == 2
+    for name in company.names:
+        with DurableLedger.open(company.ledger(name)) as ledger:
+            (study,) = ledger.studies()
+            assert study.state == "finished"
+            ledger.verify()
+
+
+def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_nothing_twice(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
+    for name, part in rows.items():
+        company.write(name, part[: 2 * ROWS + 7])
+    lines: list[dict[str, Any]] = []
+
+    async def first() -> None:
+        tasks = [
+            asyncio.ensure_future(company.serve(lines)),
+            *map(asyncio.ensure_future, map(company.follow_site, company.names)),
+        ]
+        async with asyncio.timeout(30):
+            while not any(line["slot"] == 2 and not line["missing"] for line in lines):
+                await asyncio.sleep(0.05)
+        # Everybody is stopped at once, in the middle of the third slot.
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    async def second() -> SlotHubAgent:
+        async with asyncio.timeout(60):
+            others = asyncio.gather(*map(company.follow_site, company.names))
+            hub, _ = await asyncio.gather(company.serve(lines), others)
+            return hub
+
+    asyncio.run(first())
+    for name, part in rows.items():
+        company.write(name, part[2 * ROWS + 7 :])
+    hub = asyncio.run(second())
+    alone = simulated(company, rows)
+    model = hub.model()
+    assert model is not None
+    assert model.components.tobytes() == alone.components_.tobytes()
+    assert model.explained_variance.tobytes() == alone.explained_variance_.tobytes()
+
+
+@pytest.mark.parametrize(
+    ("over", "why"),
+    [
+        ({"slots": {"slots": None}}, "slots is missing"),
+        ({"slots": {"slot_rows": None}}, "either .* slot_rows or .* slot_seconds"),
+        ({"slots": {"slot_rows": None, "slot_seconds": 60.0}}, "begins goes with"),
+        ({"task": {"row_bound": None}}, "row_bound is missing"),
+        ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
+        ({"privacy": {"trust": "masked"}}, "not for streams over a network"),
+        ({"task": {"method": "krylov"}}, "for a study of tables"),
+        ({"study": {"streaming": None}}, "add .*streaming"),
+        ({"slots": {"slots": 0}}, "slots must be"),
+    ],
+)
+def test_a_study_of_streams_is_refused_by_the_key_that_is_wrong(
+    over: dict[str, dict[str, Any]], why: str, tmp_path: Path
+) -> None:
+    with pytest.raises((ValueError, ParameterError), match=why):
+        Streams(tmp_path, sections=sections(**over))
+
+
+def test_the_file_of_a_study_of_streams_reads_back_and_says_what_it_is(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    assert StudyFile.parse(company.study.text()) == company.study
+    said = "\n".join(company.study.words())
+    assert "4, 50 rows each" in said
+    assert "up to 2 slots late" in said
+
+
+def test_a_policy_decides_before_anything_is_connected_or_charged(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    company.write("site 0", table_of(0, 10))
+    strict = Policy.parse("[budget]\nstudy_epsilon = 0.5\n")
+    with pytest.raises(PolicyRefusal, match="epsilon"):
+        asyncio.run(company.follow_site("site 0", policy=strict))
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        assert ledger.studies() == ()
