@@ -53,7 +53,7 @@ bench: $(READY)
 	for name in round study kills flood; do $(BIN)/python benchmarks/network_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/audit_attacks.py
 	$(BIN)/python benchmarks/bounds_quantiles.py
-	for name in clip_level private_units unknown_tables; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in clip_level private_units unknown_tables missing; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	for name in truth grid; do $(BIN)/python benchmarks/plan_$$name.py || exit 1; done
 
 # Thirty sites as processes, killed and started again, twice: below ten minutes on two quiet cores, and stopped there.

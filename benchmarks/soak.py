@@ -384,9 +384,10 @@ def main() -> None:
             soak = Soak(Path(folder), sites=asked.sites, seconds=asked.seconds, private=private, seed=asked.seed)
             asyncio.run(soak.run())
             soak.report()
-            wrong += list(soak.verdict())
-    for words in wrong:
-        print(f"WRONG: {words}")
+            found = list(soak.verdict())
+            wrong += found
+            for words in found:
+                print(f"WRONG: {words}", flush=True)
     print("nothing lost, nothing counted twice, no double charge" if not wrong else f"{len(wrong)} things are wrong")
     sys.exit(1 if wrong else 0)
 

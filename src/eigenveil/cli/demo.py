@@ -90,7 +90,8 @@ def demo(
     console = output()
     # Printed before the heavy imports, so that the screen is not empty for seconds.
     console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
-    rows, names = _digits()
+    with busy("loading the images"):
+        rows, names = _digits()
     _introduce(console, seeded=seed is not None)
     lines = _lines(console, rows, seed)
     chosen = lines[0].model
@@ -143,8 +144,8 @@ def _introduce(console: "Console", *, seeded: bool) -> None:
 
 def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]:
     """Every fit, with its line of the table as soon as it is done. The first one and the published ones give the answer."""
-    first, *others = _settings(rows, seed)
     with busy("fitting one table"):
+        first, *others = _settings(rows, seed)
         table = first()
         published = list(_published(rows, seed))
     shares = [_captured(rows, one.basis) for one in (table, *published)]

@@ -232,7 +232,7 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     marks = [*plane.levels(powers), *plane.below(numbers(len(movements)), "round")]
     marks.append(line([plane.at(at, moved) for at, moved in found], "first", width=2.0))
     marks += [dot(*plane.at(at, moved), "first", words=f"round {at}: {moved:.1e}") for at, moved in found]
-    said = f"The directions moved by {found[0][1]:.1e} in round {found[0][0]} and by {found[-1][1]:.1e} in round {found[-1][0]}."
+    said = f"The directions moved by {found[0][1]:.2g} in round {found[0][0]} and by {found[-1][1]:.2g} in round {found[-1][0]}."
     return Chart("How far the directions moved", said, 240.0, tuple(marks), ("round", "largest sine"), tuple(found))
 
 

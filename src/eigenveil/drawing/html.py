@@ -11,7 +11,7 @@ from typing import Final
 
 from eigenveil.drawing.marks import Cell, Chart, escaped, variables
 
-__all__ = ["SORT", "STYLE", "figure", "fragment", "listing", "page", "table"]
+__all__ = ["SORT", "STYLE", "figure", "fragment", "hash_of", "listing", "page", "table"]
 
 # Sorting is the only script. The buttons are made here, so that nothing is dead without it.
 SORT: Final = """
@@ -208,7 +208,8 @@ def fragment(body: str) -> str:
 
 def page(title: str, body: str) -> str:
     """A whole document that loads nothing and runs nothing but the sorting of tables."""
-    policy = f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SORT)}'; base-uri 'none'; form-action 'none'"
+    allowed = f"style-src '{hash_of(STYLE)}'; script-src '{hash_of(SORT)}'"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -219,5 +220,6 @@ def page(title: str, body: str) -> str:
     )
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
+    """How a content-security policy names a script or a style that it allows."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"
