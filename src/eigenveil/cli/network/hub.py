@@ -87,7 +87,10 @@ def hub(
     if serve:
         from eigenveil.cli.network.streams import served
 
-        require(report is None, "--report is for a study of tables: of streams `eigenveil watch` shows every slot")
+        require(
+            report is None and page is None,
+            "--report and --page are for a study of tables: of streams `eigenveil watch` shows every slot",
+        )
         log = study.with_suffix(".transcript") if transcript is None else transcript
         where = option.listening_address(listen, address)
         served(found, mine, study=study, log=log, model=target, listen=where, memory=allowed)
