@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping
 from typing import final
 
-from eigenveil.errors import ProtocolError, require
+from eigenveil.errors import ProtocolError, at_place, require
 from eigenveil.estimators.slots.answer import Answer, answer_of
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import SlotSpec
@@ -16,7 +16,7 @@ from eigenveil.protocols.slots import SlotMember, SlotRound
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, Refusal
 from eigenveil.runtimes.local import LocalNetwork
-from eigenveil.tasks import SlotShelf
+from eigenveil.tasks import ClosedSlot, SlotShelf
 
 __all__ = ["SlotSimulation"]
 
@@ -63,16 +63,15 @@ class SlotSimulation:
         """Close the next slot at the sites that have `rows`, and let the hub ask for it. Those `away` cannot be reached."""
         slot = self.following
         require(slot < self.spec.slots, f"all {self.spec.slots} slots are over")
+        # All of a slot is taken in before any of it is released: bad rows at one site leave no trace.
+        filled = {name: self._filled(name, blocks) for name, blocks in rows.items()}
         self.following += 1
-        for name, blocks in rows.items():
-            filled = self.parties.task.open()
-            for block in blocks:
-                filled.add(block)
+        for name, closed in filled.items():
             member = self.members[name]
             if isinstance(member, SlotMember):
-                member.close(slot, filled.close())
+                member.close(slot, closed)
             else:
-                self.shelves[name].put(slot, filled.close())
+                self.shelves[name].put(slot, closed)
                 # A slot that was not asked for in its time never will be.
                 self.shelves[name].drop_before(slot)
         self._tick(away)
@@ -88,6 +87,15 @@ class SlotSimulation:
         if not ledgers:
             return ()
         return max(ledgers.values(), key=lambda ledger: ledger.spent_mu).charges
+
+    def _filled(self, name: str, blocks: Iterable[Array]) -> ClosedSlot:
+        filled = self.parties.task.open()
+        try:
+            for block in blocks:
+                filled.add(block)
+        except ValueError as error:
+            raise at_place(name, error) from None
+        return filled.close()
 
     def _tick(self, away: Collection[str]) -> None:
         self._there.clear()
