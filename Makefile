@@ -43,6 +43,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/utility.py
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/exact_noise.py
+	for name in cluster pool; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/stream_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/merge_cost.py
 	for name in device_memory fpca_system fpca_private; do $(BIN)/python benchmarks/$$name.py || exit 1; done

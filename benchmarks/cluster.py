@@ -19,7 +19,8 @@ from typing import Any
 
 import numpy as np
 
-CHUNK = 20_000
+# Chunks of 50 MB at 100 columns.
+CHUNK = 62_500
 PRIVATE: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "random_state": 1}
 
 

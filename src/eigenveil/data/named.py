@@ -16,6 +16,7 @@ from eigenveil.data.archive import TABLES, ending_of
 from eigenveil.data.columns import kinds_of, require_names
 from eigenveil.data.text_files import CsvTable
 from eigenveil.errors import ParameterError, listed, require, verbatim
+from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
 
 __all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "matching", "open_named", "reading"]
@@ -193,7 +194,8 @@ class ParquetTable:
             seen = 0
             with reading(part, "parquet"), pq.ParquetFile(part, **with_care) as file:
                 groups = None if self.groups is None else list(self.groups)
-                stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups)
+                # Beside other processes that read, one thread each is enough.
+                stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups, use_threads=cores() > 1)
                 while True:
                     with reading(part, "parquet", seen):
                         batch = next(stream, None)

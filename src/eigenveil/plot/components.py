@@ -79,6 +79,7 @@ class ScreeDisplay(Display):
         colours = ["C0" if value > self.noise_floor else FAINT for value in self.explained_variance]
         self.bars_ = axes.bar(numbers, self.explained_variance, color=colours)
         if self.intervals is not None:
+            # matplotlib takes distances from the value, not ends.
             reach = np.abs(self.intervals.T - self.explained_variance)
             self.intervals_ = axes.errorbar(
                 numbers, self.explained_variance, yerr=reach, fmt="none", ecolor="0.3", capsize=3, linewidth=1
@@ -127,6 +128,7 @@ class LoadingsDisplay(Display):
         rank = len(self.components)
         good = component is None or 0 <= component < rank
         require(good, f"component must be from 0 to {rank - 1}, got {component}")
+        # One component is chosen first, so that "largest" means largest in what is shown.
         shown = self.components if component is None else self.components[[component]]
         order = np.argsort(-np.abs(shown).max(axis=0), kind="stable")[:largest]
         axes = self._axes(ax)

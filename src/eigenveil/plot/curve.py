@@ -81,6 +81,7 @@ class PlanDisplay(Display):
             require(best is not None, "no method is possible with these facts: `eigenveil.plan.advise` says why")
             assert best is not None
             method = best.method
+        # The epsilon of the facts is drawn whether or not it is in the list: it is the one that is marked.
         asked = facts.budget.epsilon
         pairs = curve(facts, method, sorted({*epsilons, asked}))
         return cls._of(pairs, method=method, asked=asked).plot(ax)

@@ -75,6 +75,7 @@ class BudgetDisplay(Display):
         names = [label_of(charge.label) for charge in self.charges[:alone]]
         ends = [self._after(self.charges[:at]) for at in range(alone + 1)]
         if many:
+            # A stream may have a thousand charges. They are added up, so the end of the last bar stays right.
             names.append(f"{len(self.charges) - alone} more")
             ends.append(self.spent)
         places = range(len(names))

@@ -25,12 +25,14 @@ def model_from(source: Any) -> Model:
     """
     if isinstance(source, Model):
         return source
+    # A text is always a path: no estimator is one.
     path = path_of(source)
     if path is not None:
         return Model.load(path)
     estimator = last_step(source)
     wanted = "give a fitted estimator, a Model or the path of a model file"
     require(hasattr(estimator, "fit"), f"{wanted}, got a {type(source).__name__}")
+    # Before `model_` is looked for, so that an estimator that was not fitted says so.
     check_is_fitted(estimator)
     found = getattr(estimator, "model_", None)
     require(isinstance(found, Model), f"{wanted}, got a {type(estimator).__name__}, which has no model_")

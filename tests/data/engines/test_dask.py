@@ -5,7 +5,7 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -204,6 +204,17 @@ def source(path: Path, chunk: int) -> Any:
 def _read(path: str, chunk: int, block_info: Any = None) -> Any:
     start = block_info[None]["chunk-location"][0] * chunk
     return np.load(path)[start : start + chunk]
+
+
+def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
+    from distributed import Client
+
+    gone = Client(client.scheduler.address, set_as_default=False)
+    gone.close()
+    rows, ledger = replace(array_rows(array()), client=gone), Ledger(epsilon=2.0, delta=1e-6)
+    with pytest.raises(EngineLost, match="does not answer any more"):
+        fitted(rows, ledger=ledger)
+    assert ledger.charges == ()
 
 
 def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -92,12 +92,13 @@ def test_column_bounds_are_those_of_a_fit(way: str) -> None:
 
 def test_the_share_that_the_found_bound_clips_is_told_and_kept(tmp_path: Path) -> None:
     values = rows(4000)
-    pca = StreamingPCA(2, epsilon=1.0, delta=1e-6).partial_fit(values).sync()
+    # A long first block and a large budget, so that noise hardly matters.
+    pca = StreamingPCA(2, epsilon=20.0, delta=1e-6, block_size=3000, random_state=0).partial_fit(values).sync()
     assert pca.clipped_ is not None and 0 <= pca.clipped_ <= 1
     assert pca.model_.settings["clipped"] == pca.clipped_
     first = pca._stream.terms.plan.first_block
     norms = np.linalg.norm(values[:first] - values[:first].mean(axis=0), axis=1)
-    assert pca.clipped_ == pytest.approx(np.mean(norms > pca._stream.bound), abs=0.25)
+    assert pca.clipped_ == pytest.approx(np.mean(norms > pca._stream.bound), abs=0.1)
     found = pca.clipped_
     pca.save_state(tmp_path / "state")
     assert StreamingPCA.resume(tmp_path / "state").clipped_ == found

@@ -97,6 +97,7 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
         """
         if header is None:
             return False
+        # A final dot is another name to a browser, with cookies of its own, so it is not taken off.
         name = header.strip().lower()
         name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
         if name in (*_LOOPBACK, self.host.lower()):
@@ -118,6 +119,7 @@ def page_at(given: str | None, token: Path | None) -> PageAddress | None:
 def _halves(address: str) -> tuple[str, int]:
     host, _, port = address.rpartition(":")
     bare = host.removeprefix("[").removesuffix("]")
+    # Port 0 is meant: the system chooses, and the command prints what it chose.
     good = bare and port.isascii() and port.isdigit() and int(port) <= 65535
     named = re.fullmatch(r"[A-Za-z0-9.:-]+", bare) is not None and (":" not in bare or host.startswith("["))
     require(

@@ -44,6 +44,7 @@ class PageState:
     @staticmethod
     def scree(model: "Model | None", rounds: "Sequence[Round]") -> "tuple[tuple[float, ...], float, bool]":
         """The variances, the noise floor, and whether they are final: those of the model, or of the last round that has any."""
+        # The model divides by the released number of people. Rounds have plain sums, so only their shape can be compared.
         if model is not None:
             return tuple(model.explained_variance.tolist()), model.noise_floor, True
         return next((done.variances for done in reversed(rounds) if done.variances), ()), 0.0, False
@@ -55,5 +56,6 @@ def scree_words(variances: Sequence[float], *, most: int = 8) -> str:
     >>> scree_words([50.0, 20.0, 5.0])
     '1, 0.4, 0.1 of the first'
     """
+    # A table of zeros has variances of zero.
     first = variances[0] or 1.0
     return ", ".join(f"{value / first:.2g}" for value in variances[:most]) + " of the first"

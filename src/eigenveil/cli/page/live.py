@@ -27,6 +27,7 @@ class LivePage:
         from eigenveil.cli.page.parts import Drawing
 
         self._look, self._drawing = look, Drawing()
+        # Appending and copying a deque are single steps, so the threads of the study and of the page need no lock.
         self._lines: deque[tuple[str, str, str | None]] = deque(maxlen=_LINES)
 
     def line(self, words: str, style: str | None = None) -> None:
@@ -54,12 +55,14 @@ def live_page(
     if address is None:
         yield None
         return
+    # Loaded only now: most runs have no page, and a command must start fast.
     from eigenveil.cli.page.parts import POLICY, VERSION, document
     from eigenveil.cli.page.server import PageServer, PageSource
 
     page = LivePage(look)
     source = PageSource(page.parts, lambda parts: document(page.title, parts), POLICY, VERSION)
     with PageServer(address, source) as server:
+        # A log may go further than a terminal, and the token must not.
         more = "" if address.token is None or secret else " The token is in the file of --page-token."
         say(f"live page: {address.url(server.port, secret=secret)}{more}")
         yield page

@@ -131,6 +131,7 @@ class Drawing:
         }
 
     def _drawn(self, name: str, key: Hashable, draw: Callable[[], str]) -> str:
+        # Compared by value: states are made anew at every look, and most of their parts stay the same.
         kept = self._kept.get(name)
         if kept is None or kept[0] != key:
             kept = self._kept[name] = (key, draw())
@@ -183,6 +184,7 @@ def _chart_list(state: PageState) -> Iterator[Chart]:
         first = 1.0 if state.final else state.variances[0] or 1.0
         chart = scree_chart([value / first for value in state.variances], floor=state.floor)
         yield chart if state.final else replace(chart, title="Variance along each component so far, over the first")
+    # Of very many rounds one in so many is drawn, at its own place on the axis.
     step = 1 + len(rounds) // _MOST_DRAWN
     moved = [done.movement if at % step == 0 else None for at, done in enumerate(rounds)]
     if any(one is not None for one in moved):

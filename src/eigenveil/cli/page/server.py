@@ -118,6 +118,7 @@ class PageServer:
         server = await asyncio.start_server(self._answer, sock=self._socket, limit=_LONGEST_REQUEST, backlog=_MOST)
         await self._ending.wait()
         server.close()
+        # Those who read get the last state and the end, if they take it within a second.
         others = [task for task in asyncio.all_tasks() if task is not asyncio.current_task()]
         if others:
             _, slow = await asyncio.wait(others, timeout=1.0)
@@ -163,11 +164,13 @@ class PageServer:
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             raise _Refused(400, "This is not an HTTP request.")
         try:
+            # The standard library's parser, which bounds the number of headers and the length of each.
             headers = http.client.parse_headers(io.BytesIO(rest))
             asked = urlsplit(words[1])
             shown = next(iter(parse_qs(asked.query).get("token", [])), None)
         except (http.client.HTTPException, ValueError):
             raise _Refused(400, "This is not an HTTP request.") from None
+        # First of all, so that a foreign name learns not even which paths there are.
         self._require_ours(headers)
         if words[0] not in ("GET", "HEAD"):
             raise _Refused(405, "This page is read-only.")
@@ -278,6 +281,7 @@ class PageServer:
 
 
 def _listening(address: PageAddress) -> socket.socket:
+    # With the flag that lets a restarted hub have its old port back at once.
     family = socket.AF_INET6 if ":" in address.bound else socket.AF_INET
     try:
         return socket.create_server((address.bound, address.port), family=family, backlog=_MOST)

@@ -106,6 +106,10 @@ class DaskRows:
 
     def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
         """`work` over all partitions, in their order. A worker that dies costs only time."""
+        with _words_for_the_cluster():
+            return self._total(work, seen)
+
+    def _total(self, work: Work[_Sums], seen: Progress | None) -> _Sums:
         # A task and not data that is sent out: what a lost worker had of it can be made again.
         described = self.client.submit(_same, work, pure=False)
         level = [
@@ -130,6 +134,10 @@ class DaskRows:
 
     def by_person(self, person: Any) -> "DaskRows":
         """Weighted by the people whom `person` names: a Dask array or series in the same partitions, or an id for each row."""
+        with _words_for_the_cluster():
+            return self._by_person(person)
+
+    def _by_person(self, person: Any) -> "DaskRows":
         if not is_dask(person):
             ends = np.cumsum([one.count for one in self.facts])
             weights = np.split(person_weights(person, self.shape[0]), ends[:-1])
@@ -159,6 +167,15 @@ class DaskRows:
 
     def _answers(self, futures: Sequence[Any], look: Callable[[], None] | None = None) -> list[Any]:
         return answers_of(self.client, futures, look)
+
+
+@contextmanager
+def _words_for_the_cluster() -> Iterator[None]:
+    """An `EngineLost` where the scheduler is gone, or the client of this process was closed."""
+    try:
+        yield
+    except (distributed.client.ClosedClientError, OSError):
+        raise _lost("the cluster does not answer any more") from None
 
 
 def _same(work: Any) -> Any:
