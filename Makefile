@@ -4,7 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 READY := $(VENV)/.ready
 
-.PHONY: demo test quick lint audit bench clean
+.PHONY: demo test quick lint audit bench soak clean
 .DEFAULT_GOAL := demo
 
 # pip says nothing for most of a minute, so a line every few seconds says that it is at work. The sleep holds no output open.
@@ -56,6 +56,10 @@ bench: $(READY)
 	$(BIN)/python benchmarks/bounds_quantiles.py
 	for name in clip_level private_units unknown_tables missing; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	for name in truth grid; do $(BIN)/python benchmarks/plan_$$name.py || exit 1; done
+
+# Thirty sites as processes, killed and started again, twice: below ten minutes on two quiet cores, and stopped there.
+soak: $(READY)
+	timeout 600 $(BIN)/python benchmarks/soak.py
 
 clean:
 	rm -rf $(VENV) .pytest_cache .mypy_cache .ruff_cache .hypothesis .import_linter_cache

@@ -9,8 +9,7 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub import DurableHub
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event, OnEvent
-from eigenveil.network.agents.runner import Runner, accepted
-from eigenveil.network.agents.site import READY, STOPPED, THANKS
+from eigenveil.network.agents.runner import READY, STOPPED, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import credentials_of, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile

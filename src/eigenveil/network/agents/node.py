@@ -10,8 +10,7 @@ from eigenveil.errors import PeerError, require
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.runner import NOTE, Runner, accepted
-from eigenveil.network.agents.site import READY, THANKS
+from eigenveil.network.agents.runner import NOTE, READY, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import credentials_of, other_study, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile

@@ -18,11 +18,16 @@ from eigenveil.protocols import Wait
 from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
-__all__ = ["MESSAGE", "NOTE", "Runner", "accepted"]
+__all__ = ["MESSAGE", "NOTE", "READY", "STOPPED", "THANKS", "Runner", "accepted"]
 
 # What a frame carries: a message between parties, or a note between the agents that run them.
 MESSAGE: Final = 0
 NOTE: Final = 1
+# The notes. A site says THANKS when it has the result. A hub says STOPPED when it stops before that.
+THANKS: Final = b"thanks"
+STOPPED: Final = b"stopped"
+# A node says READY when all parties below it are connected.
+READY: Final = b"ready"
 # In bytes. Notes are single words, except between peers, where a note lists who is connected.
 _LONGEST_NOTE: Final = 16
 # In bytes. Nobody is exhausted by messages of this length.

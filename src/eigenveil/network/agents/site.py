@@ -13,7 +13,7 @@ from eigenveil.errors import ProtocolError, require
 from eigenveil.model import Model
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.site import DurableSite
-from eigenveil.network.agents.runner import Runner, accepted
+from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import (
     SiteData,
     account_of,
@@ -33,13 +33,8 @@ from eigenveil.privacy import Budget, Charge
 from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Transport
 
-__all__ = ["READY", "STOPPED", "THANKS", "SiteAgent"]
+__all__ = ["SiteAgent"]
 
-# A site says THANKS when it has the result. A hub says STOPPED when it stops before that.
-THANKS: Final = b"thanks"
-STOPPED: Final = b"stopped"
-# A node says READY when all parties below it are connected.
-READY: Final = b"ready"
 # How long a site tries to say THANKS. It has its result already, so nothing depends on it.
 _GOODBYE: Final = 5.0
 

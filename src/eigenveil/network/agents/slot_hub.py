@@ -20,8 +20,7 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
-from eigenveil.network.agents.runner import Runner, accepted
-from eigenveil.network.agents.site import STOPPED, THANKS
+from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import credentials_of, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile

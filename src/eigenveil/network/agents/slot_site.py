@@ -11,8 +11,7 @@ from eigenveil.data.follow import ByCount, Closed, Followed, Follower, Instant, 
 from eigenveil.errors import ProtocolError, require
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
-from eigenveil.network.agents.runner import Runner, accepted
-from eigenveil.network.agents.site import STOPPED, THANKS
+from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import (
     account_of,
     credentials_of,

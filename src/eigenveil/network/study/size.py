@@ -7,15 +7,15 @@ import math
 from typing import TYPE_CHECKING, Final
 
 from eigenveil.errors import require_param
-from eigenveil.estimators.federated.spec import FederatedSpec
-from eigenveil.estimators.gossip.spec import GossipSpec
-from eigenveil.plan import SegmentsPlan, iterates
 from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
 from eigenveil.protocols.wire import LIMIT, MessageLimits
 from eigenveil.tasks.fit.gaps import gaps_of
 from eigenveil.tasks.fit.task import counted_at_once
 
+# What plans a fit is loaded by whoever asks for its size: a device that follows a stream does without.
 if TYPE_CHECKING:
+    from eigenveil.estimators.federated.spec import FederatedSpec
+    from eigenveil.estimators.gossip.spec import GossipSpec
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols.masked import MaskedTerms
 
@@ -32,7 +32,7 @@ _KEPT, _KEPT_NOISY = 4, 10
 
 
 def size_of(
-    request: FederatedSpec | GossipSpec,
+    request: "FederatedSpec | GossipSpec",
     *,
     dim: int,
     rank: int,
@@ -44,6 +44,8 @@ def size_of(
 
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
+    from eigenveil.plan import SegmentsPlan, iterates
+
     plan = request.plan
     method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
     # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
@@ -57,15 +59,17 @@ def size_of(
     return FitSize(question, max(part, dim + 2 + observed, searched), dim * rank + rank + dim + 7 + 2 * scale + rates)
 
 
-def memory_of(size: FitSize, request: FederatedSpec | GossipSpec, *, parts: int) -> int:
+def memory_of(size: FitSize, request: "FederatedSpec | GossipSpec", *, parts: int) -> int:
     """About how many bytes a party needs that has `parts` parts of others in memory at once."""
+    from eigenveil.plan import SegmentsPlan
+
     plan, numbers = request.plan, max(size.question, size.part, size.answer)
     krylov = not isinstance(plan, SegmentsPlan) and plan.method == "krylov"
     kept = (_KEPT_NOISY if request.private else _KEPT) * plan.rounds if krylov else 0
     return 8 * numbers * (_WORKING + kept + parts)
 
 
-def require_size(study: "StudyFile", request: FederatedSpec | GossipSpec, *, memory: int) -> None:
+def require_size(study: "StudyFile", request: "FederatedSpec | GossipSpec", *, memory: int) -> None:
     """Refuse a study that takes too much: a `ParameterError` says what it would take and what to do."""
     size = _size(study, request)
     needed = memory_of(size, request, parts=_parts(study, request))
@@ -85,7 +89,7 @@ def require_size(study: "StudyFile", request: FederatedSpec | GossipSpec, *, mem
 
 
 def limits_of(
-    study: "StudyFile", request: FederatedSpec | GossipSpec, role: str, masked: "MaskedTerms | None" = None
+    study: "StudyFile", request: "FederatedSpec | GossipSpec", role: str, masked: "MaskedTerms | None" = None
 ) -> MessageLimits:
     """What may come to a party in this `role`, checked against the limit that the study sets itself."""
     names, size = [place.name for place in study.places], _size(study, request)
@@ -108,7 +112,7 @@ def limits_of(
     return found
 
 
-def _size(study: "StudyFile", request: FederatedSpec | GossipSpec) -> FitSize:
+def _size(study: "StudyFile", request: "FederatedSpec | GossipSpec") -> FitSize:
     params = study.params
     units = isinstance(params.scale, str)
     # As `RowBounds` decides it: column bounds are enough, and units need no bound on rows.
@@ -118,8 +122,10 @@ def _size(study: "StudyFile", request: FederatedSpec | GossipSpec) -> FitSize:
     return size_of(request, dim=len(study.columns), rank=params.n_components, find=find, units=units, observed=observed)
 
 
-def _parts(study: "StudyFile", request: FederatedSpec | GossipSpec) -> int:
+def _parts(study: "StudyFile", request: "FederatedSpec | GossipSpec") -> int:
     """How many parts of others the busiest party has in memory at once."""
+    from eigenveil.estimators.gossip.spec import GossipSpec
+
     if isinstance(request, GossipSpec):
         # The numbers of two steps, and two that came early.
         return 4 * max(request.graph.degree(name) for name in request.graph.names)
