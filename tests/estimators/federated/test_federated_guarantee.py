@@ -320,7 +320,6 @@ def test_with_many_people_the_private_answer_is_nearly_the_exact_one(method: str
 
 
 @pytest.mark.parametrize("method", METHODS)
-@pytest.mark.usefixtures("unplanned")
 def test_noise_alone_is_an_answer_too(method: str) -> None:
     """Of two columns, noise on a matrix of zeros leaves no direction of positive weight in one fit of six: it is paid for."""
     for seed in range(12):
@@ -407,7 +406,6 @@ def test_sites_that_never_came_are_not_counted_where_counts_are_public() -> None
     ],
     ids=str,
 )
-@pytest.mark.usefixtures("unplanned")
 def test_noise_alone_stays_below_the_floor(options: dict[str, Any]) -> None:
     sites = [np.zeros((30, 40)) for _ in range(10)]
     given: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6, "row_bound": 1.0, "center": None, "random_state": 3}
