@@ -4,7 +4,7 @@ import gc
 import os
 import signal
 
-# Before numpy is loaded: pytest runs one worker per core, and more threads than that only wait for each other.
+# Before numpy is loaded: pytest runs workers on all cores, and more threads than that only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 from hypothesis import settings
