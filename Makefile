@@ -47,7 +47,7 @@ bench: $(READY)
 	$(BIN)/python benchmarks/exact_noise.py
 	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/stream_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/merge_cost.py
-	$(BIN)/python benchmarks/device_memory.py
+	for name in device_memory fpca_system fpca_private; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	for name in table2 table3 rounds overhead many_sites privacy; do $(BIN)/python benchmarks/fed_$$name.py || exit 1; done
 	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked_$$name.py || exit 1; done
 	for name in figure2 figure3 convergence; do $(BIN)/python benchmarks/gossip_$$name.py || exit 1; done
@@ -55,7 +55,7 @@ bench: $(READY)
 	for name in round study kills flood; do $(BIN)/python benchmarks/network_$$name.py || exit 1; done
 	$(BIN)/python benchmarks/audit_attacks.py
 	$(BIN)/python benchmarks/bounds_quantiles.py
-	for name in clip_level private_units unknown_tables; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in clip_level private_units unknown_tables missing; do $(BIN)/python benchmarks/$$name.py || exit 1; done
 	for name in truth grid; do $(BIN)/python benchmarks/plan_$$name.py || exit 1; done
 
 clean:

@@ -39,7 +39,7 @@ import eigenveil.cli, eigenveil.cli.network.site, eigenveil.network.agents.site
 FOLLOW = """
 import sys
 from pathlib import Path
-from eigenveil.data.follow import ByCount, Follower, Instant, SlotRows, follow
+from eigenveil.data.follow import ByCount, Follower, Instant, FollowedRows, follow
 from eigenveil.privacy import Budget
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker
 assert Budget(1.0, 1e-6).mu > 0
@@ -47,9 +47,27 @@ follower = Follower(follow(Path(sys.argv[1])), ByCount(rows=200, horizon=10))
 tracker = BlockTracker(10)
 state = tracker.start(len(follower.source.columns))
 while (event := follower.poll(Instant.now())) is not None:
-    if isinstance(event, SlotRows):
+    if isinstance(event, FollowedRows):
         state = tracker.step(state, event.rows, NOTHING_ASKED)
 tracker.subspace(state)
+"""
+SLOTS = """
+import sys
+import numpy as np
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.params import SlotStreamParams, checked
+from eigenveil.privacy import Budget
+dim, private = int(sys.argv[1]), sys.argv[2] == "private"
+terms = dict(epsilon=1.0, delta=1e-6, row_bound=50.0) if private else dict(epsilon=None)
+asked = checked(SlotStreamParams, SlotStreamParams(5, slots=5, trust="site", **terms))
+spec = slot_spec(asked, ("a", "b"), dim=dim, budget=Budget(1.0, 1e-6) if private else None, seed=None)
+parties = SlotParties(spec, roster={})
+site = parties.member("a")
+for number in range(5):
+    slot = parties.task.open()
+    slot.add(np.random.default_rng(number).standard_normal((200, dim)))
+    site.close(number, slot.close())
 """
 MEASURED = """
 status = dict(line.split(":", 1) for line in open("/proc/self/status"))
@@ -95,6 +113,11 @@ def main() -> None:
             ("what `eigenveil site` loads", SITE, ()),
             ("  and follows a csv of 50 columns, slots of 200 rows", SITE + FOLLOW, (narrow,)),
             ("  and follows a csv of 1000 columns, slots of 200 rows", SITE + FOLLOW, (wide,)),
+            ("  and closes slots without noise, d = 50", SITE + SLOTS, ("50", "exact")),
+            ("  and closes slots without noise, d = 1000", SITE + SLOTS, ("1000", "exact")),
+            ("  and closes slots with noise, d = 50", SITE + SLOTS, ("50", "private")),
+            ("  and closes slots with noise, d = 400", SITE + SLOTS, ("400", "private")),
+            ("  and closes slots with noise, d = 1000", SITE + SLOTS, ("1000", "private")),
         ):
             now, peak = resident(code, *arguments)
             print(f"{name:58}{now:8.1f}{peak:8.1f}", flush=True)

@@ -11,6 +11,8 @@ Figures are captured variance: of the true covariance of the current slot, over 
 - `sums as heard`: exact sums, of those that have arrived.
 - `sketches`: 15 directions per device and slot, merged at every node with one truncation.
 - `weighted`: the same, with the slots that late devices may still add to scaled up to all devices.
+- `FederatedStream`: the protocol with its messages, in one process. A late device is out of reach when its slot is asked for, and
+  answers for it afterwards.
 
     python benchmarks/fpca_system.py
     python benchmarks/fpca_system.py --quick
@@ -27,6 +29,7 @@ import numpy as np
 from numpy.random import Generator
 from sklearn.decomposition import IncrementalPCA
 
+from eigenveil import FederatedStream
 from eigenveil.linalg import Array, Subspace, blas_threads, merge_all, orthonormal
 from eigenveil.protocols.star.layout import Layout, tree
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
@@ -182,8 +185,9 @@ def run(
     devices: int, dim: int, *, seed: int = 0, widths: tuple[int, ...] = (WIDTH, RANK), compare: bool = True
 ) -> Outcome:
     """One run over all slots, with all answers after each."""
-    rng = np.random.default_rng(seed)
-    world, out = World(devices, dim, rng), Outcome()
+    # Rows have a generator of their own, so that `federated` has the same ones.
+    rng = np.random.default_rng((seed, 1))
+    world, out = World(devices, dim, np.random.default_rng(seed)), Outcome()
     layout = tree(world.names, fanout=FANOUT)
     out.nodes = len(layout.nodes)
     hubs = {width: Aggregate(devices, width) for width in widths}
@@ -231,6 +235,36 @@ def run(
     return out
 
 
+def federated(devices: int, dim: int, *, seed: int = 0) -> tuple[list[float], float, float]:
+    """The same rows through `FederatedStream`: captured variance by slot, bytes a device sends per slot, and seconds."""
+    world, rng = World(devices, dim, np.random.default_rng(seed)), np.random.default_rng((seed, 2))
+    stream = FederatedStream(
+        RANK,
+        epsilon=None,
+        slots=SLOTS,
+        window=WINDOW,
+        forget=FORGET,
+        topology="tree",
+        fanout=FANOUT,
+        center=None,
+        retries=0,
+    )
+    captured, began = [], time.process_time()
+    for slot in range(SLOTS):
+        rows: dict[str, Array | None] = dict(world.rows(slot))
+        away = []
+        for name in world.names:
+            late = fate(rng)
+            if late is None:
+                rows[name] = None
+            elif late:
+                away.append(name)
+        stream.partial_fit(rows, away=away)
+        captured.append(world.captured(slot, stream.components_.T))
+    took = time.process_time() - began
+    return captured, max(stream.sent_[name] for name in world.names) / SLOTS, took
+
+
 def size_of(dim: int, width: int) -> int:
     """Bytes of a sketch: basis, values, mean, weight and energy."""
     return 8 * (dim * width + width + dim + 2)
@@ -248,15 +282,21 @@ def system(devices: int, dims: tuple[int, ...], seeds: int) -> None:
         )
         print(f"{'captured variance after slot':34}" + "".join(f"{slot:7}" for slot in SHOWN))
         means = {name: np.mean([out.captured[name] for out in outs], axis=0) for name in order}
-        for name in order:
+        carried = [federated(devices, dim, seed=seed) for seed in range(seeds)]
+        shown = [*order[:4], "FederatedStream", *order[4:]]
+        means["FederatedStream"] = np.mean([captured for captured, _, _ in carried], axis=0)
+        for name in shown:
             print(f"{name:34}" + "".join(f"{means[name][slot - 1]:7.3f}" for slot in SHOWN), flush=True)
-        for name in order[1:4]:
+        for name in shown[1:5]:
             gap = float((means["pooled"] - means[name])[11:].max())
             print(f"{name:34} at most {max(gap, 0.0):.3f} below pooled from slot 12 on")
         costs = first.costs
+        most = max(size for _, size, _ in carried)
         print(
-            f"a device sends {size_of(dim, WIDTH) / 1024:.1f} KiB a slot; its rows are {8 * ROWS * dim / 1024:.1f} KiB"
+            f"a sketch is {size_of(dim, WIDTH) / 1024:.1f} KiB, and the rows of a slot {8 * ROWS * dim / 1024:.1f} KiB; with "
+            f"FederatedStream a device sent at most {most / 1024:.1f} KiB a slot"
         )
+        print(f"FederatedStream, all parties in one process: {carried[0][2] / SLOTS:.2f} s CPU a slot")
         print(
             f"CPU: device {costs.each('device'):.2f} ms a slot, node {costs.each('node'):.2f} ms a merge, hub "
             f"{costs.each('hub'):.2f} ms a merge, pooled sums {1e3 * first.pooled / SLOTS:.0f} ms a slot, IncrementalPCA "

@@ -2,11 +2,15 @@
 
 import gc
 import os
+import shutil
 import signal
+from collections.abc import Iterator
+from typing import Any
 
 # Before numpy is loaded: pytest runs workers on all cores, and more threads than that only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("eigenveil", derandomize=True, deadline=None, max_examples=60)
@@ -20,3 +24,31 @@ def pytest_collection_finish() -> None:
     """Half a million objects of modules and tests stay to the end: no need to go through them whenever garbage is collected."""
     gc.collect()
     gc.freeze()
+
+
+FLAGS = (
+    "--no-sandbox",
+    "--headless",
+    "--disable-gpu",
+    "--disable-quic",
+    "--no-first-run",
+    "--disable-background-networking",
+    "--disable-component-update",
+    "--disable-sync",
+)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    """Debian's Chromium by way of playwright; skipped where one of them is not installed.
+
+    One for each module: playwright keeps an event loop on this thread, and tests elsewhere start their own.
+    """
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed: .ci/run installs it")
+    program = shutil.which("chromium")
+    if program is None:
+        pytest.skip("Chromium is not installed: .ci/run installs it")
+    with playwright.sync_playwright() as started:
+        found = started.chromium.launch(executable_path=program, args=list(FLAGS))
+        yield found
+        found.close()

@@ -24,13 +24,17 @@ import eigenveil.cli
 import eigenveil.cli.network.site
 import eigenveil.network.agents.site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.params import SlotStreamParams, checked
 from eigenveil.privacy import Budget
-from eigenveil.tracking import NOTHING_ASKED, BlockTracker
 follower = Follower(follow(Path(sys.argv[1])), ByCount(rows=2, horizon=4))
-rows = follower.poll(Instant.now()).rows
-tracker = BlockTracker(1)
-tracker.step(tracker.start(2), rows, NOTHING_ASKED)
-assert Budget(1.0, 1e-6).mu > 0
+asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=1.0, delta=1e-6, slots=4, trust="site", row_bound=5.0))
+parties = SlotParties(slot_spec(asked, ("a", "b"), dim=2, budget=Budget(1.0, 1e-6), seed=None), roster={})
+site, slot = parties.member("a"), parties.task.open()
+slot.add(follower.poll(Instant.now()).rows)
+site.close(follower.poll(Instant.now()).slot, slot.close())
+assert parties.ledgers["a"].spent_mu > 0
 """
 LOADED = "import json, sys; print(json.dumps(sorted({name.partition('.')[0] for name in sys.modules})))"
 

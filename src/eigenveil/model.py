@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
+import scipy.sparse as sp
 
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.rows import in_silence
@@ -19,6 +20,7 @@ from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
+from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "noise_floor_in", "warnings_in"]
 
@@ -118,10 +120,29 @@ class Model:
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
         )
+        rows = self.completed(rows)
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
         # and copy dense ones.
         weights = self.components if self.scale is None else self.components / self.scale
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
+
+    def completed(self, rows: Any) -> Any:
+        """`rows`, (n, d), with missing entries handled as in the fit: put at the mean, where they add nothing to a score.
+
+        With the rule fill they get their public value. With drop they stay missing, so that incomplete rows have no scores. A
+        model that refuses missing values leaves rows as they are.
+        """
+        # Settings may come from a file, which is checked here like a parameter.
+        gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=sp.issparse(rows))
+        if gaps is None or gaps.drops:
+            return rows
+        values = self.mean if gaps.values is None else gaps.values
+        if sp.issparse(rows):
+            whole = sp.csr_array(rows).astype(np.float64)
+            whole.data = np.where(np.isnan(whole.data), values[whole.indices], whole.data)
+            return whole
+        given = np.asarray(rows)
+        return np.where(gaps.gone(given), values, given)
 
     @in_silence
     def inverse_transform(self, scores: Array) -> Array:
@@ -182,6 +203,29 @@ class Model:
             settings=in_new_words(settings),
             warnings=warnings_in(header),
         )
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _Settings:
+    """The settings of a model as parameters, None for those that it does not have."""
+
+    values: Mapping[str, Any]
+
+    @property
+    def missing(self) -> Any:
+        """What becomes of missing values."""
+        return self.values.get("missing", "refuse")
+
+    @property
+    def missing_groups(self) -> Any:
+        """Columns that are missing together."""
+        return self.values.get("missing_groups")
+
+    @property
+    def missing_fill(self) -> Any:
+        """Public values for missing ones."""
+        return self.values.get("missing_fill")
 
 
 def noise_floor_in(settings: Mapping[str, Any]) -> float:

@@ -351,3 +351,13 @@ def test_an_unforeseen_error_shows_its_kind_only(tmp_path: Path, monkeypatch: py
     line = refusal("fit", written(tmp_path, "npy"), "-k", 2, *PRIVATE, "-o", tmp_path / "m.safetensors")
     assert "(KeyError)" in line
     assert "123456" not in line
+
+
+def test_what_only_a_released_count_tells_is_no_question(tmp_path: Path) -> None:
+    """Once the count was released the budget is spent: a refusal would lose the result, and asking would fit twice."""
+    source, target = written(tmp_path, "csv", rows()[:40]), tmp_path / "model.safetensors"
+    result = eigenveil("fit", source, "-k", 2, "--epsilon", 0.1, "--delta", 1e-6, "--row-bound", 12, "-o", target)
+    assert result.exit_code == 0, result.output
+    model = Model.load(target)
+    assert any("this budget finds little but noise" in words for words in model.warnings), model.warnings
+    assert model.guarantee.epsilon == 0.1

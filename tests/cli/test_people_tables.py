@@ -150,7 +150,7 @@ def test_a_pipe_can_be_fitted_and_scored(table: Path, tmp_path: Path) -> None:
     def piped(*arguments: object) -> Any:
         return CliRunner().invoke(app, [str(one) for one in arguments], input=table.read_bytes())
 
-    chosen = ("--columns", "acid,sugar,ph", "--seed", 0)
+    chosen = ("--columns", "acid,sugar,ph", "--seed", 0, "--row-bound", 9, "--center", "none")
     assert eigenveil("fit", table, *FIT, *chosen, "-o", tmp_path / "file.safetensors").exit_code == 0
     result = piped("fit", "-", "--format", "csv", *FIT, *chosen, "-o", tmp_path / "pipe.safetensors")
     assert result.exit_code == 0, result.output
@@ -163,6 +163,26 @@ def test_a_pipe_can_be_fitted_and_scored(table: Path, tmp_path: Path) -> None:
         )
     assert np.allclose(np.load(tmp_path / "s.npy"), pd.read_csv(tmp_path / "s.csv"))
     assert "--format is missing" in piped("fit", "-", *FIT, *chosen, "--force").stderr
+
+
+def test_a_pipe_is_refused_where_one_pass_is_not_enough(table: Path, tmp_path: Path) -> None:
+    target, budget = tmp_path / "m.safetensors", ("--epsilon", 1, "--delta", 1e-6)
+    fit, both = ("fit", "-k", 2, "-o", target), "Give --row-bound with a number you know and --center none."
+    for words, command in {
+        both: (*fit, *budget),
+        "Give --center none.": (*fit, "--no-privacy"),
+        "Give --row-bound with a number you know.": (*fit, *budget, "--center", "none"),
+        "Give --center none and no --scale private.": (*fit, *budget, "--row-bound", 3.0, "--scale", "private"),
+        "Give --method covariance.": (*fit, "--no-privacy", "--center", "none", "--method", "power"),
+        "several times": ("bounds", *budget),
+        "passes over the rows": ("spectrum", *budget, "--row-bound", 3.0),
+        "which reads them once": ("simulate", "-k", 2, "--sites", 3, *budget),
+    }.items():
+        name, *rest = map(str, command)
+        result = CliRunner().invoke(app, [name, "-", *rest, "--format", "csv"], input=table.read_bytes())
+        assert result.exit_code == 2 and words in result.stderr, result.output
+        assert "a pipe can be read only once" in result.stderr
+    assert not target.exists()
 
 
 def test_bounds_hand_their_options_on_to_the_fit(table: Path, tmp_path: Path) -> None:

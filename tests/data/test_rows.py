@@ -255,3 +255,44 @@ def test_shared_work_raises_what_a_worker_raised(count: int) -> None:
 
     with pytest.raises(ZeroDivisionError, match="item three"):
         shared_work(range(9), workers=[None] * count, take=take)
+
+
+def test_a_sparse_table_is_known_again_without_its_zeros_being_written() -> None:
+    """100000 x 2000 with ten entries in each row: 1.6 GB as numbers."""
+    import tracemalloc
+
+    import scipy.sparse as sp
+
+    from eigenveil.data.fingerprints import fingerprints
+
+    rng = np.random.default_rng(0)
+    columns = np.sort(rng.permuted(np.tile(np.arange(2000), (1000, 1)), axis=1)[:, :10], axis=1).ravel()
+    thin = sp.csr_array((np.ones(10_000), columns, np.arange(0, 10_001, 10)), shape=(1000, 2000))
+    matrix = sp.csr_array(sp.vstack([thin] * 100))
+    tracemalloc.start()
+    marks = fingerprints(SparseRows(matrix))
+    assert tracemalloc.get_traced_memory()[1] < 200e6
+    tracemalloc.stop()
+    stored = matrix.copy()
+    stored.data[::7] = 0.0
+    without = stored.copy()
+    without.eliminate_zeros()
+    assert fingerprints(SparseRows(stored)) == fingerprints(SparseRows(without)) != marks
+
+
+def test_sparse_rows_that_state_their_density_get_blocks_to_match() -> None:
+    class Store:
+        shape, sparse = (10**6, 30_000), True
+
+        def __init__(self, density: float) -> None:
+            self.density = density
+
+        def blocks(self, size: int) -> Any:
+            raise AssertionError
+
+    assert block_size(Store(1e-4)) == 1 << 14
+    assert block_size(Store(0.1)) == 166
+    # Rows that do not say are taken to be dense enough that a block of them fits in memory.
+    silent: Any = Store(0.0)
+    del silent.density
+    assert 64 <= block_size(silent) <= 1000

@@ -37,11 +37,30 @@ def table_of(rows: Rows) -> tuple[Array, Array | None]:
     return values, getattr(rows, "weights", None)
 
 
+def gone(row: Array, domain: Domain) -> list[bool]:
+    """Which entries of a row count as missing, one after the other: those whose group lacks one."""
+    gaps, lacking = domain.gaps, [math.isnan(entry) for entry in row.tolist()]
+    if gaps is None or gaps.values is not None:
+        return [False] * len(lacking)
+    return [any(lack for lack, group in zip(lacking, gaps.group, strict=True) if group == own) for own in gaps.group]
+
+
+def given(row: Array, domain: Domain) -> list[float]:
+    """The entries of a row, with public values in the place of missing ones where there are any."""
+    gaps = domain.gaps
+    values = None if gaps is None else gaps.values
+    entries = enumerate(row.tolist())
+    return [float(entry if values is None or not math.isnan(entry) else values[at]) for at, entry in entries]
+
+
 def moved(row: Array, domain: Domain) -> list[float]:
-    """A row cut, centred and scaled, in floats."""
+    """A row cut, centred and scaled, in floats. Missing entries are zero."""
     found = []
-    for at, entry in enumerate(row.tolist()):
-        value = float(entry)
+    lost = gone(row, domain)
+    for at, value in enumerate(given(row, domain)):
+        if lost[at]:
+            found.append(0.0)
+            continue
         if domain.low is not None and domain.high is not None:
             value = min(max(value, float(domain.low[at])), float(domain.high[at]))
         if domain.center is not None:
@@ -82,12 +101,17 @@ def whole_row(row: Array, domain: Domain, *, weight: float, unit: float, product
 def whole_sparse_row(row: Array, domain: Domain, *, weight: float, unit: float, product: bool) -> list[Fraction]:
     """A sparse row, of the entries that are not zero, in units: whole, less a multiple of the center where there is one."""
     center = domain.shifted_center
-    bare = Domain(domain.dim, domain.radius, None, domain.scale, domain.low, domain.high)
+    bare = Domain(domain.dim, domain.radius, None, domain.scale, domain.low, domain.high, gaps=domain.gaps)
     stored = [at for at in range(domain.dim) if row[at] != 0]
-    values = {
-        at: min(max(value, -SQUARABLE), SQUARABLE) for at, value in enumerate(unclipped(row, bare)) if at in stored
-    }
     here = [0.0] * domain.dim if center is None else center.tolist()
+    lost = gone(row, domain)
+    if domain.gaps is not None and domain.gaps.drops and any(lost):
+        return [Fraction(0)] * domain.dim
+    values = {
+        at: here[at] if lost[at] else min(max(value, -SQUARABLE), SQUARABLE)
+        for at, value in enumerate(unclipped(row, bare))
+        if at in stored
+    }
     norm = squared([values[at] - here[at] for at in stored])
     if center is not None:
         weighs = squared(here)
@@ -106,8 +130,7 @@ def whole_sparse_row(row: Array, domain: Domain, *, weight: float, unit: float, 
 def unclipped(row: Array, domain: Domain) -> list[float]:
     """As `moved`, without the cut for squares that overflow."""
     found = []
-    for at, entry in enumerate(row.tolist()):
-        value = float(entry)
+    for at, value in enumerate(given(row, domain)):
         if domain.low is not None and domain.high is not None:
             value = min(max(value, float(domain.low[at])), float(domain.high[at]))
         found.append(value if domain.scale is None else value / float(domain.scale[at]))

@@ -1,6 +1,6 @@
 """Hypothesis strategies that the law suites share: tables, their neighbours, and the tasks to run on them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from eigenveil.data.rows import DenseRows, Rows, SparseRows, WeightedRows
 from eigenveil.linalg import Array, orthonormal
-from eigenveil.privacy import Domain, Neighbours
+from eigenveil.privacy import Domain, Gaps, Neighbours
 from eigenveil.tasks import (
     CovarianceSum,
     KeptProducts,
@@ -68,8 +68,26 @@ def domains(draw: st.DrawFn, dim: int, *, bounded: bool = True) -> Domain:
 
 
 @st.composite
-def cases(draw: st.DrawFn) -> Case:
-    """Neighbouring tables, dense or sparse, one row per person or several."""
+def gaps_in(draw: st.DrawFn, dim: int, *, sparse: bool) -> Gaps | None:
+    """No gaps, or gaps by one of the rules; groups of columns for dense rows only."""
+    rng = np.random.default_rng(draw(st.integers(0, 2**32)))
+    rule = draw(st.sampled_from(["none", "counts", "drop", "fill", *([] if sparse else ["groups"])]))
+    if rule == "groups":
+        return Gaps.grouped(np.unique(rng.integers(dim, size=dim), return_inverse=True)[1])
+    if rule == "fill":
+        return Gaps.filled(rng.standard_normal(dim) * draw(st.sampled_from([0.0, 3.0, 1e200])))
+    return {"none": None, "counts": Gaps.counted(dim), "drop": Gaps.dropped(dim)}[rule]
+
+
+def torn(rows: Array, rng: np.random.Generator) -> Array:
+    """Rows with gaps: none, some, or whole rows of them."""
+    share = rng.choice([0.0, 0.4, 1.0], p=[0.4, 0.4, 0.2])
+    return np.where(rng.random(rows.shape) < share, np.nan, rows)
+
+
+@st.composite
+def cases(draw: st.DrawFn, *, torn_rows: bool = True) -> Case:
+    """Neighbouring tables, dense or sparse, one row per person or several, with and without gaps unless `torn_rows` is false."""
     dim = draw(st.integers(2, 6))
     rng = np.random.default_rng(draw(st.integers(0, 2**32)))
     neighbours = draw(st.sampled_from(PERSONAL))
@@ -88,7 +106,17 @@ def cases(draw: st.DrawFn) -> Case:
             without[-1] = -changed
     sparse = draw(st.booleans())
     grouped = most > 1
-    domain = draw(domains(dim))
+    gaps = draw(gaps_in(dim, sparse=sparse)) if torn_rows else None
+    domain = replace(draw(domains(dim)), gaps=gaps)
+    if sparse and domain.center is not None and domain.shifted_center is not None:
+        # Sparse rows are refused around a center more than a hundred radii away.
+        far = float(np.linalg.norm(domain.shifted_center)) / (90 * domain.radius)
+        domain = replace(domain, center=domain.center / max(1.0, far))
+    if gaps is not None:
+        # The same gaps in those who stay, and any in the person who changes.
+        people = [torn(rows, rng) for rows in people]
+        with_person = [*people, torn(changed, rng)]
+        without = [*people, *(torn(rows, rng) for rows in without[len(people) :])]
     return Case(
         table(with_person, dim, sparse=sparse, grouped=grouped),
         table(without, dim, sparse=sparse, grouped=grouped),
@@ -112,13 +140,16 @@ def search_task(domain: Domain, neighbours: Neighbours, rng: np.random.Generator
     One, because they count in thousands of cells. A new search is added here.
     """
     private = not neighbours.count_is_public
-    rows = RowBounds(domain.dim, np.inf, np.inf, False, None, domain.scale, None, None, find=True)
-    split = split_budget(mean=True, search=False, count=private, trace=False, bound=True)
+    gaps = domain.gaps
+    private = private or (gaps is not None and gaps.drops)
+    seen = gaps is not None and gaps.divides
+    rows = RowBounds(domain.dim, np.inf, np.inf, False, None, domain.scale, None, None, find=True, gaps=gaps)
+    split = split_budget(mean=True, search=False, count=private, trace=False, bound=True, observed=seen)
     search = BoundSearch(rows, neighbours, "private", split, None if private else 5.0, 1e-3, rank=1, entry=1.0)
     point = rng.standard_normal(domain.dim)
     ball = np.array([domain.radius])
-    widths = RowBounds(domain.dim, domain.radius, domain.radius, False, None, None, None, None, units=True)
-    split = split_budget(mean=True, search=False, count=private, trace=False, units=True)
+    widths = RowBounds(domain.dim, domain.radius, domain.radius, False, None, None, None, None, units=True, gaps=gaps)
+    split = split_budget(mean=True, search=False, count=private, trace=False, units=True, observed=seen)
     units = UnitSearch(widths, neighbours, split, None if private else 5.0, 1e-3)
     asked: list[tuple[SumTask[Any, Any], Question]] = [
         (units, units.ask(units.start())),
@@ -138,7 +169,9 @@ def all_tasks(
     """Every task that releases sums, each with the questions whose releases are attacked. A new task is added here."""
     width = int(rng.integers(1, domain.dim + 1))
     basis = orthonormal(rng.standard_normal((domain.dim, width)))
-    private_count = 0.0 if neighbours.count_is_public else 1.0
+    drops = domain.gaps is not None and domain.gaps.drops
+    private_count = 0.0 if neighbours.count_is_public and not drops else 1.0
+    seen = float(domain.gaps is not None and domain.gaps.divides)
     power = PowerIteration(domain, neighbours, basis, shares=(0.25, 0.75))
     later = Question(1, (orthonormal(rng.standard_normal((domain.dim, width))) * 0.7,))
     # Half as wide, because a Krylov run that has found the whole space stops and spends less.
@@ -147,7 +180,8 @@ def all_tasks(
     randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
     slots = SlotSums(domain, neighbours, slots=4, person_slots=2)
     return [
-        (slots, Question(2)),
+        # Slots of a stream at many sites take no gaps: they refuse rows that are not finite.
+        *([(slots, Question(2))] if domain.gaps is None else []),
         (krylov, krylov.ask(krylov.start())),
         (krylov, Question(1, (krylov.begin * 0.7,))),
         (kept, kept.ask(kept.start())),
@@ -159,4 +193,5 @@ def all_tasks(
         (Totals(domain, neighbours, sum_weight=1.0), Question()),
         (Totals(domain, neighbours, sum_weight=10.0, count_weight=private_count, trace_weight=0.5), Question()),
         (Totals(domain, neighbours, count_weight=private_count, trace_weight=1.0), Question()),
+        (Totals(domain, neighbours, count_weight=private_count, observed_weight=seen, trace_weight=0.1), Question()),
     ]

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil import FederatedPCA, PrivatePCA, find_bounds, find_column_bounds, released_spectrum
+from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, find_bounds, find_column_bounds, released_spectrum
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.engines.pieces import answer_of, attempted
 from eigenveil.data.rows import DenseRows, NamedRows, SparseRows, WatchedRows, WeightedRows
@@ -113,6 +113,25 @@ def test_rows_elsewhere_can_be_a_site(method: Any) -> None:
         for b in (ROWS[1500:], cut(ROWS[1500:], None, 3))
     ]
     assert alike(fits[0].components_, fits[1].components_)
+
+
+def test_rows_elsewhere_can_be_a_peer() -> None:
+    parts = dict(zip("abcd", np.split(ROWS, 4), strict=True))
+    fits = [
+        GossipPCA(2, graph="complete", **PRIVATE, row_bound=30.0, method="covariance").fit({**parts, "d": d})
+        for d in (parts["d"], cut(parts["d"], None, 5))
+    ]
+    assert alike(fits[0].components_, fits[1].components_)
+    # Scores are made where rows are. Those of the others are here.
+    assert set(fits[0].scores_) - set(fits[1].scores_) == {"d"}
+
+
+def test_a_masked_fit_without_privacy_finds_its_bound_at_the_pieces() -> None:
+    fits = [
+        FederatedPCA(2, epsilon=None, trust="masked", random_state=1).fit({"a": ROWS[:1500], "b": b, "c": ROWS[:500]})
+        for b in (ROWS[1500:], cut(ROWS[1500:], None, 3))
+    ]
+    np.testing.assert_allclose(fits[0].components_, fits[1].components_, atol=1e-6)
 
 
 def test_what_needs_the_rows_themselves_refuses_with_words() -> None:

@@ -27,11 +27,14 @@ from eigenveil.linalg.kernel import blas_threads
 from eigenveil.privacy import (
     Bounded,
     Domain,
+    Gaps,
     Histories,
     Neighbours,
     bounded_count,
     bounded_gram,
     bounded_gram_times,
+    bounded_kept,
+    bounded_observed,
     bounded_scores,
     bounded_sum,
     bounded_trace,
@@ -603,6 +606,8 @@ RELEASES: dict[str, Callable[[Rows, Domain, Neighbours], Bounded]] = {
     ),
     "lengths": lambda rows, domain, near: bounded_tails(rows, domain=domain, cells=LENGTHS, neighbours=near),
     "columns": lambda rows, domain, near: bounded_column_tails(rows, domain=domain, cells=SIGNED, neighbours=near),
+    "entries there": lambda rows, domain, near: bounded_observed(rows, gaps=Gaps.counted(domain.dim)),
+    "complete rows": lambda rows, domain, near: bounded_kept(rows, gaps=Gaps.dropped(domain.dim)),
 }
 
 
@@ -633,10 +638,13 @@ def test_scores_of_neighbours_are_within_the_sensitivity_exactly(case: Case) -> 
         return
     other[-1] = -values[-1]
     basis = basis_of(case.domain.dim)
-    for kind in (DenseRows, lambda held: SparseRows(sp.csr_array(held))):
-        sides = [
-            bounded_scores(kind(held), basis=basis, domain=case.domain, neighbours=REPLACE) for held in (values, other)
-        ]
+    grouped = case.domain.gaps is not None and case.domain.gaps.rule == "groups"
+    kinds: list[list[Rows]] = [[DenseRows(held) for held in (values, other)]]
+    if not grouped:
+        # Sparse rows cannot have gaps by groups of columns.
+        kinds.append([SparseRows(sp.csr_array(held)) for held in (values, other)])
+    for pair in kinds:
+        sides = [bounded_scores(rows, basis=basis, domain=case.domain, neighbours=REPLACE) for rows in pair]
         assert within(*sides)
 
 

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Callable
 from dataclasses import replace
+from fractions import Fraction
 from typing import Any
 
 import numpy as np
@@ -16,17 +17,21 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import (
     Bounded,
     Domain,
+    Gaps,
     Neighbours,
     bounded_count,
     bounded_gram,
     bounded_gram_times,
+    bounded_kept,
+    bounded_observed,
     bounded_scores,
     bounded_sum,
     bounded_trace,
     gram_sensitivity,
     gram_times_sensitivity,
 )
-from laws.exact_rows import exact_gram, exact_sum, exact_trace, moved, rounded, squared, table_of
+from laws.exact_rows import exact_gram, exact_sum, exact_trace, gone, moved, rounded, squared, table_of
+from laws.exact_rows import given as given_entries
 from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table
 
 TOLERANCE = 1 + 1e-9
@@ -40,6 +45,11 @@ RELEASES: dict[str, Release] = {
     "gram times basis": lambda rows, domain, near: bounded_gram_times(
         rows, basis=np.eye(domain.dim)[:, :2], domain=domain, neighbours=near
     ),
+}
+# These are of rows with gaps only.
+OF_GAPS: dict[str, Callable[[Rows, Gaps], Bounded]] = {
+    "kept": lambda rows, gaps: bounded_kept(rows, gaps=gaps),
+    "observed": lambda rows, gaps: bounded_observed(rows, gaps=gaps),
 }
 
 
@@ -66,6 +76,46 @@ def test_every_bounded_sum_keeps_its_sensitivity(name: str, case: Case) -> None:
         # zero-out keeps the blanked person in the count, which is public and not taken from these rows.
         return
     check(RELEASES[name], case)
+
+
+@settings(max_examples=300)
+@given(case=cases())
+def test_counts_of_entries_that_are_there_keep_their_sensitivity(case: Case) -> None:
+    gaps = case.domain.gaps
+    if gaps is None or gaps.values is not None:
+        return
+    # Under zero-out too: a person who is blanked has no entries.
+    release = OF_GAPS["kept" if gaps.drops else "observed"]
+    check(lambda rows, _domain, _near: release(rows, gaps), case)
+
+
+@settings(max_examples=100)
+@given(case=cases())
+def test_counts_of_entries_are_those_of_one_row_after_the_other(case: Case) -> None:
+    gaps = case.domain.gaps
+    if gaps is None or gaps.values is not None:
+        return
+    values, weights = table_of(case.one)
+    each = [Fraction(1)] * len(values) if weights is None else [Fraction(float(weight)) for weight in weights]
+    units = 2**45 if gaps.drops else 2**34
+    each = [Fraction(math.floor(weight * units), units) for weight in each]
+    there = [[not lost for lost in gone(row, case.domain)] for row in values]
+    firsts = [int(np.flatnonzero(gaps.group == group)[0]) for group in range(gaps.groups)]
+    pairs = [(a, b) for at, a in enumerate(firsts) for b in firsts[at:]]
+    wanted = [(a, a) for a in firsts] if gaps.rule in ("counts", "drop") else pairs
+    exact = [
+        sum((weight for row, weight in zip(there, each, strict=True) if row[a] and row[b]), Fraction(0))
+        for a, b in wanted
+    ]
+    found = OF_GAPS["kept" if gaps.drops else "observed"](case.one, gaps).value
+    assert np.array_equal(np.atleast_1d(found), rounded(exact))
+
+
+def test_counts_of_entries_reach_their_sensitivity() -> None:
+    there, nobody = DenseRows(np.ones((1, 9))), DenseRows(np.full((1, 9), np.nan))
+    for gaps in (Gaps.counted(9), Gaps.grouped(np.arange(9) // 3)):
+        one, other = (bounded_observed(rows, gaps=gaps) for rows in (there, nobody))
+        assert gap(one, other) == pytest.approx(one.sensitivity, rel=1e-12)
 
 
 @settings(max_examples=200)
@@ -219,9 +269,12 @@ def naive_gram(rows: Array, domain: Domain) -> Array:
     """The slow, obvious version: clip each row, then add outer products."""
     total = np.zeros((domain.dim, domain.dim))
     for row in rows:
+        lost = np.array(gone(row, domain))
+        row = np.array(given_entries(row, domain))
         row = row if domain.low is None else np.clip(row, domain.low, domain.high)
         row = row if domain.center is None else row - domain.center
         row = row if domain.scale is None else row / domain.scale
+        row = np.where(lost, 0.0, row)
         norm = np.linalg.norm(row)
         row = row * min(1.0, domain.radius / norm) if norm > 0 else row
         total += np.outer(row, row)
@@ -233,7 +286,9 @@ def naive_gram(rows: Array, domain: Domain) -> Array:
 def test_gram_matches_the_obvious_version(case: Case) -> None:
     inner: Any = getattr(case.one, "inner", case.one)
     stacked = inner.values.toarray() if inner.sparse else inner.values
-    if stacked.size and np.abs(stacked).max() > 1e100:
+    gaps = case.domain.gaps
+    filled = 0.0 if gaps is None or gaps.values is None else float(np.abs(gaps.values).max())
+    if max(filled, float(np.nanmax(np.abs(stacked), initial=0.0))) > 1e100:
         return
     plain = replace(case.domain, claimed=False)
     found = bounded_gram(inner, domain=plain, neighbours=case.neighbours).value

@@ -18,7 +18,7 @@ from eigenveil import StreamingPCA
 from eigenveil.data.rows import Block
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, mu_for
-from laws.strategies import SIZES, person
+from laws.strategies import SIZES, person, torn
 from laws.transcripts import realised_mu
 
 DIM, BLOCK, BLOCKS = 4, 3, 7
@@ -81,7 +81,19 @@ def streams(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any, tuple[int, ...]]
     if neighbours == "replace-one":
         other[places] = -one[places] if draw(st.booleans()) else person(DIM, rng, draw(st.sampled_from(SIZES)), most)
         sparse = draw(st.booleans())
+    missing = draw(st.sampled_from(["refuse", "refuse", "counts", "drop", "fill", *([] if sparse else ["groups"])]))
+    if missing != "refuse":
+        torn_rows = torn(rows, rng)
+        mine, others = torn(one[places], rng), torn(other[places], rng)
+        if neighbours == "zero-out":
+            # A row that lacks everything counts as nothing, unless public values take its place.
+            others = np.full_like(others, np.nan) if missing != "fill" else other[places]
+        one, other = torn_rows.copy(), torn_rows.copy()
+        one[places], other[places] = mine, others
     options: dict[str, Any] = {
+        "missing": missing,
+        "missing_groups": "0,1;2" if missing == "groups" else None,
+        "missing_fill": [0.0, 1.0, -3.0, 1e8] if missing == "fill" else None,
         "publish": publish,
         "neighbours": neighbours,
         "block_size": BLOCK,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from eigenveil import PrivatePCA
 from eigenveil.privacy import Bounded, Neighbours, mu_for
 from eigenveil.privacy.sums.quantiles import bounded_tails
-from laws.strategies import PERSONAL, SIZES, person
+from laws.strategies import PERSONAL, SIZES, person, torn
 from laws.transcripts import realised_mu as mu_of_runs
 
 DIM = 4
@@ -46,6 +46,9 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any]:
     crowd = [person(DIM, rng, size, int(rng.integers(1, most + 1))) for size in (0.3, 1.0, 2.0, 0.1)]
     changed = person(DIM, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1)))
     swapped = person(DIM, rng, draw(st.sampled_from(SIZES)), int(rng.integers(1, most + 1)))
+    missing = draw(st.sampled_from(["refuse", "refuse", "counts", "drop", "fill", *([] if sparse else ["groups"])]))
+    if missing != "refuse":
+        crowd, changed, swapped = [torn(rows, rng) for rows in crowd], torn(changed, rng), torn(swapped, rng)
     without = [*crowd, swapped] if neighbours is Neighbours.REPLACE_ONE else crowd
     tables = []
     for people in ([*crowd, changed], without):
@@ -63,6 +66,11 @@ def fits(draw: st.DrawFn) -> tuple[dict[str, Any], Any, Any]:
         "scale": draw(st.sampled_from([None, 2.0, "private"])),
         "calibration": draw(st.sampled_from(["exact", "paper"])),
     }
+    options["missing"] = missing
+    if missing in ("counts", "groups"):
+        options["method"] = "covariance"
+    options["missing_groups"] = [[0, 1], [2]] if missing == "groups" else None
+    options["missing_fill"] = [0.0, 1.0, -3.0, 1e8] if missing == "fill" else None
     if options["scale"] == "private":
         options |= {"center": "private", "column_bounds": None}
     return options, tables[0], tables[1]

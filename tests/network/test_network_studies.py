@@ -26,6 +26,8 @@ SEED = {"seed": 7}
         ({"trust": "site"}, {}, 2),
         ({"trust": "masked", "epsilon": 50.0}, {"row_bound": "private"}, None),
         ({"trust": "site", "epsilon": 90.0}, {"row_bound": None, "scale": "private"}, None),
+        ({"trust": "masked", "epsilon": 90.0}, {"row_bound": None, "scale": "private"}, None),
+        ({"trust": "masked", "epsilon": 50.0}, {"row_bound": "private", "quantile": 0.6}, None),
         ({"trust": "hub", "epsilon": 50.0}, {"row_bound": None, "method": "power", "rounds": 3}, 2),
         ({"trust": "hub"}, {"method": "power", "rounds": 3}, 2),
     ],

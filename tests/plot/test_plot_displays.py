@@ -71,6 +71,11 @@ def test_the_scree_has_a_bar_for_each_variance_and_a_line_at_the_floor(pca: Priv
     grey = [bar.get_facecolor()[:3] == (0.6, 0.6, 0.6) for bar in display.bars_]
     assert grey == faint
     assert display.ax_.get_title() == f"{pca.n_above_noise_} of 4 above the noise floor"
+    # One released covariance: every interval reaches the noise floor to both sides, but not below zero.
+    assert display.intervals is not None
+    variances = pca.explained_variance_
+    np.testing.assert_allclose(display.intervals[:, 1], variances + pca.noise_floor_)
+    np.testing.assert_allclose(display.intervals[:, 0], np.maximum(variances - pca.noise_floor_, 0.0))
 
 
 @pytest.mark.parametrize("kind", [ScreeDisplay, LoadingsDisplay, BiplotDisplay, BudgetDisplay])
@@ -240,6 +245,17 @@ def test_a_plan_draws_the_forecasts_with_their_intervals(tmp_path: Path) -> None
     assert {(at, one.captured.high) for at, one in found} <= corners
     assert display.asked_ is not None
     assert list(np.unique(display.asked_.get_xdata())) == [1.0]
+
+
+def test_a_plan_of_a_fit_marks_its_own_epsilon(pca: PrivatePCA, federated: FederatedPCA, tmp_path: Path) -> None:
+    pca.save(tmp_path / "model.safetensors")
+    display, again = (PlanDisplay.from_estimator(source) for source in (pca, tmp_path / "model.safetensors"))
+    assert display.asked == 1.0 and 1.0 in display.epsilons
+    assert display.method == "curator/covariance"
+    assert display.captured == again.captured
+    assert display.captured[-1].value > display.captured[0].value
+    with pytest.raises(ValueError, match="the planner has no forecast for such a fit"):
+        PlanDisplay.from_estimator(federated)
 
 
 def test_a_plan_in_a_file_draws_what_the_command_found(tmp_path: Path) -> None:

@@ -7,7 +7,8 @@ accident is worse.
 import os
 import shlex
 import sys
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -31,6 +32,8 @@ __all__ = [
     "Reading",
     "column_names",
     "is_stdin",
+    "needs_dask",
+    "on_cluster",
     "require_file",
     "require_input",
     "require_output",
@@ -52,7 +55,7 @@ def require_file(path: Path) -> None:
 
 def require_path(path: Path) -> None:
     """Refuse a path that does not exist, with the name that was probably meant."""
-    if path.exists():
+    if path.exists() or (any(sign in path.name for sign in "*?[") and list(path.parent.glob(path.name))):
         return
     names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, names, n=1)
@@ -103,6 +106,9 @@ class Reading:
     person: str | None = None
     carry: tuple[str, ...] = ()
     people: bool = True  # Whether the command has --person.
+    dask: bool = False  # Whether rows stay on the cluster that this process is connected to.
+    processes: int | None = None  # How many read the table; None for this one.
+    gaps: bool = False  # Whether the command was told that values may be missing.
 
     @property
     def words(self) -> list[str]:
@@ -123,6 +129,13 @@ class Reading:
 
     def require(self, path: Path) -> None:
         """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
+        if self.dask or self.processes is not None:
+            option = "--dask" if self.dask else "--processes"
+            require(not (self.dask and self.processes is not None), "give --dask or --processes, not both")
+            require(not is_stdin(path), f"{option} needs files: a pipe can be read only here")
+            require(
+                not self.carry, f"{option} leaves rows where they are, so --carry has nothing to carry. Leave it out"
+            )
         if is_stdin(path):
             require_param(
                 self.asked.kind is not None, "{kind} is missing. A pipe does not say what it carries: csv or arrow"
@@ -134,6 +147,26 @@ class Reading:
                 ending_of(path, TABLES)
             except ValueError as error:
                 raise ParameterError(f"{verbatim(str(error))}, or give its format with {{kind}}") from None
+
+    def require_passes(self, path: Path, settings: Mapping[str, Any]) -> None:
+        """Refuse a pipe, which can be read once, for a command that passes over the rows more than once."""
+        if not is_stdin(path):
+            return
+        bound = settings.get("row_bound", 1.0)
+        known = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
+        needed = {
+            "{row_bound} with a number you know": not known,
+            "{center=None}": settings.get("center") == "private",
+            "no {scale=private}": isinstance(settings.get("scale"), str),
+            "{method} covariance": settings.get("method") == "power",
+        }
+        lacking = [words for words, lacks in needed.items() if lacks]
+        if lacking:
+            raise ParameterError(
+                "a pipe can be read only once, and this passes over the rows several times: to find a bound, the mean or the "
+                f"units, or for each round. Give {' and '.join(lacking)}. Or write the rows to a file, or use `eigenveil "
+                "stream -`, which reads them once"
+            )
 
     def counted(self, path: Path) -> bool:
         """Whether the number of columns was read from the rows themselves."""
@@ -150,9 +183,19 @@ class Reading:
         # A csv is read whole, which can take a minute.
         with busy("reading the table"):
             from eigenveil.data.named import open_named
-            from eigenveil.data.tables import read_named, read_table
+            from eigenveil.data.tables import Table, read_named, read_table
 
             asked, piped = self.asked, is_stdin(path)
+            if self.processes is not None and path.suffix.lower() == ".npy":
+                from eigenveil.data.engines.pool import rows_in_processes
+
+                chosen = {
+                    "person": self.person,
+                    "columns": asked.columns,
+                    "drop": asked.drop or (),
+                    "one_hot": asked.one_hot,
+                }
+                return Table(rows_in_processes(path, processes=self.processes, **chosen).inner)
             if not piped and not self.named(path):
                 return read_table(
                     path,
@@ -161,12 +204,35 @@ class Reading:
                     drop=asked.drop or (),
                     one_hot=asked.one_hot,
                     carry=self.carry,
+                    gaps=self.gaps,
                     **self.files,
                 )
             found = open_named(standard_input() if piped else path, asked)
         choice = self.settled(found)
         with busy("reading the table"):
-            return read_named(found, choice)
+            if self.dask or self.processes is not None:
+                return self._elsewhere(found, choice)
+            return read_named(found, choice, gaps=self.gaps)
+
+    def _elsewhere(self, table: "NamedTable", choice: "ColumnChoice") -> "Table":
+        """The table, with its rows on a cluster or in other processes."""
+        from eigenveil.data.named import ParquetTable
+        from eigenveil.data.tables import Table
+
+        word = "a cluster" if self.dask else "several processes"
+        require(
+            isinstance(table, ParquetTable), f"{table.source} cannot be shared by {word}. Convert it to Parquet first"
+        )
+        assert isinstance(table, ParquetTable)
+        if self.dask:
+            with needs_dask():
+                from eigenveil.data.engines.dask_rows import parquet_rows
+            rows = parquet_rows(table, choice)
+        else:
+            from eigenveil.data.engines.pool import parquet_in_processes
+
+            rows = parquet_in_processes(table, choice, processes=self.processes or 1, gaps=self.gaps)
+        return Table(rows.inner, rows.names, len(table.names))
 
     def settled(self, table: "NamedTable") -> "ColumnChoice":
         """The choice of columns, after a person at the terminal was asked about those that look like ids."""
@@ -183,6 +249,27 @@ class Reading:
         return choice.without(_to_leave_out(table.source, ids))
 
 
+@contextmanager
+def needs_dask() -> Iterator[None]:
+    """Say how to install Dask where it is missing."""
+    try:
+        yield
+    except ImportError:
+        raise ValueError("--dask needs Dask. Install it with: pip install 'eigenveil[dask]'") from None
+
+
+@contextmanager
+def on_cluster(address: str | None) -> Iterator[None]:
+    """Connected to the Dask cluster at `address` for as long as the block runs; to none if it is None."""
+    if address is None:
+        yield
+        return
+    with busy("connecting to the cluster"), needs_dask():
+        from eigenveil.data.engines.dask_rows import connected
+    with connected(address):
+        yield
+
+
 def _can_ask(table: "NamedTable") -> bool:
     # A pipe of rows takes the place of the keyboard.
     return not table.once and somebody_is_there()
@@ -191,12 +278,14 @@ def _can_ask(table: "NamedTable") -> bool:
 def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
     """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
     bad = () if table.once else _not_numbers(table, choice.without(ids))
+    # A csv with semicolons may have decimal commas, and then it is not the columns that are wrong.
+    comma = str(getattr(table, "comma", "")) if bad else ""
     says = _like_ids(table.source, ids)
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}",
+        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}{comma}",
         drop=(*ids, *bad)[:20],
         person=ids[0],
     )

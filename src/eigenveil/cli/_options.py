@@ -30,6 +30,28 @@ Data: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+DaskCluster: TypeAlias = Annotated[
+    str | None,
+    typer.Option(
+        "--dask",
+        metavar="SCHEDULER",
+        help="Work on the Dask cluster whose scheduler is at this address, such as tcp://head:8786. DATA is then Parquet that "
+        "all workers can read: a file, a folder, or a pattern in quotes. Rows stay on the workers.",
+        rich_help_panel="Where the rows are",
+        show_default=False,
+    ),
+]
+Processes: TypeAlias = Annotated[
+    int | None,
+    typer.Option(
+        "--processes",
+        metavar="N",
+        min=1,
+        help="Read Parquet or npy in N processes of this machine, each with one block of rows in memory.",
+        rich_help_panel="Where the rows are",
+        show_default="one",
+    ),
+]
 Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Write the model to this .safetensors file.")
 ]
@@ -57,8 +79,8 @@ Carry: TypeAlias = Annotated[
     typer.Option(
         "--carry",
         metavar="NAMES",
-        help="Columns that are not analysed and that `transform` writes beside the scores, such as an id or a label: names or "
-        "patterns. May be repeated.",
+        help="Columns that are not analysed and that `transform --carry` writes beside the scores, such as an id or a label: "
+        "names or patterns. May be repeated.",
         rich_help_panel="Columns",
         show_default=False,
     ),

@@ -41,10 +41,12 @@ __all__ = [
     "nothing_found",
     "nothing_stands_out",
     "plain",
+    "round_rows",
     "rounds_table",
     "scores_warning",
     "scree",
     "settings_table",
+    "spent_mu",
     "warned",
     "warning_panel",
 ]
@@ -299,7 +301,18 @@ def labelled(facts: Iterable[tuple[str, str]]) -> Table:
 
 
 def rounds_table(rounds: Sequence["Round"]) -> Table:
-    """The rounds of a fit over sites or peers, one per line. If there are more than 40, only the first and last 20.
+    """The rounds of a fit over sites or peers, one per line, as `round_rows` has them."""
+    header, rows = round_rows(rounds)
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
+    for name in header:
+        table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
+    for row in rows:
+        table.add_row(*row)
+    return table
+
+
+def round_rows(rounds: Sequence["Round"]) -> tuple[list[str], list[list[str]]]:
+    """A header, and one row for each round. If there are more than 40, only the first and last 20.
 
     Empty columns are left out. Charges are in mu; if the hub and the sites both add noise, both charges are shown. Peers have
     no hub, so there is one column of bytes and one ledger.
@@ -307,19 +320,18 @@ def rounds_table(rounds: Sequence["Round"]) -> Table:
     residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
     hub = any(done.bytes_down for done in rounds)
     charges = [_charged(done.charges, hub=hub) for done in rounds]
-    table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
-    links = ["up", "down"] if hub else ["bytes"]
-    names = ["round", "stage", "answered", *links, "movement"] + ["residual"] * residual
-    for name in [*names, "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"]:
-        if name in names or any(charges):
-            table.add_column(name, justify="left" if name == "stage" else "right", no_wrap=True)
+    header = ["round", "stage", "answered", *(["up", "down"] if hub else ["bytes"]), "movement"]
+    header += ["residual"] * residual
+    cost = "mu, hub / site" if any(" / " in charge for charge in charges) else "charge, mu"
+    header += [cost] * any(charges)
+    rows: list[list[str]] = []
     half, shortened = _MOST_ROUNDS // 2, len(rounds) > _MOST_ROUNDS
     for place, (done, charge) in enumerate(zip(rounds, charges, strict=True)):
         if not shortened or place < half or place >= len(rounds) - half:
-            table.add_row(*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges))
+            rows.append([*_round(done, hub=hub), *[_sine(done.residual)] * residual, *[charge] * any(charges)])
         elif place == half:
-            table.add_row("...", f"{len(rounds) - 2 * half} more")
-    return table
+            rows.append(["...", f"{len(rounds) - 2 * half} more", *[""] * (len(header) - 2)])
+    return header, rows
 
 
 def _round(done: "Round", *, hub: bool) -> list[str]:
@@ -340,8 +352,25 @@ def _sine(value: float | None) -> str:
     return f"{value:.1e}" if value > _STILL else "0"
 
 
+def spent_mu(rounds: Sequence["Round"]) -> float:
+    """What rounds cost together, on the ledger that was charged most."""
+    hub = any(done.bytes_down for done in rounds)
+    squares: list[float] = []
+    for done in rounds:
+        for place, ledger in enumerate(_by_ledger(done.charges, hub=hub)):
+            squares += [0.0] * (place + 1 - len(squares))
+            squares[place] += sum(line.mu**2 for line in ledger)
+    return math.sqrt(max(squares, default=0.0))
+
+
 def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
-    """What a round cost: charges of one ledger add up in squares.
+    """What a round cost: charges of one ledger add up in squares."""
+    ledgers = _by_ledger(charges, hub=hub)
+    return " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in ledgers)
+
+
+def _by_ledger(charges: Sequence[Charge], *, hub: bool) -> list[list[Charge]]:
+    """The charges of a round, ledger by ledger.
 
     With a `hub`, a repeated label belongs to the next ledger. Between peers it belongs to a restarted round of the same ledger.
     """
@@ -350,4 +379,4 @@ def _charged(charges: Sequence[Charge], *, hub: bool) -> str:
         if not ledgers or (hub and charge.label in {line.label for line in ledgers[-1]}):
             ledgers.append([])
         ledgers[-1].append(charge)
-    return " / ".join(f"{math.hypot(*(line.mu for line in ledger)):.2g}" for ledger in ledgers)
+    return ledgers

@@ -142,11 +142,17 @@ def _say(message: str) -> None:
 
 
 def despite_noise(
-    act: Callable[[], Made], words: Words, *, even_if_noise: bool, ask: bool = True
+    act: Callable[[], Made],
+    words: Words,
+    *,
+    even_if_noise: bool,
+    ask: bool = True,
+    deed: str = "fit",
+    kept: str = "Nothing was spent",
 ) -> tuple[Made, list[str]]:
     """What `act` returns, and its warnings in these words. A hopeless budget is asked about before it is spent.
 
-    Without a terminal, or without `ask`, the command is refused.
+    Without a terminal, or without `ask`, the command is refused. `deed` is what it does, and `kept` what a refusal leaves.
     """
     try:
         return _heard(act, words, hopeless="always" if even_if_noise else "error")
@@ -154,14 +160,14 @@ def despite_noise(
         said = warning.said(words)
         require(
             ask and somebody_is_there(),
-            f"{said} Nothing was spent. To fit anyway, give --even-if-noise",
+            f"{said} {kept}. To {deed} anyway, give --even-if-noise",
         )
         output(stderr=True).print(said, style="yellow", soft_wrap=True)
         try:
-            sure = typer.confirm("Fit anyway?", err=True)
+            sure = typer.confirm(f"{deed.capitalize()} anyway?", err=True)
         except typer.Abort:
             sure = False
-        require(sure, "nothing was spent. To fit anyway without being asked, give --even-if-noise")
+        require(sure, f"{kept[0].lower()}{kept[1:]}. To {deed} anyway without being asked, give --even-if-noise")
     return _heard(act, words, hopeless="always")
 
 

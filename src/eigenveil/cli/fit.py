@@ -12,7 +12,7 @@ import typer
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._files import Reading, require_output
+from eigenveil.cli._files import Reading, on_cluster, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, output, watched, wrote
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.report.output import require_report, write_model
@@ -36,6 +36,8 @@ def fit(
     reading: TableParams,
     bounds: BoundsPath = None,
     carry: option.Carry = None,
+    dask: option.DaskCluster = None,
+    processes: option.Processes = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -61,6 +63,12 @@ def fit(
       eigenveil fit people.csv -k 5 --epsilon 0.9 --delta 1e-6 \\
         --bounds bounds.json
 
+    A table that outgrows this process is read by several, or stays on a
+    Dask cluster:
+
+      eigenveil fit 'folder/*.parquet' -k 5 --epsilon 1 --delta 1e-6 \\
+        --dask tcp://head:8786
+
     Every fit of the same people spends more of their privacy.
     `eigenveil account` adds the costs up. With --ledger each fit is charged
     to one budget that lasts, and refused when that is used up:
@@ -70,15 +78,19 @@ def fit(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"], tuple(carry or ()))
+    gaps = settings["missing"] != "refuse"
+    where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps, **where)
     read.require(data)
+    read.require_passes(data, settings)
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
     inputs = [path for path in (data, bounds, ledger) if path]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])
-    _run(data, settings, read, known, lasting, target=model, report=report, even_if_noise=even_if_noise)
+    with on_cluster(dask):
+        _run(data, settings, read, known, lasting, target=model, report=report, even_if_noise=even_if_noise)
 
 
 def _run(

@@ -206,23 +206,31 @@ def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
     from eigenveil.data.rows import block_size
 
     for block in rows.blocks(block_size(rows)):
-        yield _finite(model.transform(block.values))
+        yield _finite(model, block.values)
 
 
 def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iterator[Scored]:
     size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
     for batch in table.batches(layout.plain, layout.as_text, size):
         try:
-            rows = layout.numbers(batch, gaps=False)
+            rows = layout.numbers(batch, gaps=_with_gaps(model))
         except ColumnsError as error:
             raise ValueError(f"{table.source}: {error.happened}. Fill them in first, by a public rule") from None
-        yield _finite(model.transform(rows)), batch.select(list(layout.carry)) if layout.carry else None
+        yield _finite(model, rows), batch.select(list(layout.carry)) if layout.carry else None
 
 
-def _finite(found: "Array") -> "Array":
+def _with_gaps(model: "Model") -> bool:
+    """Whether the model was fitted to a table that may have missing values, and says what becomes of them."""
+    return str(model.settings.get("missing", "refuse")) != "refuse"
+
+
+def _finite(model: "Model", rows: Any) -> "Array":
+    """The scores of rows. Of a model that drops incomplete rows, these have none: their scores are NaN."""
     import numpy as np
 
-    require(bool(np.isfinite(found).all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
+    found = model.transform(rows)
+    good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
+    require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
     return found
 
 

@@ -27,6 +27,7 @@ __all__ = [
     "kinds_of",
     "looks_like_id",
     "one_hot_columns",
+    "require_kinds",
     "require_names",
     "require_numbers",
 ]
@@ -81,14 +82,16 @@ def _kind(kind: Any) -> str:
 
 def require_numbers(schema: Any) -> None:
     """Refuse a schema with columns that are not numbers, naming them."""
-    _require_kinds(kinds_of(schema), schema.names)
+    require_kinds(kinds_of(schema), schema.names)
 
 
-def _require_kinds(kinds: Mapping[str, str], names: Sequence[str]) -> None:
+def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str = "") -> None:
+    """Refuse columns of other kinds than numbers, naming them; `source` is what the error begins with."""
     bad = {name: kinds[name] for name in names if kinds[name] not in _NUMBERS}
     if bad:
         shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-        raise ColumnsError(f"columns must hold numbers; these do not: {shown}", tuple(bad), advice=advice_for(bad))
+        found = ColumnsError(f"columns must hold numbers; these do not: {shown}", tuple(bad), advice=advice_for(bad))
+        raise found.at(source) if source else found
 
 
 def advice_for(bad: Mapping[str, str]) -> str:
@@ -221,7 +224,7 @@ class ColumnChoice:
                 f"{{one_hot}} names columns of {verbatim(str(source))} that are left out: {verbatim(listed(unused))}"
             )
         if kinds is not None:
-            _require_kinds(kinds, [name for name in read if name not in self.one_hot])
+            require_kinds(kinds, [name for name in read if name not in self.one_hot])
         made = tuple(_named(read, self.one_hot))
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not asked[name] and looks_like_id(name))
@@ -308,7 +311,7 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
     if empty and not gaps:
         which = f"column {empty[0]!r} has" if len(empty) == 1 else f"{len(empty)} columns have"
         names = "" if len(empty) == 1 else f": {listed(empty)}"
-        advice = f"Fill them in by a public rule, or leave the column{'s' * (len(empty) > 1)} out with {{drop=}}"
+        advice = f"Handle them with {{missing=counts}} in a fit, or leave the column{'s' * (len(empty) > 1)} out with {{drop=}}"
         raise ColumnsError(f"{which} missing values{names}", empty, advice=advice)
     out = np.empty((piece.num_rows, piece.num_columns))
     for index, column in enumerate(piece.columns):

@@ -16,7 +16,7 @@ from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 from eigenveil.data.rows import Progress, Rows, WatchedRows, WeightedRows
 from eigenveil.errors import require
 
-__all__ = ["RowsElsewhere", "Work", "by_person", "is_elsewhere", "refuse_to_copy", "total_of"]
+__all__ = ["NotCopied", "RowsElsewhere", "Work", "by_person", "is_dask", "is_elsewhere", "refuse_to_copy", "total_of"]
 
 _Sums = TypeVar("_Sums")
 
@@ -92,9 +92,22 @@ def by_person(rows: Rows, person: Any) -> Rows:
     return place.by_person(person) if isinstance(place, RowsElsewhere) else WeightedRows.by_person(rows, person)
 
 
+def is_dask(X: Any) -> bool:
+    """Whether `X` is a Dask array, dataframe or series, without importing Dask.
+
+    >>> is_dask([1, 2])
+    False
+    """
+    return type(X).__module__.partition(".")[0] == "dask"
+
+
+class NotCopied(ValueError):
+    """A step needs rows that stay where they are."""
+
+
 def refuse_to_copy(place: str) -> NoReturn:
     """The error of `RowsElsewhere.blocks`: `place` says where the rows are, such as "on a Dask cluster"."""
-    raise ValueError(
+    raise NotCopied(
         f"the rows are {place} and are not copied to this process, but this step needs the rows themselves. Choose a method that "
         "only needs sums, such as covariance or power, or copy the rows into memory first"
     )

@@ -4,14 +4,17 @@ A site's ledger and `fit --ledger` call it. The digests are raw data: others cou
 """
 
 import hashlib
-from typing import Final
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows, block_size
+from eigenveil.data.elsewhere import total_of
+from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
 
-__all__ = ["fingerprints"]
+__all__ = ["FingerprintWork", "fingerprints"]
 
 # Rows and columns by which a table is known again under another name, and the fewest rows that can tell tables apart.
 _COMPARED_ROWS: Final = 200
@@ -25,19 +28,64 @@ def fingerprints(rows: Rows) -> tuple[bytes, ...]:
     Of the others one in common is enough to know a table again that another study reads with other columns, or by person: the
     numbers alone, and single columns of the first rows.
     """
-    # The shape goes in first: the same numbers in rows of another length are another table.
-    shape = repr(rows.shape).encode()
-    state, numbers, first = hashlib.sha256(shape), hashlib.sha256(shape), np.empty((0, rows.shape[1]))
-    # Block by block: the table may be larger than memory. Fixed byte order, so that machines agree.
-    for block in rows.blocks(block_size(rows)):
-        values = np.ascontiguousarray(block.values.toarray() if block.sparse else block.values, dtype="<f8")
-        state.update(values.data)
-        numbers.update(values.data)
-        if block.weights is not None:
-            state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
-        if not rows.sparse and len(first) < _COMPARED_ROWS:
-            first = np.concatenate([first, values[: _COMPARED_ROWS - len(first)]])
-    return tuple(dict.fromkeys([state.digest(), numbers.digest(), *_columns_of(first)]))
+    found = total_of(rows, FingerprintWork())
+    return tuple(dict.fromkeys([_as_one(found.whole), _as_one(found.numbers), *found.columns]))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class TableMarks:
+    """Digests of pieces of a table, one after the other: of all that counts, and of the numbers alone; and of first columns."""
+
+    whole: tuple[bytes, ...]
+    numbers: tuple[bytes, ...]
+    columns: tuple[bytes, ...]
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FingerprintWork:
+    """Digests of a table, worked out where its rows are. No row comes back; the digests are as private as the rows."""
+
+    def of(self, rows: Rows) -> TableMarks:
+        """Those of rows that are here."""
+        # The shape goes in first: the same numbers in rows of another length are another table.
+        shape = repr(rows.shape).encode()
+        state, numbers, first = hashlib.sha256(shape), hashlib.sha256(shape), np.empty((0, rows.shape[1]))
+        # Block by block: the table may be larger than memory.
+        for block in rows.blocks(block_size(rows)):
+            for part in _bytes_of(block):
+                state.update(part)
+                numbers.update(part)
+            if block.weights is not None:
+                state.update(np.ascontiguousarray(block.weights, dtype="<f8").data)
+            if not rows.sparse and len(first) < _COMPARED_ROWS:
+                first = np.concatenate([first, np.asarray(block.values[: _COMPARED_ROWS - len(first)], dtype="<f8")])
+        return TableMarks((state.digest(),), (numbers.digest(),), tuple(_columns_of(first)))
+
+    def joined(self, left: TableMarks, right: TableMarks) -> TableMarks:
+        """Those of a table whose first rows are those of `left`."""
+        return TableMarks(left.whole + right.whole, left.numbers + right.numbers, left.columns or right.columns)
+
+
+def _as_one(digests: tuple[bytes, ...]) -> bytes:
+    """One digest for all pieces. A table in one piece, as it is in memory, has its own."""
+    return digests[0] if len(digests) == 1 else hashlib.sha256(b"".join(digests)).digest()
+
+
+def _bytes_of(block: Block) -> Iterator[Any]:
+    """The numbers of a block, in a fixed byte order, so that machines agree. Sparse rows stay sparse: zeros are not written."""
+    if not block.sparse:
+        yield np.ascontiguousarray(block.values, dtype="<f8").data
+        return
+    matrix = block.values
+    if not bool((matrix.data != 0).all()):
+        # A zero that is stored is a zero like any other.
+        matrix = matrix.copy()
+        matrix.eliminate_zeros()
+    yield np.diff(matrix.indptr).astype("<i8").data
+    yield matrix.indices.astype("<i8").data
+    yield matrix.data.astype("<f8").data
 
 
 def _columns_of(rows: Array) -> list[bytes]:

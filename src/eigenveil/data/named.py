@@ -18,7 +18,7 @@ from eigenveil.data.text_files import CsvTable
 from eigenveil.errors import ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "open_named", "reading"]
+__all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "matching", "open_named", "reading"]
 
 # The formats whose columns have names, and those that a pipe can carry.
 NAMED: Final = ("csv", "parquet", "arrow", "xlsx")
@@ -98,8 +98,22 @@ def open_named(source: Any, how: FileParams) -> NamedTable:
     return ParquetTable.open(path) if kind == "parquet" else ExcelTable.open(path, how)
 
 
+def matching(path: Path) -> tuple[Path, ...]:
+    """The files that a pattern such as folder/*.parquet stands for, in the order of their names; none for any other path.
+
+    >>> matching(Path("people.csv"))
+    ()
+    """
+    if path.exists() or not any(sign in path.name for sign in "*?["):
+        return ()
+    # Only the last part is a pattern: one folder is one table.
+    return tuple(sorted(path.parent.glob(path.name)))
+
+
 def require_readable(path: Path) -> None:
-    """Refuse a path that is not there, or that this user may not read."""
+    """Refuse a path that is not there, or that this user may not read. A pattern must match a file."""
+    if matching(path):
+        return
     require(path.exists(), f"{path} does not exist. Check the path")
     require(os.access(path, os.R_OK), f"{path}: you may not read it. Ask its owner for permission")
 
@@ -173,9 +187,11 @@ class ParquetTable:
         import pyarrow.parquet as pq
 
         wanted = [*numbers, *texts]
+        # Without buffers ahead of the reader, which would keep the whole file in memory until its end.
+        with_care = {"pre_buffer": False, "page_checksum_verification": True}
         for part in self.parts:
             seen = 0
-            with reading(part, "parquet"), pq.ParquetFile(part) as file:
+            with reading(part, "parquet"), pq.ParquetFile(part, **with_care) as file:
                 groups = None if self.groups is None else list(self.groups)
                 stream = file.iter_batches(batch_size=size, columns=wanted, row_groups=groups)
                 while True:
@@ -190,7 +206,7 @@ class ParquetTable:
 
 def _parts(path: Path) -> tuple[Path, ...]:
     if not path.is_dir():
-        return (path,)
+        return matching(path) or (path,)
     # Spark and others leave files such as _SUCCESS beside the data.
     inside = sorted(one for one in path.iterdir() if one.name[:1] not in "._")
     found = tuple(one for one in inside if one.is_file() and one.suffix.lower() == ".parquet")

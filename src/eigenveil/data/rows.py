@@ -41,8 +41,8 @@ __all__ = [
 
 # What to do about missing values. A mean or a median of the rows would itself be a release.
 FILL_PUBLICLY = (
-    "Fill missing values with numbers that were fixed without looking at these rows, or leave such rows out. With privacy, never "
-    "fill in a mean of these rows, as imputers do: it would leak them"
+    "Give a fit a rule for missing values, the parameter missing, such as counts. Or fill them with numbers that were fixed "
+    "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
 _BLOCK_NUMBERS = 2_000_000
@@ -477,11 +477,14 @@ class WatchedRows:
 class CheckedRows:
     """Rows from a class outside this program; each block is checked to be finite real numbers when it is read.
 
+    With `gaps`, entries may be missing, which is NaN. Infinite ones are refused all the same.
+
     Other implementations of `Rows` may differ in details. Sparse blocks are put into canonical form, because a norm cannot be
     computed from entries stored in parts. Blocks with too many rows are split.
     """
 
     inner: Rows
+    gaps: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -496,7 +499,7 @@ class CheckedRows:
     def blocks(self, size: int) -> Iterator[Block]:
         """The blocks of the inner rows, or a `ValueError` at the first with anything but finite real numbers."""
         for block in self.inner.blocks(size):
-            _require_finite(block)
+            _require_finite(block, gaps=self.gaps)
             if block.sparse:
                 import scipy.sparse as sp
 
@@ -508,11 +511,13 @@ class CheckedRows:
 
 
 @in_silence
-def _require_finite(block: Block) -> None:
+def _require_finite(block: Block, *, gaps: bool) -> None:
     values = block.values.data if block.sparse else block.values
     require_real(values.dtype, "X")
     if values.dtype.kind == "f":
-        finite = bool(np.isfinite(values).all())
-        require_param(finite, f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}")
+        if gaps:
+            require_param(not np.isinf(values).any(), "{X} contains infinity, which is no missing value")
+        else:
+            require_param(bool(np.isfinite(values).all()), f"{{X}} contains NaN or infinity. {FILL_PUBLICLY}")
     if block.weights is not None:
         require_weights(block.weights)

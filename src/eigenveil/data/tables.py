@@ -26,6 +26,7 @@ __all__ = [
     "as_arrow",
     "as_rows",
     "beside",
+    "distinct_ids",
     "is_arrow_like",
     "person_ids",
     "person_marks",
@@ -55,7 +56,7 @@ class Table:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ArrowRows:
-    """Rows of a pyarrow table, converted to numbers a block at a time. Nulls are refused like NaN.
+    """Rows of a pyarrow table, converted to numbers a block at a time. Nulls are refused like NaN, or NaN if `gaps` are allowed.
 
     >>> import pyarrow as pa
     >>> [block.values.tolist() for block in ArrowRows(pa.table({"a": [1, 2], "b": [0.5, 1.5]})).blocks(9)]
@@ -63,6 +64,7 @@ class ArrowRows:
     """
 
     table: Any
+    gaps: bool = False
 
     def __post_init__(self) -> None:
         require_numbers(self.table.schema)
@@ -80,16 +82,20 @@ class ArrowRows:
     def blocks(self, size: int) -> Iterator[Block]:
         """Arrays of `size` rows."""
         for start in range(0, self.table.num_rows, size):
-            yield Block(as_numbers(self.table.slice(start, size)))
+            yield Block(as_numbers(self.table.slice(start, size), gaps=self.gaps))
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class FileRows:
-    """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory."""
+    """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory.
+
+    Missing values are refused, or NaN if `gaps` are allowed.
+    """
 
     table: NamedTable
     layout: ColumnLayout
+    gaps: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +112,7 @@ class FileRows:
         """Arrays of at most `size` rows."""
         texts = tuple(self.layout.one_hot)
         for batch in self.table.batches(self.layout.plain, texts, size):
-            yield Block(_numbers(self.table, self.layout, batch))
+            yield Block(_numbers(self.table, self.layout, batch, gaps=self.gaps))
 
 
 @final
@@ -133,7 +139,7 @@ class HeldRows:
             yield from (Block(piece[start : start + size]) for start in range(0, len(piece), size))
 
 
-def _numbers(table: NamedTable, layout: ColumnLayout, batch: Any, *, gaps: bool = False) -> Array:
+def _numbers(table: NamedTable, layout: ColumnLayout, batch: Any, *, gaps: bool) -> Array:
     try:
         return layout.numbers(batch, gaps=gaps)
     except ColumnsError as error:
@@ -161,14 +167,14 @@ def as_arrow(data: Any) -> Any:
     return data if isinstance(data, pa.Table | pa.RecordBatch) else data.to_arrow()
 
 
-def as_rows(data: Any) -> Rows:
-    """Rows from a checked array, a sparse matrix, an Arrow-like table, or rows as they are.
+def as_rows(data: Any, *, gaps: bool = False) -> Rows:
+    """Rows from a checked array, a sparse matrix, an Arrow-like table, or rows as they are. With `gaps`, nulls become NaN.
 
     >>> as_rows(np.zeros((2, 3))).shape
     (2, 3)
     """
     if is_arrow_like(data):
-        return ArrowRows(as_arrow(data))
+        return ArrowRows(as_arrow(data), gaps)
     if is_sparse(data):
         import scipy.sparse as sp
 
@@ -192,6 +198,7 @@ def read_table(
     one_hot: Mapping[str, Sequence[str]] | None = None,
     carry: Sequence[str] = (),
     literal: bool = False,
+    gaps: bool = False,
     **how: Any,
 ) -> Table:
     """Read a file by the ending of its name, a folder of Parquet files, or an open binary file such as a pipe.
@@ -202,7 +209,7 @@ def read_table(
 
     `columns` and `drop` are names or patterns, or names as they stand if `literal`. The column `person` says which person a row
     belongs to; it is not part of the rows, and neither are those of `carry`. A file without names takes none of these, and
-    with `literal` must have as many columns.
+    with `literal` must have as many columns. With `gaps`, missing values are NaN; otherwise they are refused.
 
     The number of columns of svmlight text is `features`, because the file does not say. Without it, the largest index in the file
     decides, a number from the data. Its columns count from zero unless `one_based`. Read that way, a file that counts from one
@@ -218,7 +225,7 @@ def read_table(
         levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
         wanted = None if columns is None else tuple(columns)
         choice = ColumnChoice(wanted, tuple(drop), levels, person, tuple(carry), literal)
-        return read_named(open_named(source, said), choice)
+        return read_named(open_named(source, said), choice, gaps=gaps)
     require_option(path, said, kind)
     asked = {"person": person, "drop": drop, "one_hot": one_hot, "columns": None if literal else columns}
     for name, value in asked.items():
@@ -234,8 +241,11 @@ def read_table(
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
 
 
-def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
-    """The rows of a table with column names. What only reading tells, such as a number that is none, is told here."""
+def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -> Table:
+    """The rows of a table with column names. What only reading tells, such as a number that is none, is told here.
+
+    Missing values are refused, or NaN if `gaps` are allowed.
+    """
     try:
         layout = choice.laid_out(table.source, table.names, table.kinds)
     except ColumnsError as error:
@@ -243,9 +253,9 @@ def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
     columns = layout.names if table.named else None
     aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
     if table.count is None:
-        rows, others = _held(table, layout, aside)
+        rows, others = _held(table, layout, aside, gaps=gaps)
     else:
-        rows = FileRows(table, layout)
+        rows = FileRows(table, layout, gaps)
         others = beside(table, aside)
     if layout.person is not None:
         rows = WeightedRows.by_person(rows, person_ids(others, layout.person))
@@ -253,13 +263,13 @@ def read_named(table: NamedTable, choice: ColumnChoice) -> Table:
     return Table(rows, columns, len(table.names), carried)
 
 
-def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str]) -> tuple[Rows, Any]:
+def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str], *, gaps: bool) -> tuple[Rows, Any]:
     """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 
     pieces, others = [], []
     for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
-        pieces.append(_numbers(table, layout, batch))
+        pieces.append(_numbers(table, layout, batch, gaps=gaps))
         if aside:
             one = batch.select(list(aside))
             others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
@@ -294,6 +304,18 @@ def person_marks(table: Any, person: str) -> Marks:
     """The same people by marks that they have in every table, for a stream of tables."""
     names, places = _people(table, person)
     return marks_of(names.tolist(), places, what=f'person column "{person}"')
+
+
+def distinct_ids(table: Any, person: str) -> tuple[list[Any], Any]:
+    """The distinct people in column `person`, and which of them each row has, (n,), checked like those of `person_ids`.
+
+    >>> import pyarrow as pa
+    >>> names, codes = distinct_ids(pa.table({"who": ["a", "b", "a"]}), "who")
+    >>> names, codes.tolist()
+    (['a', 'b'], [0, 1, 0])
+    """
+    names, codes = _people(table, person)
+    return names.tolist(), codes
 
 
 def _people(table: Any, person: str) -> tuple[Any, Any]:

@@ -114,6 +114,12 @@ class CsvTable:
         return cls(name, found.names, found.named, found.separator, how, begin, once)
 
     @property
+    def comma(self) -> str:
+        """What to say of numbers that cannot be read, a template. Where no comma separates columns, numbers often have one."""
+        says = self.separator != "," and self.how.decimal == "."
+        return ". If numbers are written with a decimal comma, give {decimal} ," if says else ""
+
+    @property
     def kinds(self) -> None:
         """A csv declares no types."""
         return None
@@ -379,7 +385,8 @@ class _Blocks:
             )
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice_for(dict.fromkeys(bad, "text")))
+        advice = advice_for(dict.fromkeys(bad, "text")) + table.comma
+        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)
 
 
 def _words() -> Any:

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, final
 
 from eigenveil.drawing.marks import WIDTH, Cell, Chart, Mark, bar, dot, in_bytes, line, short, words
+from eigenveil.drawing.plane import Plane, numbers, ticks
 from eigenveil.errors import require
 
 __all__ = [
@@ -80,71 +81,6 @@ _PLAN_KEYS: Final = (
 _PLAN_HEADER: Final = ("epsilon", "captured", "from", "to", "sine", "from", "to", "random")
 
 
-@final
-@dataclass(frozen=True, slots=True)
-class _Plane:
-    """Where numbers lie in a drawing: x from `left` to `right`, y from `bottom` up to `top`, linear or logarithmic."""
-
-    x_from: float
-    x_to: float
-    y_from: float
-    y_to: float
-    left: float = 52.0
-    right: float = WIDTH - 12
-    top: float = 12.0
-    bottom: float = 200.0
-    log_x: bool = False
-    log_y: bool = False
-
-    def x(self, value: float) -> float:
-        return self.left + _share(value, self.x_from, self.x_to, log=self.log_x) * (self.right - self.left)
-
-    def y(self, value: float) -> float:
-        return self.bottom - _share(value, self.y_from, self.y_to, log=self.log_y) * (self.bottom - self.top)
-
-    def at(self, x: float, y: float) -> tuple[float, float]:
-        return self.x(x), self.y(y)
-
-    def levels(self, ticks: Sequence[tuple[float, str]]) -> Iterator[Mark]:
-        """A grid line with its number for each tick of the y axis."""
-        for value, text in ticks:
-            height = self.y(value)
-            yield line([(self.left, height), (self.right, height)], "grid", width=1.0)
-            yield words(self.left - 6, height + 4, text, anchor="end")
-
-    def below(self, ticks: Sequence[tuple[float, str]], title: str) -> Iterator[Mark]:
-        """The numbers of the x axis and its title."""
-        for value, text in ticks:
-            yield words(self.x(value), self.bottom + 17, text, anchor="middle")
-        yield words((self.left + self.right) / 2, self.bottom + 35, title, anchor="middle")
-
-
-def _share(value: float, low: float, high: float, *, log: bool) -> float:
-    if log:
-        value, low, high = (math.log(max(number, 1e-300)) for number in (value, low, high))
-    return 0.5 if high == low else min(1.0, max(0.0, (value - low) / (high - low)))
-
-
-def _ticks(top: float) -> list[tuple[float, str]]:
-    """Round numbers from zero up to about `top`.
-
-    >>> [text for _, text in _ticks(183.0)]
-    ['0', '50', '100', '150']
-    """
-    if not top > 0:
-        return [(0.0, "0")]
-    step = 10 ** math.floor(math.log10(top))
-    # At most five steps of 1, 2 or 5 times a power of ten.
-    step *= next((part for part in (0.2, 0.5, 1.0, 2.0) if top / (part * step) <= 5), 2.0)
-    return [(place * step, f"{place * step:.4g}") for place in range(math.floor(top / step * (1 + 1e-9)) + 1)]
-
-
-def _numbers(count: int) -> list[tuple[float, str]]:
-    """The ticks 1, 2, ... of an axis that counts, thinned out so that they do not touch."""
-    step = next(step for step in (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 10**6) if count / step <= 20)
-    return [(float(at), str(at)) for at in range(1, count + 1) if at == 1 or at % step == 0]
-
-
 def scree_chart(
     variances: Sequence[float],
     *,
@@ -161,14 +97,15 @@ def scree_chart(
     require(len(variances) > 0, "there must be a component to draw")
     count = len(variances)
     top = max([*variances, floor, *(span.high for span in spans)]) * 1.04 or 1.0
-    plane = _Plane(0.4, count + 0.6, 0.0, top, top=24.0)
+    plane = Plane(0.4, count + 0.6, 0.0, top, top=24.0)
     half = 0.36 if count > 3 else 0.15
-    marks = [*plane.levels(_ticks(top)), *plane.below(_numbers(count), "component")]
+    marks = [*plane.levels(ticks(top)), *plane.below(numbers(count), "component")]
     for at, variance in enumerate(variances, 1):
         colour, tip = "first" if variance > floor else "faint", f"component {at}: {variance:.4g}"
         left, right, height = plane.x(at - half), plane.x(at + half), plane.y(max(variance, 0.0))
-        # Pale enough for the interval to be seen inside the bar.
-        marks.append(bar(left, height, right, plane.bottom, colour, opacity=0.6, words=tip))
+        # Pale enough for the interval to be seen inside the bar, and no paler than 3 to 1 on its ground.
+        pale = 0.6 if variance > floor else 1.0
+        marks.append(bar(left, height, right, plane.bottom, colour, opacity=pale, words=tip))
     for at, span in enumerate(spans, 1):
         marks += _whisker(plane.x(at), plane.y(span.low), plane.y(span.high))
     above = sum(variance > floor for variance in variances)
@@ -194,7 +131,7 @@ def _whisker(x: float, low: float, high: float) -> Iterator[Mark]:
         yield line([(x - 3, y), (x + 3, y)], "ink", width=1.2)
 
 
-def _band(plane: _Plane, found: Sequence[tuple[float, Ends]], colour: str) -> Mark:
+def _band(plane: Plane, found: Sequence[tuple[float, Ends]], colour: str) -> Mark:
     edge = [plane.at(at, span.low) for at, span in found] + [plane.at(at, span.high) for at, span in reversed(found)]
     return Mark("area", tuple(edge), colour, opacity=0.17)
 
@@ -207,8 +144,8 @@ def cumulative_chart(shares: Sequence[float], *, spans: Sequence[Ends] = ()) -> 
     """
     require(len(shares) > 0, "there must be a component to draw")
     sums = [math.fsum(shares[: at + 1]) for at in range(len(shares))]
-    plane = _Plane(0.4, len(shares) + 0.6, 0.0, 1.0)
-    marks = [*plane.levels(_QUARTERS), *plane.below(_numbers(len(shares)), "components")]
+    plane = Plane(0.4, len(shares) + 0.6, 0.0, 1.0)
+    marks = [*plane.levels(_QUARTERS), *plane.below(numbers(len(shares)), "components")]
     if spans:
         marks.append(_band(plane, list(enumerate(spans, 1)), "first"))
     marks.append(line([plane.at(at, total) for at, total in enumerate(sums, 1)], "first", width=2.0))
@@ -258,7 +195,7 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
     left, top, count = 146.0, 22.0, len(weights)
     cell = min(26.0, (WIDTH - 12 - left) / count)
     largest = max((abs(part[at]) for part in weights for at in order), default=0.0) or 1.0
-    marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in _numbers(count)]
+    marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in numbers(count)]
     for place, at in enumerate(order):
         y = top + 15.0 * place
         marks.append(words(left - 6, y + 11.5, short(names[at], _NAME), "ink", anchor="end"))
@@ -289,13 +226,13 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     found = [(at, max(moved, 1e-16)) for at, moved in enumerate(movements, 1) if moved is not None]
     require(bool(found), "there must be a movement to draw")
     low = math.floor(math.log10(min(moved for _, moved in found)))
-    plane = _Plane(0.5, len(movements) + 0.5, 10.0 ** min(low, -1), 1.0, log_y=True)
+    plane = Plane(0.5, len(movements) + 0.5, 10.0 ** min(low, -1), 1.0, log_y=True)
     step = max(1, math.ceil(-min(low, -1) / 6))
-    ticks = [(10.0**power, f"1e{power}" if power else "1") for power in range(0, min(low, -1) - 1, -step)]
-    marks = [*plane.levels(ticks), *plane.below(_numbers(len(movements)), "round")]
+    powers = [(10.0**power, f"1e{power}" if power else "1") for power in range(0, min(low, -1) - 1, -step)]
+    marks = [*plane.levels(powers), *plane.below(numbers(len(movements)), "round")]
     marks.append(line([plane.at(at, moved) for at, moved in found], "first", width=2.0))
     marks += [dot(*plane.at(at, moved), "first", words=f"round {at}: {moved:.1e}") for at, moved in found]
-    said = f"The directions moved by {found[0][1]:.1e} in round {found[0][0]} and by {found[-1][1]:.1e} in round {found[-1][0]}."
+    said = f"The directions moved by {found[0][1]:.2g} in round {found[0][0]} and by {found[-1][1]:.2g} in round {found[-1][0]}."
     return Chart("How far the directions moved", said, 240.0, tuple(marks), ("round", "largest sine"), tuple(found))
 
 
@@ -308,9 +245,9 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
     count = len(series[0][1])
     totals = [sum(values[at] for _, values in series) for at in range(count)]
     top = max(totals, default=0) * 1.04 or 1.0
-    plane = _Plane(0.4, count + 0.6, 0.0, top, left=62.0)
-    marks = [*plane.levels([(tick, in_bytes(int(tick))) for tick, _ in _ticks(top)])]
-    marks += plane.below(_numbers(count), axis)
+    plane = Plane(0.4, count + 0.6, 0.0, top, left=62.0)
+    marks = [*plane.levels([(tick, in_bytes(int(tick))) for tick, _ in ticks(top)])]
+    marks += plane.below(numbers(count), axis)
     half = 0.36 if count > 3 else 0.12
     for at in range(count):
         height = 0.0
@@ -335,7 +272,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     shown = (list(sites) if len(sites) <= MOST_ROWS else missed)[:MOST_ROWS]
     left, top = 146.0, 22.0
     cell = min(26.0, (WIDTH - 12 - left) / max(len(answered), 1))
-    marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in _numbers(len(answered))]
+    marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in numbers(len(answered))]
     for place, name in enumerate(shown):
         y = top + 14.0 * place
         marks.append(words(left - 6, y + 11, short(name, _NAME), "ink", anchor="end"))
@@ -349,7 +286,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     said = (
         "Every site answered in every round." if not missed else f"{len(missed)} of {len(sites)} sites missed a round."
     )
-    if len(shown) < len(sites):
+    if missed and len(shown) < len(sites):
         said += f" {len(shown)} of {len(sites)} sites are drawn."
     rows = tuple(
         (name, sum(name in there for there in answered), len(answered)) for name in (shown if missed else shown[:0])
@@ -364,7 +301,7 @@ def budget_chart(epsilon: float) -> Chart:
     >>> budget_chart(1.0).words
     'Epsilon 1 is in the range called strong: at most 1. From 1 to 10 is usual, above 10 is weak.'
     """
-    plane = _Plane(0.01, 100.0, 0.0, 1.0, left=14.0, right=WIDTH - 14, log_x=True)
+    plane = Plane(0.01, 100.0, 0.0, 1.0, left=14.0, right=WIDTH - 14, log_x=True)
     marks: list[Mark] = []
     for low, high, name, colour in RANGES:
         left, right = plane.x(low), plane.x(high)
@@ -394,7 +331,7 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
     """
     require(bool(points), "there must be a point to draw")
     ordered = sorted(points, key=lambda point: point.epsilon)
-    plane = _Plane(ordered[0].epsilon, ordered[-1].epsilon, 0.0, 1.0, top=34.0, bottom=214.0, log_x=True)
+    plane = Plane(ordered[0].epsilon, ordered[-1].epsilon, 0.0, 1.0, top=34.0, bottom=214.0, log_x=True)
     marks = [*plane.levels(_QUARTERS)]
     marks += plane.below(_apart(plane, [point.epsilon for point in ordered], asked), "epsilon")
     here = plane.x(asked)
@@ -425,7 +362,7 @@ def _ends(found: Ends) -> tuple[float, float, float]:
     return found.value, found.low, found.high
 
 
-def _apart(plane: _Plane, epsilons: Sequence[float], asked: float) -> list[tuple[float, str]]:
+def _apart(plane: Plane, epsilons: Sequence[float], asked: float) -> list[tuple[float, str]]:
     """The epsilons whose labels do not touch, the asked one first."""
     found: list[float] = []
     for epsilon in sorted(epsilons, key=lambda at: at != asked):
@@ -442,7 +379,7 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     """
     require(bool(scores), "there must be a row to draw")
     ends = [(min(axis), max(axis)) for axis in zip(*scores, strict=True)]
-    plane = _Plane(*ends[0], *ends[1], bottom=330.0)
+    plane = Plane(*ends[0], *ends[1], bottom=330.0)
     marks = [line([(plane.left, y), (plane.right, y)], "grid", width=1.0) for y in (plane.top, plane.bottom)]
     marks += [words(plane.left - 6, plane.y(at) + 4, f"{at:.3g}", anchor="end") for at in ends[1]]
     marks += plane.below([(at, f"{at:.3g}") for at in ends[0]], "component 1 (across), component 2 (up)")

@@ -11,7 +11,7 @@ from typing import Final
 
 from eigenveil.drawing.marks import Cell, Chart, escaped, variables
 
-__all__ = ["SORT", "STYLE", "figure", "fragment", "listing", "page", "table"]
+__all__ = ["SORT", "STYLE", "figure", "fragment", "hash_of", "listing", "page", "table"]
 
 # Sorting is the only script. The buttons are made here, so that nothing is dead without it.
 SORT: Final = """
@@ -85,11 +85,15 @@ body{margin:0;background:var(--ground)}
 .eigenveil dt{font-weight:600}
 .eigenveil dd{margin:0}
 .eigenveil dd ul{padding-left:1rem}
-.eigenveil .scroll{overflow:auto;max-height:30rem;max-width:100%;border:1px solid var(--grid);border-radius:6px;padding:0 .6rem}
+.eigenveil .scroll{overflow:auto;max-width:100%;width:fit-content;box-sizing:border-box}
+.eigenveil .scroll{border:1px solid var(--grid);border-radius:6px;padding:0 .6rem}
+.eigenveil .long{max-height:30rem}
+.eigenveil .scroll td:not(.n){min-width:8em}
 .eigenveil .scroll thead th{position:sticky;top:0;background:var(--ground)}
 .eigenveil details{margin:.3rem 0;font-size:.93em}
 .eigenveil summary{color:var(--muted);cursor:pointer}
-.eigenveil button{font:inherit;color:inherit;background:none;border:0;padding:0;cursor:pointer;text-decoration:underline dotted}
+.eigenveil button{font:inherit;color:inherit;text-align:inherit;background:none}
+.eigenveil button{border:0;padding:0;cursor:pointer;text-decoration:underline dotted}
 .eigenveil [aria-sort=descending] button::after{content:" \\2193"}
 .eigenveil [aria-sort=ascending] button::after{content:" \\2191"}
 .eigenveil :focus-visible{outline:2px solid var(--first);outline-offset:2px}
@@ -97,7 +101,9 @@ body{margin:0;background:var(--ground)}
 .eigenveil .sign div{border-top:1px solid var(--ink);padding-top:.25rem;font-size:.87em}
 .eigenveil footer{margin-top:2.5rem;font-size:.87em;color:var(--muted)}
 .eigenveil .paper{display:none}
-@media(max-width:520px){.eigenveil dl:not(.short){grid-template-columns:1fr;gap:.1rem}
+@media(max-width:520px){.eigenveil .scroll td:not(.n){min-width:4.8em}
+.eigenveil .scroll th,.eigenveil .scroll td{padding-right:.5rem}
+.eigenveil dl:not(.short){grid-template-columns:1fr;gap:.1rem}
 .eigenveil dl:not(.short) dd{margin-bottom:.6rem}
 .eigenveil dl.short{grid-template-columns:7rem 1fr}}
 @page{size:A4;margin:16mm 14mm}
@@ -202,7 +208,8 @@ def fragment(body: str) -> str:
 
 def page(title: str, body: str) -> str:
     """A whole document that loads nothing and runs nothing but the sorting of tables."""
-    policy = f"default-src 'none'; style-src '{_hash(STYLE)}'; script-src '{_hash(SORT)}'; base-uri 'none'; form-action 'none'"
+    allowed = f"style-src '{hash_of(STYLE)}'; script-src '{hash_of(SORT)}'"
+    policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'
@@ -213,5 +220,6 @@ def page(title: str, body: str) -> str:
     )
 
 
-def _hash(text: str) -> str:
+def hash_of(text: str) -> str:
+    """How a content-security policy names a script or a style that it allows."""
     return f"sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}"

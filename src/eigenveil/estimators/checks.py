@@ -21,6 +21,7 @@ __all__ = [
     "budget_of",
     "center_of",
     "checked_array",
+    "covariance_for",
     "is_real",
     "learn_columns",
     "rank_and_fraction",
@@ -53,8 +54,8 @@ class SharedLedger:
     )
 
 
-def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
-    """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns if `reset`."""
+def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **checks: Any) -> Any:
+    """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns if `reset`. `gaps` allow NaN."""
     # Here and not above: parties of a network study take their budgets from this module and have no use for scikit-learn.
     from sklearn.utils.validation import validate_data
 
@@ -62,6 +63,8 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, **checks: Any) -> Any:
         not isinstance(X, np.ma.MaskedArray),
         "X is a masked array, whose hidden entries would be used. Fill them first",
     )
+    if gaps:
+        checks["ensure_all_finite"] = "allow-nan"
     try:
         # Scikit-learn finds NaN by adding everything up, which overflows with rows near the largest number.
         checked = in_silence(validate_data)(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
@@ -192,6 +195,23 @@ def rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
         value=wanted,
     )
     return None, float(wanted)
+
+
+def covariance_for(rule: str, method: Any) -> Any:
+    """The method of a fit, which is covariance where entries of a Gram matrix are divided by counts.
+
+    Products of rows with a basis add up entries that have different rates, so nothing can be divided afterwards.
+    """
+    if rule not in ("counts", "groups"):
+        return method
+    require_param(
+        method in ("auto", "covariance"),
+        "{missing=} needs {method=covariance}, whose entries can be divided by counts; {method=} multiplies rows first. Or use "
+        "{missing=fill} or {missing=drop}",
+        missing=rule,
+        method=method,
+    )
+    return "covariance"
 
 
 def center_of(center: Any, dim: int) -> Any:

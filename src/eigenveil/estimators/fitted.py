@@ -11,6 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
@@ -48,9 +49,15 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
+        require(
+            not is_dask(X),
+            "scores of a Dask collection are made where its rows are: pass model_.transform to its map_blocks, or to its "
+            "map_partitions",
+        )
         X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
-        return (block.values for block in rows.blocks(max(1, min(rows.shape[0], size))))
+        blocks = rows.blocks(max(1, min(rows.shape[0], size)))
+        return (self.model_.completed(block.values) for block in blocks)
 
     def _covariance(self) -> RowCovariance:
         check_is_fitted(self)
@@ -133,10 +140,11 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         scale: Array | None,
         settings: dict[str, Any],
         gram: Array | None,
+        observed: Array | None = None,
     ) -> None:
         """Set the attributes of a fit from released numbers, with `trace` in Gram units.
 
-        The whole released Gram matrix, if there is one, is `gram`.
+        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries.
         """
         self.model_ = model_of(
             subspace,
@@ -159,6 +167,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         self.noise_variance_ = noise_variance(self.model_, trace=trace, people=people)
         self.n_above_noise_ = self.model_.n_above_noise
         self.fill_, self.clipped_ = verdict.fill, verdict.clipped
+        self.observed_ = observed
         self.warnings_ = self.model_.warnings
         self.n_components_ = subspace.rank
         self.guarantee_ = guarantee
@@ -179,4 +188,5 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         parent: Any = super()
         tags = parent.__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = getattr(self, "missing", "refuse") != "refuse"
         return tags

@@ -4,9 +4,9 @@ import warnings
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
-from eigenveil.data.elsewhere import is_elsewhere
+from eigenveil.data.elsewhere import is_dask, is_elsewhere
 from eigenveil.data.people import identifiers
-from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people
+from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
 from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
@@ -24,14 +24,24 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     )
     if is_on_device(X):
         X = rows_on_device(X)
+    # What the caller declares decides, never the rows: whether a table may have gaps is public.
+    gaps = getattr(estimator, "missing", "refuse") != "refuse"
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
-        # Rows that are elsewhere check their values there.
-        return X if is_elsewhere(X) else CheckedRows(X)
+        if not is_elsewhere(X):
+            return CheckedRows(X, gaps)
+        # Rows that are elsewhere check their values there, so both must agree on whether any may be missing.
+        allowed = bool(getattr(innermost(X), "gaps", False))
+        require_param(
+            allowed == gaps,
+            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have no missing values, except "
+            "those that `rows_in_processes` opens with gaps=True, which need a rule for them",
+        )
+        return X
     if is_arrow_like(X):
-        return CheckedRows(as_rows(with_names(estimator, X, reset=reset)))
-    return as_rows(checked_array(estimator, X, reset=reset, **least))
+        return CheckedRows(as_rows(with_names(estimator, X, reset=reset), gaps=gaps), gaps)
+    return as_rows(checked_array(estimator, X, reset=reset, gaps=gaps, **least))
 
 
 def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any, Any]:
@@ -39,6 +49,8 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
 
     Only a fit needs identifiers. After it, `known` are the names it found, and a table may have its columns in any order.
     """
+    if is_dask(X):
+        return _on_cluster(X, asked, fitting=fitting, known=known)
     names = column_names(X)
     if names is None and not fitting:
         # Arrays come many thousand times into a stream.
@@ -69,6 +81,32 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
     if column is not None:
         ids = person_ids(X, column)
     return X if choice.empty else _picked(X, layout), ids
+
+
+def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
+    """As `chosen`, for a Dask array or dataframe: columns are chosen, checked and weighted by person on its workers."""
+    from eigenveil.data.engines.dask_rows import array_rows, frame_rows
+
+    person = getattr(asked, "person", None) if fitting else None
+    column = person if isinstance(person, str) else None
+    # Identifiers on the cluster stay there.
+    ids = None if person is None or column is not None else person if is_dask(person) else identifiers(person)
+    if not hasattr(X, "columns"):
+        _require_no_choice(asked, fitting=fitting, but="{X} has none")
+        require_param(column is None, _NO_COLUMN, column=column)
+        return array_rows(X), ids
+    choice = ColumnChoice.of(asked, person=column)
+    if not fitting:
+        choice = (
+            ColumnChoice()
+            if known is None
+            else ColumnChoice(choice.sources(known), one_hot=choice.one_hot, literal=True)
+        )
+    require_param(column is None or column in X.columns, _NO_COLUMN, column=column)
+    rows, layout = frame_rows(X, choice)
+    if fitting and layout.ids:
+        _warn_of_ids(layout.ids)
+    return rows, ids
 
 
 _NO_COLUMN = "{person} names the column {@column}, which {X} does not have"

@@ -20,7 +20,8 @@ class Round:
     the directions before and after is `movement`. FedPower's rho_t, how far the sites were from the broadcast basis, is
     `residual`. Both are None if there was nothing to measure or it is not public. The `charges` are entries of the hub's ledger
     or, if sites add the noise, of one site's. A round `restarted` if sites that had been counted were gone: the fit began
-    again without them.
+    again without them. The `variances` are those along the estimate after the round, summed over rows: the scree so far. They
+    are empty where a hub has no estimate yet, and between peers.
     """
 
     number: int
@@ -33,6 +34,7 @@ class Round:
     residual: float | None
     charges: tuple[Charge, ...]
     restarted: bool = False
+    variances: tuple[float, ...] = ()
 
 
 Watch = Callable[[Round], None]
@@ -51,6 +53,7 @@ def round_of(round_: HubRound, *, method: str, down: int, up: int, charges: tupl
         residual=round_.spread,
         charges=charges,
         restarted=round_.restarted,
+        variances=round_.variances,
     )
 
 

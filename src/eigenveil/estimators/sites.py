@@ -36,7 +36,7 @@ class Columns:
 class SiteInfo:
     """What is known of the sites before a fit: their names, their columns, and their numbers of people if declared.
 
-    `rows` are those of all sites if one process has them, and None over a network.
+    `rows` are those of all sites if one process has them, and None over a network. `columns` are the names of their columns.
     """
 
     names: tuple[str, ...]
@@ -45,23 +45,32 @@ class SiteInfo:
     grouped: bool
     rows: Mapping[str, Rows] | None = None
     people: Mapping[str, float] | None = None
+    columns: tuple[str, ...] | None = None
 
     @classmethod
-    def of(cls, rows: Mapping[str, Rows]) -> "SiteInfo":
+    def of(cls, rows: Mapping[str, Rows], columns: Columns | None = None) -> "SiteInfo":
         """From rows in this process."""
         first = next(iter(rows.values()))
         sparse, grouped = (any(map(what, rows.values())) for what in (lambda one: one.sparse, counts_people))
-        return cls(tuple(rows), first.shape[1], sparse, grouped, rows)
+        names = None if columns is None or columns.names is None else tuple(map(str, columns.names))
+        return cls(tuple(rows), first.shape[1], sparse, grouped, rows, columns=names)
 
     @classmethod
     def declared(
-        cls, dim: int, names: Sequence[str], *, sizes: Mapping[str, float] | None, grouped: bool
+        cls,
+        dim: int,
+        names: Sequence[str],
+        *,
+        sizes: Mapping[str, float] | None,
+        grouped: bool,
+        columns: Sequence[str] | None = None,
     ) -> "SiteInfo":
         """From what the sites agreed on, without their rows."""
         require(dim >= 1, f"dim must be at least 1, got {dim}")
         require(len(names) > 0, "there must be at least one site, got none")
         require(sizes is None or set(sizes) == set(names), "sizes must name every site and nobody else")
-        return cls(tuple(names), dim, sparse=False, grouped=grouped, people=sizes)
+        known = None if columns is None else tuple(columns)
+        return cls(tuple(names), dim, sparse=False, grouped=grouped, people=sizes, columns=known)
 
     def sizes(self) -> dict[str, float] | None:
         """How many people each site has. None over a network if nobody declared it. Call it only if sizes are public."""
@@ -137,6 +146,10 @@ def _matrix(estimator: Any, X: Symmetric) -> Rows:
     require_param(
         not claimed or not isinstance(estimator.row_bound, str),
         "{row_bound} must be a number if a site gives a Symmetric, which has no norms to count. The site vouches for it",
+    )
+    require_param(
+        estimator.missing == "refuse",
+        "{missing} must be left out if a site gives a Symmetric, which has no entries that could be missing",
     )
     require_param(
         estimator.person is None,

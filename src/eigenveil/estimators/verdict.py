@@ -150,6 +150,9 @@ def _mean_spike(study: Fit, found: FitResult) -> float:
     reach = found.domain.radius if searched else study.bounds.mean_bound
     sum_noise = study.multiplier * sum_sensitivity(reach, study.neighbours)
     entry = sum_noise / math.sqrt(study.split.mean[found.steps - 1])
+    if found.rates is not None:
+        # The sum was divided by rates, and its noise with it.
+        entry *= math.sqrt(float(np.mean(found.rates**-2.0)))
     return min((entry * norm_edge(found.domain.dim)) ** 2 / people, people * found.domain.radius**2)
 
 
@@ -158,14 +161,17 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
     extra = study.split.extra
     # One release has the count, where it was not released with the mean, and the trace: equal parts of its share.
     alone = study.people is None and not isinstance(study.center, str)
-    part = extra / 2 if alone and study.needs_trace else extra
+    part = (extra - study.split.observed_later) / (2 if alone and study.needs_trace else 1)
     trace_noise = found.scale * math.sqrt(found.domain.dim)
     if study.needs_trace:
         trace_noise = study.multiplier * found.domain.trace_sensitivity(study.neighbours) / math.sqrt(part)
     people_noise = 0.0
     if study.people is None:
         share = part if alone else study.split.count
-        people_noise = study.multiplier * count_sensitivity(study.neighbours) / math.sqrt(share)
+        # Where incomplete rows are dropped, even a public number of people is no longer the number of those that count.
+        gaps = study.bounds.gaps
+        moved = 1.0 if gaps is not None and gaps.drops else count_sensitivity(study.neighbours)
+        people_noise = study.multiplier * moved / math.sqrt(share)
     return Released(
         space,
         trace=found.trace,
@@ -357,7 +363,7 @@ def forewarned(
     about: str = "",
     bounds: RowBounds | None = None,
     **more: Any,
-) -> tuple[HopelessBudget, ...]:
+) -> tuple[ParameterWarning, ...]:
     """A warning if `plan` calls this budget hopeless for so many `people`, a public or released number; None says nothing.
 
     `method` is the name of one in a plan, and `more` are further `Facts`. The `bounds` of a fit say what it will search for.
@@ -377,11 +383,14 @@ def forewarned(
     found = hopeless(facts, method)
     if found is None:
         return ()
+    captured, nothing = found
+    # After the count was released it is too late to ask: a command that took this for a question would spend twice.
+    kind = ParameterWarning if about else HopelessBudget
     return (
-        HopelessBudget(
+        kind(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
-            f"{found.captured.value:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{found.nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            f"{captured:.0%} of the variance that {rank} components can have. Random directions have "
+            f"{nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
             "says what would work."
         ),
     )

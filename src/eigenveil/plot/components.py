@@ -11,6 +11,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plot.display import FAINT, LITERAL, Display, counts, label_of
 from eigenveil.plot.sources import model_from, path_of
+from eigenveil.report import components_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -58,7 +59,13 @@ class ScreeDisplay(Display):
     def from_estimator(cls, estimator: Any, *, ax: "Axes | None" = None) -> "ScreeDisplay":
         """Draw the spectrum of a fitted `estimator`, a `Model`, or the path of a model file."""
         model = model_from(estimator)
-        return cls(explained_variance=model.explained_variance, noise_floor=model.noise_floor).plot(ax)
+        spans = components_of(model).intervals
+        made = cls(
+            explained_variance=model.explained_variance,
+            noise_floor=model.noise_floor,
+            intervals=np.array([(span.low, span.high) for span in spans]) if spans else None,
+        )
+        return made.plot(ax)
 
     @property
     def n_above_noise(self) -> int:

@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any, Final, final
 from eigenveil.errors import require
 from eigenveil.plan import Facts, Forecast, Interval, advise, curve
 from eigenveil.plot.display import FAINT, Display
-from eigenveil.plot.sources import json_in, path_of
+from eigenveil.plot.sources import json_in, model_from, path_of
+from eigenveil.report import plan_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -40,6 +41,25 @@ class PlanDisplay(Display):
     bands_: tuple["FillBetweenPolyCollection", ...] = field(init=False, repr=False, default=())
     nothing_: "Line2D" = field(init=False, repr=False)
     asked_: "Line2D | None" = field(init=False, repr=False, default=None)
+
+    @classmethod
+    def from_estimator(cls, estimator: Any, *, ax: "Axes | None" = None) -> "PlanDisplay":
+        """Draw what other budgets would have bought a fitted `estimator`, a `Model` or a model file, with its own marked.
+
+        The planner takes the released variances for the spectrum. It has no forecast for a fit without a guarantee, nor for one
+        in which nothing stands out from the noise.
+        """
+        part = plan_part(model_from(estimator))
+        require(part is not None, "the planner has no forecast for such a fit: plan with `PlanDisplay.from_facts`")
+        assert part is not None
+        return cls(
+            epsilons=tuple(point.epsilon for point in part.points),
+            captured=tuple(Interval(one.captured.value, one.captured.low, one.captured.high) for one in part.points),
+            sines=tuple(Interval(one.sine.value, one.sine.low, one.sine.high) for one in part.points),
+            nothing=part.points[0].nothing,
+            method=part.method,
+            asked=part.asked,
+        ).plot(ax)
 
     @classmethod
     def from_facts(

@@ -3,6 +3,8 @@
 from abc import ABC, abstractmethod
 from typing import TYPE_CHECKING, Any, Final
 
+from eigenveil.drawing.marks import short
+
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure, SubFigure
@@ -61,5 +63,4 @@ def label_of(name: object) -> str:
     >>> label_of("age" + chr(10)), label_of("the mean radius of all cells")
     ('age?', 'the mean radius of all…')
     """
-    words = "".join(character if character.isprintable() else "?" for character in str(name))
-    return words if len(words) <= _LONGEST else f"{words[: _LONGEST - 1].rstrip()}…"
+    return short(name, _LONGEST)

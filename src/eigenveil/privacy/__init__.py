@@ -28,6 +28,8 @@ from eigenveil.privacy.sums.bounded import (
     bounded_count,
     bounded_gram,
     bounded_gram_times,
+    bounded_kept,
+    bounded_observed,
     bounded_scores,
     bounded_sum,
     bounded_trace,
@@ -35,6 +37,7 @@ from eigenveil.privacy.sums.bounded import (
     require_contraction,
 )
 from eigenveil.privacy.sums.domain import Domain, Region
+from eigenveil.privacy.sums.gaps import Gaps
 from eigenveil.privacy.sums.histories import Histories
 from eigenveil.privacy.sums.whole import add_block, sum_unit
 from eigenveil.privacy.unit import PrivacyUnit
@@ -46,6 +49,7 @@ __all__ = [
     "Charge",
     "Domain",
     "Exact",
+    "Gaps",
     "Gaussian",
     "Guarantee",
     "GuaranteeFacts",
@@ -68,6 +72,8 @@ __all__ = [
     "bounded_count",
     "bounded_gram",
     "bounded_gram_times",
+    "bounded_kept",
+    "bounded_observed",
     "bounded_scores",
     "bounded_sum",
     "bounded_trace",

@@ -3,11 +3,13 @@ degrees."""
 
 import numbers
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import scipy.sparse as sp
 
+from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.rows import Rows, SparseRows
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.estimators.checks import is_real
@@ -38,8 +40,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
     rows: dict[str, Rows] = {}
     dim, items, first, unnamed = 0, None, "", ""
     for name, X in named.items():
-        matrix = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
-        listed = names_of(X)
+        matrix, listed = _histories(X, name)
         if not first:
             dim, first = matrix.shape[1], name
             require(dim >= 2, f"{name} has {dim} item: a recommender needs at least 2")
@@ -54,7 +55,7 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
         # One site with names and one without cannot be compared, so the last unnamed site is remembered.
         unnamed = unnamed if listed is not None else name
         items = items if items is not None else listed
-        rows[name] = SparseRows(matrix)
+        rows[name] = SparseRows(matrix) if sp.issparse(matrix) else matrix
     require(items is None or len(set(items)) == dim, "two items have the same name")
     require(
         items is None or not unnamed,
@@ -62,6 +63,17 @@ def read_histories(R: Any) -> tuple[dict[str, Rows], int, Names]:
         f"site or at none",
     )
     return rows, dim, items
+
+
+def _histories(X: Any, name: str) -> tuple[Any, Names]:
+    """The histories of one site as a checked matrix, or as rows on a cluster that were checked there; and the item names."""
+    if not is_dask(X):
+        given = X.matrix if isinstance(X, Interactions) else checked_interactions(_two_dimensional(X, name), name=name)
+        return given, names_of(X)
+    from eigenveil.data.engines.dask_rows import array_rows
+
+    require(not hasattr(X, "columns"), f"{name} must be a Dask array of users and items. Make one with to_dask_array")
+    return array_rows(X, convert=partial(checked_interactions, name=name)), None
 
 
 def items_of(items: Any, dim: int, names: Names) -> tuple[Items | None, int | None]:

@@ -150,11 +150,12 @@ class ListPart:
 @final
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """A table under a title."""
+    """A table under a title, with a note below it."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
+    note: str = ""
 
     def __post_init__(self) -> None:
         good = all(len(row) == len(self.header) for row in self.rows)

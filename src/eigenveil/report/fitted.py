@@ -46,6 +46,8 @@ _WORDS: Final = (
 )
 # Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
 _LARGE: Final = 20_000
+# Settings that the report shows where they belong.
+_SAID: Final = ("noise_floor", "fill", "clipped")
 
 
 def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | None = None, **more: Any) -> Report:
@@ -146,6 +148,8 @@ def _facts(model: Model) -> Iterator[FactLine]:
         noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
         yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
     for name, value in model.settings.items():
+        if name in _SAID:
+            continue
         words = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)
         yield FactLine(name.replace("_", " "), words)
 

@@ -38,6 +38,8 @@ __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
 _BARS, _COLUMNS = 4, 8
 # Rows of a table that are printed, as the style says, and charges that the guarantee lists one by one.
 _PRINTED, _LISTED = 30, 6
+# Longer tables scroll, so that what comes after them is found.
+_TALL = 20
 _RAW = "RAW DATA: this report shows the owner's own rows. Only the owner may read it; do not pass it on."
 _PUBLIC = "It shows released and public numbers only. No row was read to make it."
 
@@ -50,6 +52,9 @@ def to_html(report: Report) -> str:
 
 def _sections(report: Report) -> Iterator[str]:
     yield _top(report)
+    for part in report.tables:
+        wide = _scrolling(table(part.header, part.rows, sorts=True), part.title, len(part.rows))
+        yield f"<h2>{escaped(part.title)}</h2>{wide}" + (f"<p>{escaped(part.note)}</p>" if part.note else "")
     if report.components is not None:
         yield _variance(report.components)
         yield _loadings(report.components)
@@ -58,9 +63,6 @@ def _sections(report: Report) -> Iterator[str]:
         yield f'<h2>Scores</h2><p class="note raw">{_RAW} {escaped(SCORES_ARE_RAW)}</p>{drawn}'
     if report.rounds:
         yield _rounds(report)
-    for part in report.tables:
-        wide = table(part.header, part.rows, sorts=True)
-        yield f"<h2>{escaped(part.title)}</h2>{_scrolling(wide, part.title, len(part.rows))}"
     if report.plan is not None:
         yield f"<h2>What an epsilon buys</h2>{figure(plan_of(report.plan, mark=_mark(report)), 'plan')}"
     for listed in report.lists:
@@ -183,7 +185,8 @@ def _importance(part: ComponentsPart) -> list[float]:
 def _scrolling(inside: str, label: str, rows: int) -> str:
     """A table that scrolls, by keyboard too. On paper it is shortened."""
     more = f'<p class="paper">{rows - _PRINTED} more rows are in the file itself.</p>' if rows > _PRINTED else ""
-    return f'<div class="scroll" tabindex="0" role="region" aria-label="{escaped(label)}">{inside}</div>{more}'
+    css = "scroll long" if rows > _TALL else "scroll"
+    return f'<div class="{css}" tabindex="0" role="region" aria-label="{escaped(label)}">{inside}</div>{more}'
 
 
 def charts_of(rounds: Sequence[RoundPart], sites: Sequence[str]) -> Iterator[tuple[str, Chart]]:
@@ -242,25 +245,14 @@ def _guarantee(guarantee: Guarantee) -> str:
 
 
 def _strength(guarantee: Guarantee, epsilon: float, delta: float) -> Iterator[str]:
-    """Epsilon, delta and the best guess in words."""
+    """Epsilon and delta in words. The best guess is under "What that means"."""
     times = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "more than 1e21"
     one = "interaction" if guarantee.relation == "interaction" else "person"
     yield (
         f"Epsilon {epsilon:g} means: what one {one} adds makes no result more than {times} times as likely or as unlikely. "
         f"Delta {delta:g} is an allowance in these probabilities: 1 in {1 / delta:,.0f}."
     )
-    if guarantee.private:
-        guess = guarantee.best_guess
-        yield (
-            f"The best guess: of two equally likely neighbouring tables, an attacker who knows everything else picks the real "
-            f"one at most {_up(100 * guess)} times in 100. A coin is right 50 times."
-        )
     yield (
         "Ranges on the scale: at most 1 is called strong, up to 10 usual, and above 10 weak (Ponomareva and others 2023, "
         '"How to DP-fy ML"). What is acceptable depends on the data and on who sees the result.'
     )
-
-
-def _up(percent: float) -> str:
-    """Rounded up to one digit, as a guarantee must be, and never to certainty."""
-    return f"{min(math.ceil(percent * 10) / 10, 99.9999):.6g}"

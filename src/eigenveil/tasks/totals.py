@@ -1,4 +1,4 @@
-"""`Totals`: the small sums, all in one release: the sum of rows, the number of people, the total sum of squares.
+"""`Totals`: the small sums, all in one release: of rows, of people, of squares, and of people who have each entry.
 
 Each entry is divided by its own sensitivity and multiplied by the root of its share. So the whole vector has sensitivity one, and
 one entry of the ledger pays for it.
@@ -19,6 +19,8 @@ from eigenveil.privacy import (
     Neighbours,
     Region,
     bounded_count,
+    bounded_kept,
+    bounded_observed,
     bounded_sum,
     bounded_trace,
     count_sensitivity,
@@ -35,20 +37,22 @@ _FAR = 0.3
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class TotalsResult:
-    """The released totals; None for those that were left out."""
+    """The released totals; None for those that were left out. `observed` are the counts of `bounded_observed`."""
 
     sum: Array | None
     count: float | None
     trace: float | None
+    observed: Array | None = None
 
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class Totals(SumTask[TotalsResult | None, TotalsResult]):
-    """The sum, (d,), the count and the trace of the rows in `domain`, each for its weight in the release.
+    """The sum, (d,), the count, the trace and the observed counts of the rows in `domain`, each for its weight in the release.
 
-    A weight of zero leaves that total out; weights are relative. Proof of the sensitivity. One person moves v_j by at most s_j.
-    With shares w_j / sum w and entries v_j / s_j, the vector moves by at most sqrt(sum_j (w_j / sum w) 1^2) = 1.
+    Where incomplete rows are dropped, the count is that of complete rows (`bounded_kept`). A weight of zero leaves that total
+    out; weights are relative. Proof of the sensitivity. One person moves v_j by at most s_j. With shares w_j / sum w and entries
+    v_j / s_j, the vector moves by at most sqrt(sum_j (w_j / sum w) 1^2) = 1.
 
     >>> from eigenveil.privacy import Domain, Exact
     >>> from eigenveil.data.rows import DenseRows
@@ -63,18 +67,23 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
     sum_weight: float = 0.0
     count_weight: float = 0.0
     trace_weight: float = 0.0
+    observed_weight: float = 0.0
     name: str = "totals"
-    _factors: tuple[float, float, float] = field(init=False)
+    _factors: tuple[float, float, float, float] = field(init=False)
 
     def __post_init__(self) -> None:
-        weights = (self.sum_weight, self.count_weight, self.trace_weight)
+        weights = (self.sum_weight, self.count_weight, self.trace_weight, self.observed_weight)
         require(
             min(weights) >= 0 and sum(weights) > 0,
             f"weights must be non-negative and not all zero, got {weights}",
         )
         require(
-            self.count_weight == 0 or not self.neighbours.count_is_public,
+            self.count_weight == 0 or self._drops or not self.neighbours.count_is_public,
             f"the count is public under {self.neighbours.value!r} and needs no release",
+        )
+        gaps = self.domain.gaps
+        require(
+            self.observed_weight == 0 or (gaps is not None and gaps.divides), "rows without gaps have no such counts"
         )
         if not math.isfinite(self.domain.radius):
             # No privacy is claimed for an unbounded domain, so entries are not scaled.
@@ -82,8 +91,9 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         else:
             bounds = (
                 self.domain.sum_sensitivity(self.neighbours),
-                count_sensitivity(self.neighbours),
+                1.0 if self._drops else count_sensitivity(self.neighbours),
                 self.domain.trace_sensitivity(self.neighbours),
+                1.0 if gaps is None else gaps.sensitivity(),
             )
             total = sum(weights)
             factors = tuple(
@@ -105,13 +115,16 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         require_step(question, steps=1, arrays=0)
 
     def private(self, question: Question, rows: Rows) -> Bounded:
-        """The scaled totals as one vector, (d + 2) at most."""
-        by_sum, by_count, by_trace = self._factors
+        """The scaled totals as one vector: the sum, the count, the observed counts and the trace."""
+        by_sum, by_count, by_trace, by_observed = self._factors
         parts: list[Array] = []
         if by_sum:
             parts.append(by_sum * bounded_sum(rows, domain=self.domain, neighbours=self.neighbours).value)
         if by_count:
-            parts.append(by_count * np.atleast_1d(bounded_count(rows, neighbours=self.neighbours).value))
+            parts.append(by_count * np.atleast_1d(self._count(rows).value))
+        if by_observed:
+            assert self.domain.gaps is not None
+            parts.append(by_observed * bounded_observed(rows, gaps=self.domain.gaps).value)
         if by_trace:
             trace = bounded_trace(rows, domain=self.domain, neighbours=self.neighbours)
             parts.append(by_trace * np.atleast_1d(trace.value))
@@ -119,8 +132,10 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
 
     def shape(self, question: Question) -> tuple[int, ...]:
         """As many numbers as were requested."""
-        by_sum, by_count, by_trace = self._factors
-        return ((self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace),)
+        by_sum, by_count, by_trace, by_observed = self._factors
+        return (
+            (self.domain.dim if by_sum else 0) + bool(by_count) + bool(by_trace) + self._counts * bool(by_observed),
+        )
 
     def sensitivity(self, question: Question) -> float:
         """One, by construction."""
@@ -136,19 +151,36 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
 
     def update(self, state: TotalsResult | None, released: Array) -> TotalsResult:
         """The totals, back in their own units."""
-        by_sum, by_count, by_trace = self._factors
+        by_sum, by_count, by_trace, by_observed = self._factors
         rest = released
-        total = None
+        total, observed = None, None
         if by_sum:
             total, rest = rest[: self.domain.dim] / by_sum, rest[self.domain.dim :]
-        # The order is that of `private`: the sum, then the count, then the trace.
+        # The order is that of `private`: the sum, the count, the observed counts, the trace.
         count = float(rest[0] / by_count) if by_count else None
         trace = float(rest[-1] / by_trace) if by_trace else None
-        return TotalsResult(total, count, trace)
+        if by_observed:
+            first = int(bool(by_count))
+            observed = rest[first : first + self._counts] / by_observed
+        return TotalsResult(total, count, trace, observed)
 
     def result(self, state: TotalsResult | None) -> TotalsResult | None:
         """The totals, after one round."""
         return state
+
+    @property
+    def _drops(self) -> bool:
+        return self.domain.gaps is not None and self.domain.gaps.drops
+
+    @property
+    def _counts(self) -> int:
+        return 0 if self.domain.gaps is None else self.domain.gaps.entries
+
+    def _count(self, rows: Rows) -> Bounded:
+        gaps = self.domain.gaps
+        if gaps is not None and gaps.drops:
+            return bounded_kept(rows, gaps=gaps)
+        return bounded_count(rows, neighbours=self.neighbours)
 
 
 def shrunk(vector: Array, *, noise: float) -> Array:

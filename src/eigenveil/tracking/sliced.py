@@ -85,7 +85,8 @@ class SlicedTracker(SketchTracker[SlicedState]):
             return state
         # Checked before anything is charged: otherwise NaN would be noticed only after the charge.
         stored = rows.data if is_sparse(rows) else rows
-        require(bool(np.isfinite(stored).all()), "rows must be finite, and not too large to square")
+        finite = np.isfinite(stored) if terms.domain.gaps is None else ~np.isinf(stored)
+        require(bool(finite.all()), "rows must be finite, and not too large to square")
         # The sum and the products share a slot: together they are one charge of a person in this block.
         slot = Slot(f"{terms.series}: blocks", state.blocks, terms.person_blocks)
         width = min(state.rank + self.oversample, terms.domain.dim)
@@ -100,6 +101,11 @@ class SlicedTracker(SketchTracker[SlicedState]):
         parts = mechanism.release_columns(
             slices, dim=terms.domain.dim, sensitivity=by_gram, label="block: products", share=share, slot=slot
         )
+        louder = 1.0
+        if terms.rates is not None:
+            total, total_noise = terms.rates.whole_sum(total), total_noise * terms.rates.sum_noise**2
+            factors, louder = terms.rates.whole_gram(np.ones((terms.domain.dim,) * 2), noise=0.0)
+            parts = (part * factors[:, at : at + part.shape[1]] for at, part in _placed(parts))
         # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
         most = max(width, min(2 * width, columns))
         space, energy = _leading(parts, terms.domain.dim, width, most=most)
@@ -113,7 +119,7 @@ class SlicedTracker(SketchTracker[SlicedState]):
             fade * state.total + total,
             fade * state.weight + rows.shape[0],
             # Symmetric noise has half the variance off the diagonal.
-            fade**2 * state.gram_noise + mechanism.scale(by_gram, share=share) ** 2 / 2,
+            fade**2 * state.gram_noise + (louder * mechanism.scale(by_gram, share=share)) ** 2 / 2,
             fade**2 * state.total_noise + total_noise,
             state.blocks + 1,
             rank,
@@ -152,6 +158,14 @@ class SlicedTracker(SketchTracker[SlicedState]):
     def cost(self) -> int:
         """One for each block a person is in."""
         return self.terms.person_blocks
+
+
+def _placed(slices: Iterator[Array]) -> Iterator[tuple[int, Array]]:
+    """Each slice with the number of its first column."""
+    at = 0
+    for part in slices:
+        yield at, part
+        at += part.shape[1]
 
 
 def _leading(slices: Iterator[Array], dim: int, width: int, *, most: int) -> tuple[Subspace, float]:

@@ -34,6 +34,7 @@ from eigenveil.privacy import (
     sum_unit,
 )
 from eigenveil.tasks import shrunk
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking.rank import EnergyBounds
 
 __all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "mean_spike", "sketch_of"]
@@ -56,7 +57,7 @@ class SumTerms:
 
     Rows are clipped by `domain`. A person has at most one row in a block, and rows in at most `person_blocks` blocks. Streams
     that are `neighbours` have the same number of rows. With `center`, the mean is released too. For `forget` and `adapt` see
-    `BlockTracker`.
+    `BlockTracker`. Where values may be missing, released sums are divided by public `rates`.
     """
 
     domain: Domain
@@ -66,6 +67,7 @@ class SumTerms:
     forget: float = 1.0
     adapt: EnergyBounds | None = None
     series: str = "stream"
+    rates: Rates | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -173,7 +175,7 @@ class Sums:
 
     def _and_whole_rows(self, rows: Any, terms: SumTerms) -> "Sums":
         # Only finite numbers can be rounded to whole ones.
-        _require_finite(rows)
+        _require_finite(rows, gaps=terms.domain.gaps is not None)
         count = rows.shape[0]
         require(count <= _MOST_ROWS, f"a block of a private stream must have at most {_MOST_ROWS} rows, got {count}")
         faded = self._faded(terms.fade())
@@ -255,7 +257,19 @@ class Sums:
             total = mechanism.release(Bounded(total, by_sum), label=f"{label}: sum", share=terms.share, slot=slot)
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         # Symmetric noise has half the variance off the diagonal.
-        return Sums(gram, total, self.weight, mechanism.scale(by_gram, share=share) ** 2 / 2, total_noise)
+        found = Sums(gram, total, self.weight, mechanism.scale(by_gram, share=share) ** 2 / 2, total_noise)
+        return found if terms.rates is None else found._divided(terms.rates)
+
+    def _divided(self, rates: Rates) -> "Sums":
+        """Released sums over all rows, from those of rows with gaps: free, and as if nothing had been missing from here on."""
+        gram, louder = rates.whole_gram(self.gram, noise=0.0)
+        return replace(
+            self,
+            gram=gram,
+            total=rates.whole_sum(self.total),
+            gram_noise=self.gram_noise * louder**2,
+            total_noise=self.total_noise * rates.sum_noise**2,
+        )
 
 
 def _times(array: Integers, fade: float) -> Integers:
@@ -286,11 +300,11 @@ def _bits_for(rows: float, bits: int) -> int:
     return bits
 
 
-def _require_finite(rows: Any) -> None:
+def _require_finite(rows: Any, *, gaps: bool) -> None:
     stored = rows.data if is_sparse(rows) else rows
-    finite = all(
-        np.isfinite(stored[start : start + _CACHED_ROWS]).all() for start in range(0, len(stored), _CACHED_ROWS)
-    )
+    # With a rule for gaps NaN is a missing value, and infinity is none.
+    good = np.isfinite if not gaps else lambda values: ~np.isinf(values)
+    finite = all(good(stored[start : start + _CACHED_ROWS]).all() for start in range(0, len(stored), _CACHED_ROWS))
     require(finite, "rows must be finite, and not too large to square")
 
 

@@ -71,6 +71,7 @@ def test_results_are_named_by_study_and_site_and_scores_are_private(
         "heart-St.-Mary-s.guarantee.txt": "0o644",
         "heart-St.-Mary-s-scores.csv": "0o600",
     }
+    assert results.scores is not None
     header, *lines = results.scores.read_text().splitlines()
     assert header == '"component1","component2"'
     np.testing.assert_array_equal([[float(x) for x in line.split(",")] for line in lines], rows[:, :2] - 0.5)

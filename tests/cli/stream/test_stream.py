@@ -243,7 +243,7 @@ def test_the_live_view_shows_only_what_may_be_seen() -> None:
 
 def test_the_live_view_claims_no_more_than_it_knows() -> None:
     def explained(pca: StreamingPCA) -> str:
-        return dict(_lines(pca))["explained variance"]
+        return dict(_lines(pca, pca.model_))["explained variance"]
 
     flat = np.outer(np.arange(50.0), [1, 2, 3, 4, 5])
     exact = StreamingPCA(2, epsilon=None)

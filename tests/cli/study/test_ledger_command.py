@@ -199,6 +199,8 @@ AS_NOBODY = """
 import os, sys
 from pathlib import Path
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
+from eigenveil.privacy import Budget
+Budget(1.0, 1e-6).mu
 os.setuid(65534)
 try:
     with DurableLedger.reading(Path(sys.argv[1])) as seen:

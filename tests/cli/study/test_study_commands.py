@@ -11,6 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from eigenveil.cli import _terminal as terminal
 from eigenveil.cli.study import options as choice
 from eigenveil.cli.study.command import study
 from eigenveil.cli.study.keys import keys as keys_command
@@ -65,6 +66,40 @@ def test_a_star_has_safe_defaults(tmp_path: Path, keys: Path) -> None:
     assert found.hub is not None and found.hub.address == "hub.example.org:7443"
     assert found.digest in result.output
     assert file.stat().st_mode & 0o777 == 0o644
+
+
+@pytest.mark.parametrize("carrier", ["hub", "peers"])
+def test_a_hopeless_budget_is_asked_about_before_the_file_is_sent(
+    tmp_path: Path, keys: Path, carrier: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names = [f"{'site' if carrier == 'hub' else 'peer'} {at}" for at in range(4 if carrier == "hub" else 3)]
+    places = [word for name in names for word in ("--peer-address", f"{name}=127.0.0.1:700{name[-1]}")]
+    task = ("-k", 2, "--columns", ",".join(f"c{i}" for i in range(30)), "--row-bound", 3, *PRIVATE)
+    where = ADDRESS if carrier == "hub" else ("--graph", "complete", *places)
+    few, many = (
+        ("--neighbours", "zero-out", *(word for name in names for word in ("--size", f"{name}={size}")))
+        for size in (20, 20_000)
+    )
+    file = tmp_path / "heart.toml"
+    asked = ("new", file, "--authority", keys, *where, *task)
+    line = refused(*asked, *few)
+    assert f"With {20 * len(names)} people and 30 columns, this budget finds little but noise" in line
+    assert line.endswith("Nothing was written. To write anyway, give --even-if-noise")
+    assert not file.exists()
+    # At a terminal somebody decides.
+    monkeypatch.setattr(terminal, "somebody_is_there", lambda: True)
+    for answer, code in (("n\n", 2), ("y\n", 0)):
+        result = CliRunner().invoke(study, list(map(str, (*asked, *few))), input=answer)
+        assert result.exit_code == code, result.output
+        assert "Write anyway?" in result.stderr
+        assert file.exists() == (code == 0)
+    loud = run(*asked, *few, "--force", "--even-if-noise")
+    assert loud.exit_code == 0 and "finds little but noise" in " ".join(loud.stdout.split())
+    # Nothing is said where the budget does, or where nobody may know how many people there are.
+    for sizes in (many, ()):
+        quiet = run(*asked, *sizes, "--force")
+        assert quiet.exit_code == 0, quiet.output
+        assert "noise:" not in quiet.stdout
 
 
 def test_two_studies_on_the_same_terms_are_two(tmp_path: Path, keys: Path) -> None:

@@ -1,6 +1,7 @@
 """Rows of files that several processes read: what they add up to is what one process adds up to, to the last bit."""
 
 import os
+import resource
 import signal
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,3 +135,30 @@ def test_what_cannot_be_cut_is_refused(tmp_path: Path, folder: Path) -> None:
         rows_in_processes(tmp_path / "b.npy", drop=["a"])
     with pytest.raises(ColumnsError, match="patient"):
         rows_in_processes(folder)
+
+
+@dataclass(frozen=True)
+class Peak:
+    """The most memory, in bytes, that a process which works on it ever had."""
+
+    def of(self, rows: Any) -> int:
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+
+    def joined(self, left: int, right: int) -> int:
+        return max(left, right)
+
+
+def test_a_table_is_fitted_in_a_fraction_of_its_size(tmp_path: Path) -> None:
+    """128 MB of Parquet: no process may come to have a third of it, be it one that reads or this one."""
+    size, rng = 0, np.random.default_rng(0)
+    for number in range(4):
+        columns = {f"x{at}": rng.standard_normal(80_000) for at in range(50)}
+        pq.write_table(pa.table(columns), tmp_path / f"{number}.parquet", row_group_size=4000, compression="none")
+        size += 80_000 * 50 * 8
+    rows: PoolRows = innermost(rows_in_processes(tmp_path, processes=2))
+    # A first sum loads what any sum needs.
+    fitted(rows_in_processes(tmp_path / "0.parquet", processes=2), method="covariance")
+    before = rows.total(Peak()), Peak().of(None)
+    fitted(rows, method="covariance")
+    grown = rows.total(Peak()) - before[0], Peak().of(None) - before[1]
+    assert max(grown) < size / 3

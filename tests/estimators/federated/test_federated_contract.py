@@ -44,6 +44,7 @@ ALL: dict[str, Any] = {
     "columns": None,
     "drop": None,
     "one_hot": None,
+    "quantile": None,
     "person_sites": 2,
     "calibration": "exact",
     "faults": Faults(),

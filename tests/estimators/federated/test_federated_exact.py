@@ -368,6 +368,9 @@ def test_the_transcript_says_what_happened(method: str) -> None:
     assert stages[0] == "mean"
     assert stages[1 : 1 + component_rounds(pca)] == [f"{method} {i + 1}" for i in range(component_rounds(pca))]
     assert stages[1 + component_rounds(pca) :] == ([] if method == "covariance" else ["totals"])
+    # The scree so far is nothing before the components, and at the end that of the result.
+    assert pca.transcript_[0].variances == ()
+    np.testing.assert_allclose(pca.transcript_[-1].variances, pca.singular_values_**2)
     settings = pca.model_.settings
     assert settings["rounds"] == len(pca.transcript_)
     assert settings["bytes"] == sum(round_.bytes_down + round_.bytes_up for round_ in pca.transcript_)

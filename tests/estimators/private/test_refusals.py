@@ -52,18 +52,18 @@ def with_ledger(n_components: Any = 2, **choices: Any) -> PrivatePCA:
 
 
 TABLES: dict[str, tuple[Any, str]] = {
-    "NaN": (spoiled(np.nan), "X contains NaN. Fill missing values with numbers that were fixed without"),
+    "NaN": (spoiled(np.nan), "X contains NaN. Give a fit a rule for missing values"),
     "inf": (spoiled(np.inf), "Input X contains infinity"),
     "minus inf, float32": (spoiled(-np.inf).astype(np.float32), "Input X contains infinity"),
-    "sparse NaN": (sparse(spoiled(np.nan)), "X contains NaN. Fill missing values with numbers that were fixed without"),
+    "sparse NaN": (sparse(spoiled(np.nan)), "X contains NaN. Give a fit a rule for missing values"),
     "sparse inf": (sparse(spoiled(np.inf)), "Input X contains infinity"),
     "pandas NaN": (
         pd.DataFrame(spoiled(np.nan), columns=NAMES),
-        "X contains NaN. Fill missing values with numbers that were fixed without",
+        "X contains NaN. Give a fit a rule for missing values",
     ),
     "pandas NA": (
         pd.DataFrame({"a": pd.array([1, None, 3], dtype="Int64"), "b": [1, 2, 3]}),
-        "X contains NaN. Fill missing values with numbers that were fixed without",
+        "X contains NaN. Give a fit a rule for missing values",
     ),
     "pandas inf": (pd.DataFrame(spoiled(np.inf), columns=NAMES), "Input X contains infinity"),
     "arrow NaN": (arrow(spoiled(np.nan)), "X contains NaN or infinity"),

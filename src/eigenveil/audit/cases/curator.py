@@ -8,12 +8,14 @@ from typing import Final
 import numpy as np
 import scipy.sparse as sp
 from numpy.random import Generator
+from numpy.typing import NDArray
 from scipy.linalg import hadamard
 
 from eigenveil.audit.case import Case, Claim, Test, Trial, mu_of
-from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, symmetric_noise, tossed
+from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, moved_by_one, symmetric_noise, tossed
 from eigenveil.audit.cases.curator_seen import AXES, BUDGET, DIM, blanked, fitted, guarantee_of, joined, replaced
 from eigenveil.errors import require
+from eigenveil.linalg import Array
 from eigenveil.papers.noise_scales import fpca_scale
 from eigenveil.privacy import Budget, Ledger, epsilon_of
 
@@ -28,6 +30,8 @@ _MANY, _ONE_LOOK = 320, Budget(1.0, 1e-8)
 # Corners of a box that are orthogonal to each other, so that each canary has its own direction.
 _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
+# Columns of a table with gaps, and how many people have them.
+_FEW, _HALF = 3, 400
 
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -125,6 +129,33 @@ def _paper_claim(budget: Budget) -> Claim:
 def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
     axes = np.eye(_PAPER_DIM)
     return blanked(budget, rng, state, given=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
+
+
+def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
+    """Counts of what is there: of each column, or of complete rows. Everybody else is known, so a canary shows in these."""
+    present = tossed(1, rng)
+    # Half of the rows lack everything, so that no rate comes near its limits. Of three columns no rate is shrunk.
+    base = np.vstack([np.ones((_HALF, _FEW)), np.full((_HALF, _FEW), np.nan)])
+    counts = "observed entries" if rule == "counts" else "count"
+
+    def released(there: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
+        canary = np.where(there[:, None], 1e8, np.full((1, _FEW), np.nan))
+        pca = fitted(np.vstack([base, canary]), budget, seed, missing=rule)
+        (charge,) = (one for one in pca.guarantee_.charges if one.label == counts)
+        if rule == "counts":
+            assert pca.observed_ is not None
+            return pca.observed_ * (2 * _HALF + 1), math.sqrt(_FEW) / charge.mu
+        # A variance is a Gram eigenvalue over the number of people less one.
+        return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
+
+    def standard(there: NDArray[np.bool_], seed: int) -> list[Array]:
+        found, deviation = released(there, seed)
+        return [found / deviation]
+
+    moved = moved_by_one(standard, present, rng)
+    found, deviation = released(present, state)
+    rest = found - _HALF - present
+    return Trial(present + rest.mean(keepdims=True), present, rest / deviation, moved=moved)
 
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -262,6 +293,26 @@ CASES = (
         _paper,
         budget=_PAPER,
         claim=_paper_claim,
+    ),
+    _case(
+        "missing-values",
+        "PrivatePCA(missing='counts'): how many people have each column, seen by anybody",
+        "a row of 1e8 in every column, or one that lacks all of them",
+        partial(_torn, rule="counts"),
+        tests=("noise",),
+        quick=320,
+        full=4000,
+        threshold=None,
+    ),
+    _case(
+        "incomplete-rows",
+        "PrivatePCA(missing='drop'): how many people have complete rows, seen by anybody, though the number of rows is public",
+        "a complete row of 1e8, or an incomplete one",
+        partial(_torn, rule="drop"),
+        tests=("noise",),
+        quick=320,
+        full=4000,
+        threshold=None,
     ),
     _case(
         "one-run",

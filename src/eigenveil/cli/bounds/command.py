@@ -64,6 +64,7 @@ def bounds(
     lasting.require_sense(settings)
     read = Reading(reading, settings["person"])
     read.require(data)
+    read.require_passes(data, settings)
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, ledger) if path])
     searched = settings["center"] == "private"

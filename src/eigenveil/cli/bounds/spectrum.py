@@ -60,6 +60,7 @@ def spectrum(
     lasting.require_sense(settings)
     read = Reading(reading, settings["person"])
     read.require(data)
+    read.require_passes(data, settings)
     require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])
     epsilon, delta = settings["epsilon"], settings["delta"]
     left = bounding.left_for_fit(total, epsilon, delta)

@@ -8,6 +8,8 @@ from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, require_grpc
 from eigenveil.cli.network.view import HubView, Voice, shown_names, traffic_of
+from eigenveil.cli.page.address import Page, PageToken, page_at
+from eigenveil.cli.page.live import live_page
 from eigenveil.cli.study.passphrase import PassphraseFile, passphrase_from
 from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople
 from eigenveil.params.declarations.study import said_in_file
@@ -31,6 +33,8 @@ def hub(
     memory: option.Memory = option.MEMORY,
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Run the hub of a study: ask the sites, add up, and write the model.
 
@@ -44,6 +48,10 @@ def hub(
     is asked to reveal anything twice. After the study has finished, it
     only sends the result to sites that do not have it yet.
 
+    Watch it in a browser, at http://127.0.0.1:8080 on this machine:
+
+      eigenveil hub heart.toml --page 127.0.0.1:8080
+
     Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
     143 after SIGTERM. After each of them the same command goes on.
     """
@@ -56,6 +64,7 @@ def hub(
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
+    shown_at = page_at(page, page_token)
     allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
     secret = passphrase_from(passphrase_file)
@@ -93,10 +102,11 @@ def hub(
             write_report(_report(agent, learned), told)
             wrote(target)
             voice.happen(f"the model is written to {target}; now the sites fetch the result", style="green")
-            view.lingers(_patience(agent))
+            view.lingers(_patience(agent), learned)
 
         try:
-            with voice.under(view):
+            with live_page(shown_at, view.page, say=voice.happen, secret=voice.terminal) as live, voice.under(view):
+                voice.page = live
                 learned = carried(
                     lambda: agent.run(deliver, listen=where, ready=ready),
                     voice,

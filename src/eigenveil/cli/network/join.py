@@ -7,20 +7,24 @@ disk before the study is closed in the ledger.
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Collection, Coroutine, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Generic, Literal, NoReturn, TypeVar, final
 
+from eigenveil.cli._files import on_cluster
 from eigenveil.cli.network import consent
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network.disclosure import disclose
-from eigenveil.cli.network.results import Results, say_spent
+from eigenveil.cli.network.results import Results, say_spent, spending_of
 from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
+from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
+    from eigenveil.cli.page.address import PageAddress
     from eigenveil.model import Model
     from eigenveil.network.agents.peer import PeerAgent
     from eigenveil.network.agents.site import SiteAgent
@@ -58,12 +62,18 @@ class Given:
     reading: Mapping[str, Any]
     passphrase_file: Path | None = None
     require_head: Path | None = None
+    dask: str | None = None
+    page: "PageAddress | None" = None
     report: Path | None = None
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
         agreed = not self.yes or self.policy is not None
         require(agreed, "--yes needs --policy: without a person, consent must come from rules")
+        require(
+            self.dask is None or self.scores is None,
+            "--scores copies rows here, and with --dask they stay on the cluster",
+        )
 
 
 @final
@@ -120,6 +130,11 @@ class Kind(ABC, Generic[Agent]):
 
 def take_part(given: Given, kind: Kind[Agent]) -> None:
     """From the study file to the results, with consent in between."""
+    with on_cluster(given.dask):
+        _take_part(given, kind)
+
+
+def _take_part(given: Given, kind: Kind[Agent]) -> None:
     from eigenveil.network.agents.site_data import SiteData, place_of
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
@@ -139,7 +154,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
     # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
-    holding = SiteData.read(given.data, study, **given.reading)
+    holding = SiteData.read(given.data, study, dask=given.dask is not None, **given.reading)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
@@ -150,7 +165,8 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         if given.policy is not None:
             settings["withdrawn"] = _withdrawn_in(given.policy)
         agent = _allowed(lambda: kind.agent(study, **settings), None if given.dry_run else ledger, study)
-        view.of(agent, calls=kind.calls(agent))
+        title, spends = f'Study "{study.name}", at {place.name}', partial(spending_of, ledger, agent.account)
+        view.of(agent, calls=kind.calls(agent), title=title, spends=spends)
         life = None if rules is None else rules.life
         # A person should not be asked about a study that the ledger would refuse anyway.
         ledger.afford(agent.account, life=life)
@@ -170,9 +186,13 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
         # A study that was joined before goes on without a question, unless the table has changed since.
         asks = known is None or bool(warnings)
         note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None) if asks else None
-        learned = _carried(
-            kind, agent, view, voice, ledger, results, lambda model: results.write(model, holding.rows), note
-        )
+
+        def deliver(model: "Model") -> None:
+            results.write(model, holding.rows)
+            view.found(model)
+
+        with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
+            learned = _carried(kind, agent, view, voice, ledger, results, deliver, note)
         results.show(voice, learned, role=role)
         write(
             given.report,
@@ -210,7 +230,7 @@ def _withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
-    results = Results.named(given.study, name, given.model, given.scores)
+    results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)

@@ -13,6 +13,7 @@ from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.params import FileParams
@@ -52,6 +53,8 @@ def peer(
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Take part in a study without a hub, with the table of this peer.
 
@@ -102,6 +105,7 @@ def peer(
         settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
+        page=page_at(page, page_token),
         report=report,
     )
     option.require_listen(listen)

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, final
 from eigenveil.cli._terminal import wrote
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.network.words import left_words, rounded
+from eigenveil.cli.page.contents import Spending
 from eigenveil.cli.transform import ENDINGS, scores_of, write_scores
 from eigenveil.data.archive import whole_file
 
@@ -17,35 +18,37 @@ if TYPE_CHECKING:
     from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
     from eigenveil.privacy import Budget
 
-__all__ = ["Results", "say_spent"]
+__all__ = ["Results", "say_spent", "spending_of"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class Results:
-    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read."""
+    """Where results go: the `model`, the `guarantee` beside it as text, and `scores`, which only their owner can read.
+
+    Without `scores`, none are written: rows on a cluster stay there.
+    """
 
     model: Path
     guarantee: Path
-    scores: Path
+    scores: Path | None
 
     @classmethod
-    def named(cls, study: Path, party: str, model: Path | None, scores: Path | None) -> "Results":
+    def named(
+        cls, study: Path, party: str, model: Path | None, scores: Path | None, *, scored: bool = True
+    ) -> "Results":
         """The given paths; others are named after the study file and the party, so that no two studies share a name."""
         from eigenveil.network.identity.authority import file_stem
 
         stem = f"{study.stem}-{file_stem(party)}"
         target = Path(f"{stem}.safetensors") if model is None else model
         guarantee = target.with_name(f"{target.stem}.guarantee.txt")
-        return cls(target, guarantee, Path(f"{stem}-scores.csv") if scores is None else scores)
+        return cls(target, guarantee, (scores or Path(f"{stem}-scores.csv")) if scored else None)
 
     def outputs(self) -> Sequence[tuple[str, Path, Sequence[str]]]:
         """Each output with its option and the endings it may have."""
-        return (
-            ("--output", self.model, [".safetensors"]),
-            ("the guarantee", self.guarantee, [".txt"]),
-            ("--scores", self.scores, list(ENDINGS)),
-        )
+        private = () if self.scores is None else (("--scores", self.scores, list(ENDINGS)),)
+        return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
     def write(self, model: "Model", rows: "Rows") -> None:
         """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten."""
@@ -55,6 +58,8 @@ class Results:
             temporary.write_text(f"{model.guarantee}\n", encoding="utf-8")
             # Public, like the model: it is meant to be shown.
             temporary.chmod(0o644)
+        if self.scores is None:
+            return
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
@@ -70,9 +75,20 @@ class Results:
         voice.say(f"model: {self.model}", whole=True)
         voice.say(f"look at it with: eigenveil inspect {self.model}", style="dim", whole=True)
         voice.say(f"guarantee: {self.guarantee}", whole=True)
+        if self.scores is None:
+            voice.say("scores: none, because the rows stay on the cluster. Compute them there, with Model.transform")
+            return
         private = f"scores of this {role}'s own rows, PRIVATE, for you alone"
         voice.say(f"{private}: {self.scores}", style="bold", whole=True)
         voice.show(scores_warning(), [scores_warning().plain])
+
+
+def spending_of(ledger: "DurableLedger", account: "StudyBudget") -> Spending:
+    """What the study has been charged so far, of what it may be."""
+    spent = next((state.spent for state in ledger.studies() if state.account.study == account.study), 0.0)
+    if account.epsilon is None:
+        return Spending("charged: nothing, because the study gives no guarantee")
+    return Spending(f"charged: mu = {spent:.4g} of the {account.mu:.4g} reserved", spent / account.mu)
 
 
 def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:

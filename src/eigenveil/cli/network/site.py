@@ -6,12 +6,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.cli._derived import with_options
+from eigenveil.cli._options import DaskCluster
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
 from eigenveil.cli.network.join import Given, Joining, Kind, take_part
 from eigenveil.cli.network.run import require_grpc
 from eigenveil.cli.network.view import Voice
+from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.study.passphrase import PassphraseFile
 from eigenveil.errors import ProtocolError
 from eigenveil.params import FileParams
@@ -47,6 +49,9 @@ def site(
     force: option.Force = False,
     passphrase_file: PassphraseFile = None,
     require_head: option.RequireHead = None,
+    dask: DaskCluster = None,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Take part in a study with the table of this site.
 
@@ -64,6 +69,9 @@ def site(
     It writes the model, its guarantee in a text file beside it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
     them (mode 0600), and they go to nobody.
+
+    --page 127.0.0.1:8080 shows in a browser what happens after you have
+    agreed: questions, answers and charges, and nothing about your rows.
 
     Unattended, rules consent in place of a person:
 
@@ -96,6 +104,8 @@ def site(
         settings,
         passphrase_file=passphrase_file,
         require_head=require_head,
+        dask=dask,
+        page=page_at(page, page_token),
         report=report,
     )
     take_part(given, _Site(None if connect is None else address("--connect", connect)))

@@ -3,23 +3,27 @@
 Off a terminal, under systemd say, each line is plain text that begins with the time in UTC, and is flushed at once.
 """
 
+import math
 import os
 import sys
 import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager, nullcontext, suppress
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from eigenveil.cli._terminal import output
-from eigenveil.errors import listed
+from eigenveil.cli.page.contents import PageState, Spending, scree_words
+from eigenveil.errors import EigenveilError, listed
 
 if TYPE_CHECKING:
     from rich.console import Group, RenderableType
 
+    from eigenveil.cli.page.live import LivePage
     from eigenveil.estimators.rounds import Round
+    from eigenveil.model import Model
     from eigenveil.network.agents.durable.party import Event
     from eigenveil.network.agents.hub import HubAgent
     from eigenveil.runtimes.grpc import Transport
@@ -32,6 +36,8 @@ _NAMED: Final = 10
 # Lines about what one party can bring about as often as it likes. More of them would let it fill the disk with a log.
 _REPEATED: Final = ("refused", "joined", "left")
 _LINES: Final = 200
+# Seconds between looks at what was charged.
+_COUNT_AFTER: Final = 1.0
 
 
 class Connected(Protocol):
@@ -53,6 +59,8 @@ class Voice:
         self._console, self._lock, self._heard = output(), threading.Lock(), True
         # Ask the system, not rich: an environment variable for colours must not make a terminal of a log.
         self.terminal = sys.stdout.isatty()
+        # Whatever happens is written there as well. What is said before and after a run is not: it may be private.
+        self.page: LivePage | None = None
         self._told: Counter[tuple[str, str]] = Counter()
 
     def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
@@ -93,6 +101,8 @@ class Voice:
 
         from eigenveil.cli._report import plain
 
+        if self.page is not None:
+            self.page.line(words, style)
         if self.terminal:
             now = datetime.now().astimezone()
             self._console.print(Text.assemble((f"{now:%H:%M:%S} ", "dim"), (plain(words), style or "")))
@@ -245,12 +255,28 @@ class PartyView:
         self._voice, self._connections = voice, _Connections()
         self._agent: Connected | None = None
         self._calls: Collection[str] = ()
-        self._now = "beginning"
+        self._now, self._title = "beginning", ""
+        self._here: frozenset[str] = frozenset()
+        self._spends: Callable[[], Spending] | None = None
+        self._spending: Spending | None = None
+        self._count_at = -math.inf
+        self._model: Model | None = None
         self.began = False
 
-    def of(self, agent: Connected, *, calls: Collection[str]) -> None:
-        """Show this agent, which `calls` these parties; others call it."""
-        self._agent, self._calls = agent, calls
+    def of(
+        self,
+        agent: Connected,
+        *,
+        calls: Collection[str],
+        title: str = "",
+        spends: Callable[[], Spending] | None = None,
+    ) -> None:
+        """Show this agent, which `calls` these parties; others call it. `spends` says what its ledger has charged."""
+        self._agent, self._calls, self._title, self._spends = agent, calls, title, spends
+
+    def found(self, model: "Model") -> None:
+        """The study is over, with this result."""
+        self._model = model
 
     def on_event(self, event: "Event") -> None:
         """Say what happened."""
@@ -260,11 +286,27 @@ class PartyView:
             case "began":
                 self.began = True
             case "joined":
+                self._here |= {event.who}
                 self._connections.joined(event.who)
-            # The transport may have told the same through `look` already.
-            case "left" if not self._connections.note(event.who, event.words):
-                return
+            case "left":
+                self._here -= {event.who}
+                # The transport may have told the same through `look` already.
+                if not self._connections.note(event.who, event.words):
+                    return
+            case "said" | "resumed" | "over":
+                self._count(at_once=event.what != "said")
         self._voice.tell(event, words, style=style)
+
+    def _count(self, *, at_once: bool) -> None:
+        """Ask what was charged, where the ledger has just been written: the threads that draw never wait for a disk."""
+        now = time.monotonic()
+        # Peers say much in a second, and nobody reads faster.
+        if self._spends is None or not (at_once or now >= self._count_at):
+            return
+        self._count_at = now + _COUNT_AFTER
+        # What is only shown must not end a study. The ledger checks itself at the next charge.
+        with suppress(EigenveilError):
+            self._spending = self._spends()
 
     def look(self) -> None:
         """Say who cannot be reached, once for each reason, and which callers were refused. These cause no events."""
@@ -277,7 +319,26 @@ class PartyView:
 
         from eigenveil.cli._report import plain
 
-        return Spinner("dots", Text(f" {plain(self._now)}"))
+        spent = "" if self._spending is None else f" ({self._spending.words})"
+        return Spinner("dots", Text(f" {plain(self._now)}{spent}"))
+
+    def page(self) -> PageState:
+        """The same for a browser."""
+        from eigenveil.cli._report import in_bytes
+
+        traffic = [] if self._agent is None else traffic_of(self._agent)
+        variances, floor, known = PageState.scree(self._model, ())
+        return PageState(
+            self._title,
+            self._now,
+            facts=tuple((name, f"{in_bytes(came)} came, {in_bytes(went)} went") for name, came, went in traffic),
+            parties=tuple((name, name in self._here) for name in sorted({*self._calls, *self._here})),
+            spending=self._spending,
+            variances=variances,
+            floor=floor,
+            final=known,
+            warnings=() if self._model is None else self._model.warnings,
+        )
 
 
 @final
@@ -295,6 +356,7 @@ class HubView:
         self._wait: int | None = None
         self._until: float | None = None
         self._connections = _Connections()
+        self._model: Model | None = None
 
     def of(self, agent: "HubAgent") -> None:
         """Show this hub."""
@@ -335,9 +397,9 @@ class HubView:
         for words in self._connections.news(self._agent, calls=(), but=self._here):
             self._voice.happen(words, style="yellow")
 
-    def lingers(self, seconds: float) -> None:
-        """The study is over, and the sites fetch the result."""
-        self._now, self._until = "for all to fetch the result", self._clock() + seconds
+    def lingers(self, seconds: float, model: "Model") -> None:
+        """The study is over with this `model`, and the sites fetch the result."""
+        self._now, self._until, self._model = "for all to fetch the result", self._clock() + seconds, model
 
     def _missing(self) -> str:
         if self._agent is None:
@@ -358,8 +420,49 @@ class HubView:
 
         from eigenveil.cli._report import labelled, rounds_table
 
-        rounds = () if self._agent is None else tuple(self._agent.durable.rounds)
-        return Group(labelled(self._facts()), *([rounds_table(rounds)] if rounds else []))
+        rounds = self._rounds()
+        return Group(labelled([*self._presence(), *self._facts()]), *([rounds_table(rounds)] if rounds else []))
+
+    def page(self) -> PageState:
+        """The same for a browser."""
+        agent, rounds = self._agent, self._rounds()
+        if agent is None:
+            return PageState("A study", self._now)
+        variances, floor, known = PageState.scree(self._model, rounds)
+        rehearsal = ("This is a rehearsal with a test seed: it protects nobody.",) * (agent.study.seed is not None)
+        return PageState(
+            f'Study "{agent.study.name}", at the hub',
+            f"Waiting {self._now}{self._left()}",
+            facts=tuple(self._facts()),
+            parties=tuple((name, name in self._here) for name in agent.below),
+            rounds=rounds,
+            spending=self._spending(),
+            variances=variances,
+            floor=floor,
+            final=known,
+            warnings=rehearsal + (() if self._model is None else self._model.warnings),
+        )
+
+    def _rounds(self) -> "tuple[Round, ...]":
+        return () if self._agent is None else tuple(self._agent.durable.rounds)
+
+    def _spending(self) -> Spending | None:
+        """What the hub's own noise has cost. Where sites add it, they have the ledgers."""
+        agent = self._agent
+        ledger = None if agent is None else agent.parties.ledgers.get(agent.place.name)
+        if ledger is None:
+            return Spending("Nothing is charged at the hub.")
+        budget, spent = ledger.budget, ledger.epsilon()
+        words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
+        return Spending(words, spent / budget.epsilon)
+
+    def _presence(self) -> Iterator[tuple[str, str]]:
+        if self._agent is None:
+            return
+        below, here = self._agent.below, self._here
+        yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
+        yield "missing", shown_names([name for name in below if name not in here])
+        yield "waiting", self._now + self._left()
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         from eigenveil.cli._report import in_bytes
@@ -367,10 +470,12 @@ class HubView:
         agent = self._agent
         if agent is None:
             return
-        below, here = agent.below, self._here
-        yield "here", f"{len(here)} of {len(below)}: {shown_names([name for name in below if name in here])}"
-        yield "missing", shown_names([name for name in below if name not in here])
-        yield "waiting", self._now + self._left()
+        variances, _, _ = PageState.scree(self._model, self._rounds())
+        if variances:
+            yield "variances", scree_words(variances)
+        spending = self._spending()
+        if spending is not None and spending.share is not None:
+            yield "spent", spending.words
         totals = [0, 0]
         for traffic in tuple(agent.durable.traffic.values()):
             totals = [totals[0] + traffic.up, totals[1] + traffic.down]

@@ -87,6 +87,7 @@ def leaving_peer(
         trace=not summed,
         bound=bounds.find,
         units=bounds.units,
+        observed=bounds.gaps is not None and bounds.gaps.divides,
     )
     # The search for bound and mean, the components, and one more where counts or squares are released apart.
     rounds = len(split.mean) + plan.rounds + (split.extra > 0)
@@ -101,7 +102,8 @@ def leaving_peer(
         else ""
     )
     counted = dim * ENTRIES.count if bounds.units else NORMS.count if bounds.find else 0
-    numbers = max(product, dim + 1, counted)
+    seen = 0 if bounds.gaps is None else bounds.gaps.entries
+    numbers = max(product, dim + 1 + seen, counted)
     each = f"In each, the peer sends at most {_numbers(numbers)} to each neighbour, {times} times"
     yield Fact("Rounds", f"at most {most}.{again} {each}, plus headers.")
     sums = _sums(study, plan.method, plan.width, count=count, center=request.center, trace=not summed, bounds=bounds)
@@ -146,10 +148,17 @@ def _sums(
     bounds: "RowBounds",
 ) -> list[str]:
     people, role = study.unit.each == "person", "peer" if study.carrier == "gossip" else "site"
-    sums = [f"the number of {'people' if people else 'rows'}"] if count else []
+    whole = "complete " * (bounds.gaps is not None and bounds.gaps.drops)
+    sums = [
+        f"the number of {'people with complete rows' if people and whole else 'people' if people else f'{whole}rows'}"
+    ]
+    sums = sums if count else []
     sums += ["how many rows are longer than each of many norms (for the bound)"] if bounds.find else []
     sums += ["how many entries of each column exceed each of many numbers (for its units)"] if bounds.units else []
     sums += [f"the sum of {'their' if people else 'the'} rows (for the mean)"] if isinstance(center, str) else []
+    if bounds.gaps is not None and bounds.gaps.divides:
+        each = "each column" if bounds.gaps.rule == "counts" else "each pair of groups of columns"
+        sums.append(f"how many {'people' if people else 'rows'} have {each} (for missing values)")
     match method:
         case "covariance":
             sums.append("the sums of products of every pair of columns")

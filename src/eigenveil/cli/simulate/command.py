@@ -18,6 +18,9 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
+from eigenveil.cli.page.address import Page, PageAddress, PageToken, page_at
+from eigenveil.cli.page.contents import PageState, Spending, scree_words
+from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
@@ -62,6 +65,7 @@ class _Job:
     compare: bool
     guarantee: bool
     even_if_noise: bool
+    page: PageAddress | None
 
     @property
     def private(self) -> bool:
@@ -91,6 +95,8 @@ def simulate(
     report: option.ReportFile = None,
     force: option.Force = False,
     even_if_noise: option.EvenIfNoise = False,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Try a federated fit on one table, dealt out to simulated sites.
 
@@ -136,9 +142,10 @@ def simulate(
     line for each round: who answered, bytes on all links, how far the
     directions moved (the largest sine), and the charge.
     """
-    read = Reading(reading, settings["person"])
+    read = Reading(reading, settings["person"], gaps=settings["missing"] != "refuse")
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
+    read.require_passes(data, settings)
     if model is not None:
         require_output(model, endings=(".safetensors",), force=force, inputs=[data])
     require_report(report, force=force, inputs=[data, *([] if model is None else [model])])
@@ -157,13 +164,21 @@ def simulate(
             asked.epsilon is None if compare is None else compare,
             guarantee,
             even_if_noise,
+            page_at(page, page_token),
         )
     )
 
 
 def _run(job: _Job) -> None:
-    parted, pca, warned = _fitted(job)
-    model = replace(_model(job, pca), warnings=tuple(warned))
+    view = _View(job)
+
+    def say(words: str) -> None:
+        output(stderr=True).print(words, soft_wrap=True)
+
+    with live_page(job.page, view.page, say=say, secret=output(stderr=True).is_terminal):
+        parted, pca, warned = _fitted(job, view)
+        model = replace(_model(job, pca), warnings=tuple(warned))
+        view.found(model, pca.transcript_)
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
@@ -182,7 +197,7 @@ def _title(job: _Job, parted: Parted, model: "Model") -> str:
     return f"{len(model.components)} principal components over {len(parted.sites)} simulated {who}"
 
 
-def _fitted(job: _Job) -> tuple[Parted, "Estimator", list[str]]:
+def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
     import numpy as np
 
     seed = job.asked.random_state
@@ -199,7 +214,8 @@ def _fitted(job: _Job) -> tuple[Parted, "Estimator", list[str]]:
             peers.say_how_long(pca)
 
         def carried() -> "Estimator":
-            with _watching(len(parted.sites), hub=job.hub) as view:
+            view.begins(list(parted.sites))
+            with _watching(view):
                 return _carried(pca, parted, view)
 
         # The summary says in its own words what else the estimator warns of.
@@ -283,43 +299,101 @@ def _model(job: _Job, pca: "Estimator") -> "Model":
 
 
 @contextmanager
-def _watching(sites: int, *, hub: bool) -> Iterator["_View"]:
-    """A view of the rounds, drawn on stderr inside the context if that is a terminal."""
+def _watching(view: "_View") -> Iterator[None]:
+    """Draw the rounds on stderr inside the context, if that is a terminal."""
     from rich.live import Live
 
-    console, view = output(stderr=True), _View(sites, hub=hub)
+    console = output(stderr=True)
     if not console.is_terminal:
-        yield view
+        yield
         return
     with Live(view, console=console, refresh_per_second=8, transient=True):
-        yield view
+        yield
 
 
 @final
 class _View:
-    """The last round, and the traffic so far. Changes in place. Another thread draws it and only reads complete values."""
+    """The rounds so far. Changes in place. Other threads draw it and only read complete values."""
 
-    def __init__(self, sites: int, *, hub: bool) -> None:
-        self.last: Round | None = None
-        self._sites, self._bytes = sites, 0
-        self._word = "sites" if hub else "peers"
+    def __init__(self, job: _Job) -> None:
+        self._job, self._sites = job, tuple[str, ...]()
+        self._rounds: tuple[Round, ...] = ()
+        self._model: Model | None = None
+        self._word = "sites" if job.hub else "peers"
         self._began = time.monotonic()
+
+    def begins(self, sites: Sequence[str]) -> None:
+        """The fit begins, among these sites."""
+        self._sites, self._began = tuple(sites), time.monotonic()
+
+    @property
+    def last(self) -> "Round | None":
+        """The last round that ended."""
+        return self._rounds[-1] if self._rounds else None
 
     def see(self, done: "Round") -> None:
         """Record a round that ended."""
-        self._bytes += done.bytes_up + done.bytes_down
-        self.last = done
+        # A new tuple: a thread that draws may hold the old one.
+        self._rounds = (*self._rounds, done)
+
+    def found(self, model: "Model", rounds: "Sequence[Round]") -> None:
+        """The fit has ended, with these rounds: the last one has the bytes of the result by now."""
+        self._model, self._rounds = model, tuple(rounds)
 
     def __rich__(self) -> "Text":
         from rich.text import Text
 
+        return Text(self._now())
+
+    def page(self) -> PageState:
+        """The same for a browser, with everything that is printed at the end."""
+        rounds, model = self._rounds, self._model
+        variances, floor, known = PageState.scree(model, rounds)
+        answered = frozenset(self.last.answered) if self.last is not None else frozenset(self._sites)
+        return PageState(
+            f"Simulated study: {self._word}" + " around a hub" * self._job.hub,
+            self._now() if model is None else "The fit has ended. The terminal has the summary.",
+            facts=tuple(self._facts(rounds, variances)),
+            parties=tuple((name, name in answered) for name in self._sites),
+            there="answered in the last round",
+            rounds=rounds,
+            spending=self._spending(rounds),
+            variances=variances,
+            floor=floor,
+            final=known,
+            warnings=() if model is None else model.warnings,
+        )
+
+    def _now(self) -> str:
         from eigenveil.cli._report import in_bytes
 
-        if self.last is None:
-            return Text(f"{self._sites} {self._word}, first round, {self._seconds()} s")
-        moved = "" if self.last.movement is None else f", moved by {self.last.movement:.1e}"
-        answered = f"{len(self.last.answered)} of {self._sites} {self._word} answered"
-        return Text(f"{_named(self.last)}: {answered}{moved}, {in_bytes(self._bytes)} in {self._seconds()} s")
+        last = self.last
+        if last is None:
+            return f"{len(self._sites)} {self._word}, first round, {self._seconds()} s"
+        moved = "" if last.movement is None else f", moved by {last.movement:.1e}"
+        answered = f"{len(last.answered)} of {len(self._sites)} {self._word} answered"
+        sent = sum(done.bytes_up + done.bytes_down for done in self._rounds)
+        return f"{_named(last)}: {answered}{moved}, {in_bytes(sent)} in {self._seconds()} s"
+
+    def _facts(self, rounds: "Sequence[Round]", variances: Sequence[float]) -> Iterator[tuple[str, str]]:
+        if rounds:
+            yield "rounds", str(len(rounds))
+            yield "traffic", _traffic(rounds)
+        if variances:
+            yield "variances", scree_words(variances)
+
+    def _spending(self, rounds: "Sequence[Round]") -> Spending | None:
+        from eigenveil.cli._report import spent_mu
+        from eigenveil.privacy import epsilon_of
+
+        epsilon, delta = self._job.asked.epsilon, self._job.asked.delta
+        if epsilon is None or delta is None:
+            return None
+        if isinstance(epsilon, tuple):
+            # One budget at the hub and one at each site: their charges are in the table of rounds.
+            return Spending(f"mu = {spent_mu(rounds):.3g} on the ledger that was charged most")
+        spent = epsilon_of(spent_mu(rounds), delta)
+        return Spending(f"epsilon {spent:.3g} of {epsilon:g}, at delta = {delta:g}", spent / epsilon)
 
     def _seconds(self) -> int:
         return int(time.monotonic() - self._began)

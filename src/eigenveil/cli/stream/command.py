@@ -13,6 +13,7 @@ from eigenveil.cli._derived import with_options, written_out
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
+from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
 from eigenveil.cli.stream.follow import Job, require_source, run
@@ -46,6 +47,8 @@ def stream(
     no_state: streaming.NoState = False,
     resume: streaming.Resume = False,
     merge: streaming.Merge = None,
+    page: Page = None,
+    page_token: PageToken = None,
 ) -> None:
     """Fit rows as they arrive, reading each row once, in bounded memory.
 
@@ -104,7 +107,21 @@ def stream(
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
-    job = Job(source, read, settings, sync_every, model, state, not no_state, even_if_noise, as_json, lasting, report)
+    shown_at = page_at(page, page_token)
+    job = Job(
+        source,
+        read,
+        settings,
+        sync_every,
+        model,
+        state,
+        not no_state,
+        even_if_noise,
+        as_json,
+        lasting,
+        report,
+        shown_at,
+    )
     run(job)
     if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
         from eigenveil.privacy import Neighbours
@@ -117,9 +134,20 @@ def stream(
 
 def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
     """Merge the streams in the states `paths`."""
-    own = ("bounds", "sync_every", "even_if_noise", "no_state", "resume")
+    own = (
+        "bounds",
+        "sync_every",
+        "even_if_noise",
+        "no_state",
+        "resume",
+        "ledger",
+        "dataset",
+        "life_epsilon",
+        "life_delta",
+    )
     given = [*written_out(context, StreamingParams), *written_out(context, TableParams)]
     given += [f"--{name.replace('_', '-')}" for name in was_given(context, own)]
+    given += ["--json"] * bool(was_given(context, ("as_json",)))
     require(not given, f"with --merge all settings come from the states. Leave out {', '.join(given)}")
     for path in paths:
         require(path.is_file(), f"{path} does not exist, or is not the state of a stream. Save one with --state")

@@ -18,8 +18,9 @@ from eigenveil.cli._files import Reading
 from eigenveil.cli._interrupts import Interrupts, heard, is_pipe, open_pipe
 from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
+from eigenveil.cli.page.address import PageAddress
 from eigenveil.cli.report.output import write_model
-from eigenveil.cli.stream.live import live_view
+from eigenveil.cli.stream.live import LiveView, live_view
 from eigenveil.cli.study.spending import LastingLedger, StreamSpending
 from eigenveil.errors import ParameterWarning, listed, require, require_param
 from eigenveil.params import StreamingParams
@@ -62,6 +63,7 @@ class Job:
     as_json: bool = False
     ledger: LastingLedger = _NO_LEDGER
     report: Path | None = None
+    page: PageAddress | None = None
 
 
 def require_source(path: Path, reading: Reading) -> None:
@@ -83,8 +85,11 @@ def run(job: Job) -> None:
         with job.ledger.streamed(job.settings or {}, _unit(pca), title=f"stream, {job.target.name}") as spending:
             writer = _Writer(pca, job, spending)
             try:
-                _follow(pca, job, stop, writer)
-                model = _ended(pca, job, writer)
+                with live_view(before, job.page) as view:
+                    _follow(pca, job, stop, writer, view)
+                    model = _ended(pca, job, writer)
+                    if view is not None:
+                        view.look(pca, again=True)
             except (KeyboardInterrupt, Exception) as error:
                 # A step that was interrupted halfway is not saved: resuming it could release its rows twice.
                 if _rows(pca) > 0 and not stop.torn:
@@ -135,7 +140,9 @@ class _Writer:
         model = replace(learned, settings=settings, warnings=first + tuple(warned))
         model.save(self._job.target)
         wrote(self._job.target)
-        self.times, self.rows = self.times + 1, int(model.settings["rows"])
+        # The end of the stream may come with the last release. Then it is said, and not counted, again.
+        self.times += int(model.settings["rows"]) > self.rows
+        self.rows = int(model.settings["rows"])
         if self._job.as_json:
             print(json.dumps(self._line(model, final=final), allow_nan=False), flush=True)
         return model
@@ -165,13 +172,13 @@ def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
     return protects.protected(Neighbours(pca.neighbours))
 
 
-def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, writer: _Writer) -> None:
+def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, writer: _Writer, view: LiveView | None) -> None:
     """Take all rows of the source, with a release when one is due."""
     require_param(
         job.sync_every is None or pca.epsilon is None or pca.publish == "sync",
         "--sync-every is for {publish=sync}. Other streams release after every block",
     )
-    with live_view(_rows(pca)) as view, warnings.catch_warnings():
+    with warnings.catch_warnings():
         # The estimator learns the column names from the first batch only; scikit-learn warns about the others.
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         # What releases on the way warn of is said of the last one.

@@ -5,14 +5,17 @@ For a private stream it shows only what was released and spent, and the number o
 
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, final
 
 from eigenveil.cli._terminal import output
+from eigenveil.cli.page.contents import PageState, Spending, scree_words
+from eigenveil.cli.page.live import live_page
 
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from eigenveil.cli.page.address import PageAddress
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.model import Model
 
@@ -27,16 +30,27 @@ _RECENT: Final = 5.0
 
 
 @contextmanager
-def live_view(rows: int) -> Iterator["LiveView | None"]:
-    """A view of a stream that already has `rows` rows, drawn inside the context; None if stderr is not a terminal."""
+def live_view(rows: int, page: "PageAddress | None" = None) -> Iterator["LiveView | None"]:
+    """A view of a stream that already has `rows` rows, drawn inside the context on a terminal, and on a `page` if there is one.
+
+    None if nobody looks: stderr is not a terminal, and there is no page.
+    """
     from rich.live import Live
 
     console = output(stderr=True)
-    if not console.is_terminal:
+    if not console.is_terminal and page is None:
         yield None
         return
     view = LiveView(rows)
-    with Live(view, console=console, refresh_per_second=_PER_SECOND, transient=True):
+
+    def say(words: str) -> None:
+        console.print(words, soft_wrap=True)
+
+    drawn = Live(view, console=console, refresh_per_second=_PER_SECOND, transient=True)
+    with (
+        live_page(page, view.page, say=say, secret=console.is_terminal),
+        drawn if console.is_terminal else nullcontext(),
+    ):
         yield view
 
 
@@ -53,6 +67,8 @@ class LiveView:
         self._marks: tuple[tuple[float, int], ...] = ((clock(), rows),)
         # Labels and words, as of the last look.
         self._known: tuple[tuple[str, str], ...] = ()
+        self._model: Model | None = None
+        self._spending: Spending | None = None
         self._looked, self._look_at = 0, clock()
 
     def see(self, pca: "StreamingPCA") -> None:
@@ -65,45 +81,77 @@ class LiveView:
         if now >= self._look_at:
             self.look(pca)
 
-    def look(self, pca: "StreamingPCA") -> None:
-        """Update the facts, unless no row has arrived since the last look."""
-        if self._rows in (0, self._looked):
+    def look(self, pca: "StreamingPCA", *, again: bool = False) -> None:
+        """Update the facts, unless no row has arrived since the last look. The last release comes without one: look `again`."""
+        if self._rows in (0, self._looked) and not again:
             return
         began = self._clock()
-        self._known, self._looked = tuple(_lines(pca)), self._rows
+        self._model = _model(pca)
+        self._known, self._looked = tuple(_lines(pca, self._model)), self._rows
+        self._spending = _spending(pca)
         done = self._clock()
         self._look_at = done + max(_LOOK_AFTER, (done - began) / _SHARE)
 
     def __rich__(self) -> "Table":
         from rich.table import Table
 
-        began, first = self._marks[0]
-        rate = (self._rows - first) / max(self._clock() - began, 1 / _PER_SECOND)
         grid = Table.grid(padding=(0, 2))
         grid.add_column(style="bold", no_wrap=True)
         grid.add_column()
-        grid.add_row("rows", f"{self._rows:,}" + (f", {self._before:,} of them from the state" if self._before else ""))
-        grid.add_row("speed", f"{rate:,.0f} rows/s")
-        for label, words in self._known:
+        for label, words in self._facts():
             grid.add_row(label, words)
         return grid
 
+    def page(self) -> PageState:
+        """The same for a browser."""
+        model = self._model
+        variances, floor, known = PageState.scree(model, ())
+        return PageState(
+            "Stream",
+            f"{self._rows:,} rows have been read",
+            facts=tuple(self._facts()),
+            spending=self._spending,
+            variances=variances,
+            floor=floor,
+            final=known,
+            warnings=() if model is None else model.warnings,
+        )
 
-def _lines(pca: "StreamingPCA") -> Iterator[tuple[str, str]]:
+    def _facts(self) -> Iterator[tuple[str, str]]:
+        began, first = self._marks[0]
+        rate = (self._rows - first) / max(self._clock() - began, 1 / _PER_SECOND)
+        yield "rows", f"{self._rows:,}" + (f", {self._before:,} of them from the state" if self._before else "")
+        yield "speed", f"{rate:,.0f} rows/s"
+        yield from self._known
+
+
+def _model(pca: "StreamingPCA") -> "Model | None":
     from sklearn.exceptions import NotFittedError
 
     try:
-        model = pca.model_
+        return pca.model_
     except NotFittedError:
-        model = None
+        return None
+
+
+def _spending(pca: "StreamingPCA") -> Spending | None:
     ledger = pca.ledger_
-    if ledger is not None:
+    if ledger is None:
+        return None
+    budget, spent = ledger.budget, ledger.epsilon()
+    words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
+    return Spending(words, spent / budget.epsilon)
+
+
+def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, str]]:
+    spending = _spending(pca)
+    if spending is not None:
         yield "released", "nothing yet" if model is None else _releases(model)
-        budget = ledger.budget
-        yield "spent", f"epsilon {ledger.epsilon():.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
+        yield "spent", spending.words
     if model is not None:
         yield "rank", str(len(model.values))
-        yield "explained variance", _explained(model, private=ledger is not None, rows=pca.n_samples_seen_)
+        yield "explained variance", _explained(model, private=spending is not None, rows=pca.n_samples_seen_)
+        yield "variances", scree_words(model.explained_variance.tolist())
     yield "memory", f"{pca.plan_.memory / 2**20:.3g} MiB planned"
 
 

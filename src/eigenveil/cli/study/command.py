@@ -1,13 +1,15 @@
 """`eigenveil study`: write the file of a study across organisations from options, and show one in words."""
 
 import secrets
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from eigenveil.cli import _options as option
 from eigenveil.cli._commands import Commands
 from eigenveil.cli._derived import with_options
-from eigenveil.cli._terminal import errors_as_lines, output, wrote
+from eigenveil.cli._terminal import despite_noise, errors_as_lines, output, wrote
 from eigenveil.cli.network.options import MEMORY, Memory, bytes_allowed
 from eigenveil.cli.study import options as choice
 from eigenveil.errors import require, require_param
@@ -52,6 +54,7 @@ def new(
     peer_address: choice.PeerAddress = None,
     memory: Memory = MEMORY,
     force: choice.Force = False,
+    even_if_noise: option.EvenIfNoise = False,
 ) -> None:
     """Write the file of a study, from certificates and public numbers.
 
@@ -100,7 +103,7 @@ def new(
     else:
         require(not peer_address, "--peer-address is for --graph: peers with no hub")
         parties |= _around_hub(authority, site, address, given.get("fanout"), node_address)
-    _write(file, given, parties, memory=allowed)
+    _write(file, given, parties, memory=allowed, even_if_noise=even_if_noise)
 
 
 def _carried(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -226,14 +229,24 @@ def _between_peers(
     return {"authority": {"certificate": authority}, "peer": _listening(peers, "--peer-address", peer_address)}
 
 
-def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int) -> None:
+def _write(
+    file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, memory: int, even_if_noise: bool
+) -> None:
     from eigenveil.data.archive import whole_file
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.network.study.parties import require_possible
+    from eigenveil.network.study.parties import said_before
 
     # A study that no site could run is found here, before the coordinator sends it out.
     found = StudyFile.made(given, parties)
-    require_possible(found, memory=memory)
+
+    def planned() -> None:
+        for warning in said_before(found, memory=memory):
+            warnings.warn(warning, stacklevel=2)
+
+    # Before the coordinator sends out what would cost everybody's budget for noise. Where sizes are private nobody can tell.
+    _, warned = despite_noise(
+        planned, in_new(columns="--columns"), even_if_noise=even_if_noise, deed="write", kept="Nothing was written"
+    )
     # Read it back before it is written: a study file that others cannot read is worse than none.
     text = found.text()
     require(StudyFile.parse(text) == found, "the study file would not read back as it was written")
@@ -245,6 +258,8 @@ def _write(file: Path, given: Mapping[str, Any], parties: Mapping[str, Any], *, 
     console = output()
     for sentence in found.words():
         console.print(sentence)
+    for words in warned:
+        console.print(f"warning: {words}", style="yellow")
     console.print(f"\nstudy written to {file}, with the digest {found.digest}", soft_wrap=True)
     console.print(
         f"send it to every party; they can read it with: eigenveil study show {file.name}", style="dim", soft_wrap=True

@@ -159,8 +159,8 @@ class LastingLedger:
         from eigenveil.privacy import Ledger, Neighbours, PrivacyUnit
 
         self._require_named()
-        # This reads all rows, so missing values are found before anything is written.
-        marks = fingerprints(CheckedRows(rows))
+        # This reads all rows, so missing values that are not allowed are found before anything is written.
+        marks = fingerprints(CheckedRows(rows, settings.get("missing", "refuse") != "refuse"))
         unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
         with self._joined(settings, unit, title=title, marks=marks) as (lasting, study, dataset):
             spending = FitSpending(Ledger(epsilon=settings["epsilon"], delta=settings["delta"]))

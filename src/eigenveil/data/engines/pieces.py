@@ -1,7 +1,7 @@
 """What happens at one piece of a table, in another process or on another machine: a sum over it, or a refusal.
 
 Whoever runs a task on another machine logs the text of an exception, and often the arguments of the task, which are rows. So
-nothing is raised at a piece. An error becomes a `Refusal`, a value like any other, and is raised again where the fit runs.
+nothing is raised at a piece. An error becomes a `PieceRefusal`, a value like any other, and is raised again where the fit runs.
 """
 
 from collections.abc import Callable
@@ -14,7 +14,7 @@ import numpy as np
 from eigenveil.errors import EigenveilError
 from eigenveil.linalg.kernel import few_cores
 
-__all__ = ["Refusal", "answer_of", "attempted"]
+__all__ = ["PieceRefusal", "answer_of", "attempted"]
 
 _Given = ParamSpec("_Given")
 _Made = TypeVar("_Made")
@@ -24,29 +24,29 @@ _OURS = "eigenveil"
 
 @final
 @dataclass(frozen=True, slots=True)
-class Refusal:
+class PieceRefusal:
     """Why a piece gave no sum. `error` has public words only."""
 
     error: Exception
 
 
-def attempted(act: Callable[_Given, _Made], *given: _Given.args, **more: _Given.kwargs) -> _Made | Refusal:
-    """What `act` returns, or a `Refusal`: it never raises, warns or logs. It runs on one core, beside others like it.
+def attempted(act: Callable[_Given, _Made], *given: _Given.args, **more: _Given.kwargs) -> _Made | PieceRefusal:
+    """What `act` returns, or a `PieceRefusal`: it never raises, warns or logs. It runs on one core, beside others like it.
 
     >>> attempted(float, "Ann Smith")
-    Refusal(error=ValueError('a piece of the rows could not be read (ValueError). ...'))
+    PieceRefusal(error=ValueError('a piece of the rows could not be read (ValueError). ...'))
     """
     try:
         # A warning of numpy would reveal something about the row that caused it.
         with np.errstate(all="ignore"), few_cores(1):
             return act(*given, **more)
     except Exception as error:
-        return Refusal(_public(error))
+        return PieceRefusal(_public(error))
 
 
-def answer_of(found: _Made | Refusal) -> _Made:
+def answer_of(found: _Made | PieceRefusal) -> _Made:
     """What a piece returned, or its error, raised here."""
-    if isinstance(found, Refusal):
+    if isinstance(found, PieceRefusal):
         raise found.error
     return found
 

@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.elsewhere import Work, refuse_to_copy
-from eigenveil.data.engines.pieces import Refusal, answer_of, attempted
+from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
 from eigenveil.data.named import ParquetTable, kind_of, reading, require_readable
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, Progress, Rows, WeightedRows, person_weights
 from eigenveil.data.tables import FileRows, beside, person_ids, read_table
@@ -64,10 +64,10 @@ class ParquetPiece:
     groups: tuple[int, ...]
     count: int
 
-    def rows(self) -> Rows:
+    def rows(self, *, gaps: bool) -> Rows:
         """The rows, read a block at a time."""
         part = ParquetTable.open(self.mark.path)
-        return CheckedRows(FileRows(replace(part, groups=self.groups, count=self.count), self.layout))
+        return CheckedRows(FileRows(replace(part, groups=self.groups, count=self.count), self.layout, gaps), gaps)
 
 
 @final
@@ -79,10 +79,10 @@ class ArrayPiece:
     start: int
     count: int
 
-    def rows(self) -> Rows:
+    def rows(self, *, gaps: bool) -> Rows:
         """The rows in a memory map."""
         array = np.load(self.mark.path, mmap_mode="r", allow_pickle=False)
-        return CheckedRows(DenseRows(array[self.start : self.start + self.count]))
+        return CheckedRows(DenseRows(array[self.start : self.start + self.count]), gaps)
 
 
 FilePiece = ParquetPiece | ArrayPiece
@@ -93,13 +93,14 @@ FilePiece = ParquetPiece | ArrayPiece
 class PoolRows:
     """Rows in ranges of files, and how many processes read them.
 
-    `weights` has those of each piece, or is None where each row is a person.
+    `weights` has those of each piece, or is None where each row is a person. With `gaps`, missing values are NaN.
     """
 
     pieces: tuple[FilePiece, ...]
     dim: int
     processes: int
     weights: tuple[Array, ...] | None = None
+    gaps: bool = False
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -151,19 +152,19 @@ class PoolRows:
         from joblib import Parallel, delayed, parallel_config
 
         weights = self.weights or (None,) * len(self.pieces)
-        refused: list[Refusal] = []
+        refused: list[PieceRefusal] = []
 
         def tasks() -> Iterator[Any]:
             for at in range(first, len(self.pieces)):
                 # After a refusal no more pieces are begun. Those under way are waited for: joblib cannot stop them quietly.
                 if refused:
                     return
-                yield delayed(attempted)(_summed, work, self.pieces[at], weights[at])
+                yield delayed(attempted)(_summed, work, self.pieces[at], weights[at], self.gaps)
 
         # Arguments go through pipes: joblib would otherwise leave larger ones, weights of people among them, in files.
         with parallel_config("loky", inner_max_num_threads=max(1, cores() // self.processes)):
             for found in Parallel(self.processes, return_as="generator", max_nbytes=None)(tasks()):
-                if isinstance(found, Refusal):
+                if isinstance(found, PieceRefusal):
                     refused.append(found)
                 elif not refused:
                     yield found
@@ -171,10 +172,10 @@ class PoolRows:
             answer_of(refused[0])
 
 
-def _summed(work: Work[_Sums], piece: FilePiece, weights: Array | None) -> _Sums:
+def _summed(work: Work[_Sums], piece: FilePiece, weights: Array | None, gaps: bool) -> _Sums:
     """In another process: the sum over one piece."""
     piece.mark.require_same()
-    rows = piece.rows()
+    rows = piece.rows(gaps=gaps)
     return work.of(rows if weights is None else WeightedRows(rows, weights))
 
 
@@ -187,6 +188,7 @@ def rows_in_processes(
     drop: Sequence[str] = (),
     one_hot: Mapping[str, Sequence[str]] | None = None,
     literal: bool = False,
+    gaps: bool = False,
     **how: Any,
 ) -> NamedRows:
     """A Parquet file, a folder of them, or an npy file, read by several processes, one for each core unless said otherwise.
@@ -211,21 +213,21 @@ def rows_in_processes(
             not (person or columns or drop or one_hot),
             f"{path} is npy and has no column names. Leave out person, columns, drop and one_hot",
         )
-        return NamedRows(_array_rows(path, count), None)
+        return NamedRows(replace(_array_rows(path, count), gaps=gaps), None)
     require(kind == "parquet", f"{path} is {kind}, which several processes cannot share. Convert it to Parquet first")
     levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
     wanted = None if columns is None else tuple(columns)
     choice = ColumnChoice(wanted, tuple(drop), levels, person, literal=literal)
-    return parquet_in_processes(ParquetTable.open(path), choice, processes=count)
+    return parquet_in_processes(ParquetTable.open(path), choice, processes=count, gaps=gaps)
 
 
-def parquet_in_processes(table: ParquetTable, choice: ColumnChoice, *, processes: int) -> NamedRows:
-    """The chosen columns of a Parquet table whose names and types were checked."""
+def parquet_in_processes(table: ParquetTable, choice: ColumnChoice, *, processes: int, gaps: bool = False) -> NamedRows:
+    """The chosen columns of a Parquet table whose names and types were checked. With `gaps`, missing values are NaN."""
     try:
         layout = choice.laid_out(table.source, table.names, table.kinds)
     except ColumnsError as error:
         raise error.at(str(table.source)) from None
-    rows = PoolRows(_parquet_pieces(table, layout, processes), len(layout.names), processes)
+    rows = PoolRows(_parquet_pieces(table, layout, processes), len(layout.names), processes, gaps=gaps)
     if layout.person is not None:
         rows = rows.by_person(person_ids(beside(table, (layout.person,)), layout.person))
     return NamedRows(rows, layout.names, layout.person)

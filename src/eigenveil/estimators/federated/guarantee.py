@@ -7,8 +7,6 @@ from eigenveil.estimators.federated.spec import FederatedSpec
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts
 from eigenveil.privacy.facts import (
     COMPONENTS,
-    FOUND_BOUND,
-    FOUND_UNITS,
     NO_PRIVACY,
     HubAndSites,
     MaskedSites,
@@ -43,7 +41,7 @@ def federated_guarantee(parties: Parties, found: FitResult) -> Guarantee:
             trace=radius**2 if matrices else None,
         ),
         seen_by=seen_by_hub(parties),
-        released=COMPONENTS + (FOUND_BOUND if study.bounds.find else FOUND_UNITS if study.bounds.units else ()),
+        released=COMPONENTS + study.bounds.released,
         charges=charged(parties),
         reproducible=request.seed is not None,
         people=found.people,

@@ -1,17 +1,28 @@
 """The masks of a federated fit: how many people they have room for, and the bounds that sites declare without privacy."""
 
 import math
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, Self, final
 
 import numpy as np
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, Symmetric, block_size
 from eigenveil.errors import at_place, require, require_param, verbatim
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
+from eigenveil.privacy import (
+    Domain,
+    Gaps,
+    Neighbours,
+    bounded_count,
+    bounded_kept,
+    bounded_observed,
+    bounded_sum,
+)
+from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, row_sums
 from eigenveil.protocols.masked import MaskedTerms
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.task import WholeFit
 
 __all__ = ["MASKED_METHODS", "DeclaredBounds", "masked_room"]
@@ -50,37 +61,46 @@ class DeclaredBounds:
         origin: Any,
         center: Array | Literal["private"] | None,
         mean_bound: float | None,
+        gaps: Gaps | None = None,
     ) -> Self:
         """Bounds, powers of two, that no row of these sites exceeds, even if some of the sites leave.
 
         The mean of fewer sites is no further from that of all than the farthest row. So twice that distance is enough. If the
-        caller has bounded the mean, it may lie elsewhere, but within that bound of the origin.
+        caller has bounded the mean, it may lie elsewhere, but within that bound of the origin. With `gaps`, missing entries are
+        at the center, so that they make no row longer.
         """
         dim = next(iter(sites.values())).shape[1]
         units: Array = np.broadcast_to(1.0 if scale is None else np.asarray(scale, dtype=np.float64), dim)
         start: Array = np.zeros(dim) if origin is None else np.broadcast_to(np.asarray(origin, dtype=np.float64), dim)
-        far = max(_farthest(name, rows, units, start) for name, rows in sites.items())
+
+        def reach(point: Array) -> float:
+            domain = Domain(dim, math.inf, point, units, gaps=gaps)
+            return max(_farthest(name, rows, domain) for name, rows in sites.items())
+
+        far = reach(start)
         if center is None:
-            return cls(
-                _power(max(_farthest(name, rows, units, np.zeros(dim)) for name, rows in sites.items())), _power(far)
-            )
+            return cls(_power(reach(np.zeros(dim))), _power(far))
         if not isinstance(center, str):
-            return cls(_power(max(_farthest(name, rows, units, center) for name, rows in sites.items())), _power(far))
+            return cls(_power(reach(center)), _power(far))
         # The caller bounds the mean, so it may end anywhere within that bound.
         if mean_bound is not None:
             return cls(_power(far + mean_bound), mean_bound, mean_bound)
         # Without privacy, so the exact mean may be looked at to make the bound tight.
-        middle = _mean(sites, dim)
-        near = max(_farthest(name, rows, units, middle) for name, rows in sites.items())
-        return cls(_power(2 * near), _power(far))
+        return cls(_power(2 * reach(_mean(sites, dim, gaps))), _power(far))
 
 
-def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
-    """The largest distance of a row from `point`, in `units`. For a matrix, the root of its norm. Errors name the site."""
+def _farthest(name: str, rows: Rows, domain: Domain) -> float:
+    """The largest distance of a row from the center of `domain`, in its units. For a matrix, the root of its norm.
+
+    Errors name the site.
+    """
+    units, point = domain.scale, domain.center
+    assert units is not None
+    assert point is not None
     try:
         # Overflow becomes infinity, which is refused below with the name of the site.
         with np.errstate(over="ignore"):
-            lengths = [0.0, *(_longest(block, units, point) for block in _blocks(rows))]
+            lengths = [0.0] if isinstance(rows, Symmetric) else total_of(rows, _LongestWork(domain))
     except ValueError as error:
         raise at_place(name, error) from None
     found = max(lengths)
@@ -96,27 +116,53 @@ def _farthest(name: str, rows: Rows, units: Array, point: Array) -> float:
     return found
 
 
-def _blocks(rows: Rows) -> Iterator[Block]:
-    return iter(()) if isinstance(rows, Symmetric) else rows.blocks(block_size(rows))
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class _LongestWork:
+    """The longest row of each block, around the center and in the units of `domain`: for fits without privacy."""
+
+    domain: Domain
+
+    def of(self, rows: Rows) -> list[float]:
+        """Those of rows that are here."""
+        with np.errstate(over="ignore"):
+            return [0.0, *(_longest(block, self.domain) for block in rows.blocks(block_size(rows)))]
+
+    def joined(self, left: list[float], right: list[float]) -> list[float]:
+        """Those of the rows of both."""
+        return left + right
 
 
-def _longest(block: Block, units: Array, point: Array) -> float:
-    if block.sparse:
-        # The triangle inequality: an exact distance from `point` would make sparse rows dense.
-        squares = np.asarray(block.values.multiply(block.values) @ (1 / np.square(units)))
-        return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(point / units))
-    return float(np.linalg.norm((block.values - point) / units, axis=1).max(initial=0.0))
+def _longest(block: Block, domain: Domain) -> float:
+    if not block.sparse:
+        rows, _ = domain.moved(block, out=np.empty(block.values.shape))
+        return float(np.linalg.norm(rows, axis=1).max(initial=0.0))
+    # The triangle inequality: an exact distance from the center would make sparse rows dense.
+    around = domain.shifted_center
+    assert around is not None
+    squares = row_sums(np.square(replace(domain, center=None).stored(block)), block.values.indptr)
+    return math.sqrt(float(squares.max(initial=0.0))) + float(np.linalg.norm(around))
 
 
-def _mean(sites: Mapping[str, Rows], dim: int) -> Array:
-    total, count = np.zeros(dim), 0.0
+def _mean(sites: Mapping[str, Rows], dim: int, gaps: Gaps | None) -> Array:
+    """The mean over the people who have each column."""
+    total, count = np.zeros(dim), np.zeros(dim)
+    whole = Domain(dim, math.inf, gaps=gaps, claimed=False)
     for rows in sites.values():
-        for block in rows.blocks(block_size(rows)):
-            weights = np.ones(len(block)) if block.weights is None else block.weights
+        total += bounded_sum(rows, domain=whole, neighbours=Neighbours.ADD_REMOVE).value
+        if gaps is None or not gaps.divides:
             # Each of a person's m rows has weight 1/m, so that the mean is one over people (decision 4).
-            total += np.asarray(block.values.T @ weights)
-            count += float(weights.sum())
-    return total / max(count, 1.0)
+            people = bounded_count(rows, neighbours=Neighbours.ADD_REMOVE)
+            count += people.value if gaps is None or not gaps.drops else bounded_kept(rows, gaps=gaps).value
+        else:
+            count += _of_columns(bounded_observed(rows, gaps=gaps).value, gaps)
+    return total / np.maximum(count, 1.0)
+
+
+def _of_columns(observed: Array, gaps: Gaps) -> Array:
+    """The count of each column, (d,), from those of columns or of pairs of groups."""
+    rates = Rates.of(gaps, observed, people=float(observed.max(initial=1.0)), noise=0.0)
+    return rates.columns * float(observed.max(initial=1.0))
 
 
 def _power(length: float) -> float:

@@ -68,6 +68,20 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     quantile : float or None, default None: chosen for the best answer
         Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
         below 1. Where noise hides the few people beyond it, a lower share is used.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -141,7 +155,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     ----------
     components_, mean_, explained_variance_, explained_variance_ratio_, singular_values_, n_components_, n_features_in_
         As in scikit-learn's PCA, from released numbers only.
-    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
+    subspace_, guarantee_, model_, noise_floor_, n_above_noise_, noise_variance_, observed_, fill_, warnings_
         As in `PrivatePCA`.
     transcript_ : tuple of Round
         Each round: who answered, bytes up and down, how far the answer moved, FedPower's residual, charges.
@@ -193,7 +207,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         # Before rows are read: a wrong budget is refused at once.
         budgets_of(asked)
         rows, columns = read_sites(asked, sites)
-        federation = FederatedSimulation(request_of(asked, SiteInfo.of(rows)), rows, columns, watch=watch)
+        federation = FederatedSimulation(request_of(asked, SiteInfo.of(rows, columns)), rows, columns, watch=watch)
         terms = federation.masked
         room = math.inf if terms is None else masked_room(terms, federation.study)
         if room < _MANY:
@@ -210,14 +224,21 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         return federation
 
     def request_for(
-        self, *, dim: int, sites: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
+        self,
+        *,
+        dim: int,
+        sites: Sequence[str],
+        sizes: Mapping[str, float] | None = None,
+        grouped: bool = False,
+        columns: Sequence[str] | None = None,
     ) -> FederatedSpec:
         """The spec of a fit over these `sites`, without their rows. A network makes its parties from it.
 
-        `sizes` is how many people each site has, if public. `grouped`: a column of the rows names people.
+        `sizes` is how many people each site has, if public. `grouped`: a column of the rows names people. `columns` are the names
+        of the others.
         """
         asked = checked(FederatedPCA, self)
-        return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped))
+        return request_of(asked, SiteInfo.declared(dim, sites, sizes=sizes, grouped=grouped, columns=columns))
 
     @in_silence
     def resume(self, sites: Mapping[str, Any] | None = None) -> "FederatedPCA":
@@ -289,6 +310,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
             verdict=verdict,
             guarantee=federated_guarantee(federation.parties, found),
             scale=found.units,
+            observed=found.rates,
             settings=sites_settings(
                 federation.parties,
                 found,

@@ -12,7 +12,7 @@ from typing import Any, Final, Literal, cast, final
 import numpy as np
 
 from eigenveil.errors import ParameterError, require_param
-from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
+from eigenveil.estimators.checks import budget_of, center_of, covariance_for, rank_of, seed_of
 from eigenveil.estimators.federated.masks import DeclaredBounds
 from eigenveil.estimators.federated.rules import (
     Participation,
@@ -143,11 +143,12 @@ def request_of(asked: FederatedParams, info: SiteInfo) -> FederatedSpec:
         design=partial(
             pca_fit,
             rank=rank,
-            bounds=_bounds(asked, dim, private=private and not published, sparse=info.sparse, declared=declared),
+            bounds=_bounds(asked, info, private=private and not published, declared=declared),
             center=center,
             align=asked.align,
-            # Without privacy the number is gathered like any other sum: the hub has no rows to count.
-            people=sum(sizes.values()) if sizes is not None and private else None,
+            # Without privacy the number is gathered like any other sum: the hub has no rows to count. Where incomplete rows are
+            # dropped, a public number of rows is not that of those that count.
+            people=sum(sizes.values()) if sizes is not None and private and asked.missing != "drop" else None,
         ),
         neighbours=near,
         plan=plan,
@@ -184,7 +185,10 @@ def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, ne
         rank=rank,
         budget=budget,
         # The only method whose noise is reproduced here as a paper prints it.
-        method=cast("Method", "fedpower" if published and asked.method == "auto" else asked.method),
+        method=cast(
+            "Method",
+            "fedpower" if published and asked.method == "auto" else covariance_for(asked.missing, asked.method),
+        ),
         neighbours=near,
         rounds=asked.rounds,
         tolerance=asked.tolerance,
@@ -201,22 +205,29 @@ def _declared(
     if isinstance(asked.row_bound, float) or asked.column_bounds is not None:
         return None
     # Wrong scales and origins are refused here, before any row is looked at.
-    _bounds(asked, info.dim, private=False, sparse=info.sparse)
+    bounds = _bounds(asked, info, private=False)
     if info.rows is None:
         raise ParameterError(
             "{row_bound} is required with {trust=masked} when nobody sees the rows of all sites. Find one privately at one of "
             "them with eigenveil.find_bounds, or with `eigenveil bounds` on the command line"
         )
     return DeclaredBounds.of(
-        info.rows, scale=asked.scale, origin=asked.origin, center=center, mean_bound=asked.mean_bound
+        info.rows,
+        scale=asked.scale,
+        origin=asked.origin,
+        center=center,
+        mean_bound=asked.mean_bound,
+        gaps=bounds.gaps,
     )
 
 
 def _bounds(
-    asked: FederatedParams, dim: int, *, private: bool, sparse: bool, declared: DeclaredBounds | None = None
+    asked: FederatedParams, info: SiteInfo, *, private: bool, declared: DeclaredBounds | None = None
 ) -> RowBounds:
-    instead = {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
-    bounds = RowBounds.of(asked, dim, private=private, sparse=sparse, **instead)
+    instead: dict[str, Any] = (
+        {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
+    )
+    bounds = RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
     if private:
         bounds.require_addable()
     return bounds
@@ -253,6 +264,7 @@ def pca_fit(
         trace=products and not request.published,
         bound=bounds.find,
         units=bounds.units,
+        observed=bounds.gaps is not None and bounds.gaps.divides,
     )
     dim, width = bounds.dim, request.plan.width
     # The first basis is public, and over a network all parties draw it from the same seed.

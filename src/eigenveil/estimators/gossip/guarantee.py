@@ -4,7 +4,7 @@ import math
 
 from eigenveil.estimators.gossip.parties import PeerParties
 from eigenveil.privacy import Guarantee, GuaranteeFacts
-from eigenveil.privacy.facts import COMPONENTS, FOUND_BOUND, FOUND_UNITS, NO_PRIVACY, PeersAlone, Person, unproven
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, PeersAlone, Person, unproven
 from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["gossip_guarantee"]
@@ -33,7 +33,7 @@ def gossip_guarantee(parties: PeerParties, found: FitResult, *, counted: tuple[s
         neighbours=request.neighbours,
         rows=request.bounds.known(request.center, norm=found.domain.radius),
         seen_by=_seen_by(parties, counted, since),
-        released=COMPONENTS + (FOUND_BOUND if request.bounds.find else FOUND_UNITS if request.bounds.units else ()),
+        released=COMPONENTS + request.bounds.released,
         charges=dearest.charges,
         reproducible=request.seed is not None,
         people=found.people,

@@ -135,6 +135,7 @@ class PeerParties:
             trace=request.method != "covariance" and not request.published,
             bound=request.bounds.find,
             units=request.bounds.units,
+            observed=request.bounds.gaps is not None and request.bounds.gaps.divides,
         )
 
     def _first_basis(self) -> Array | None:
@@ -154,6 +155,8 @@ class PeerParties:
         words = repr((request.rank, request.neighbours, request.plan, request.budget, request.restarts, public))
         numbers = repr((bounds.dim, bounds.row_bound, bounds.mean_bound, bounds.search, bounds.find, bounds.units))
         center = request.center if isinstance(request.center, str) else ""
+        gaps = (None, None) if bounds.gaps is None else (bounds.gaps.group, bounds.gaps.values)
+        numbers += "" if bounds.gaps is None else bounds.gaps.rule
         given = (None if center else request.center, bounds.origin, bounds.scale, bounds.low, bounds.high, self._begin)
         return GossipTerms(
             request.graph,
@@ -168,7 +171,7 @@ class PeerParties:
             restarts=request.restarts if request.private else None,
             deadline=request.deadline,
             retries=request.retries,
-            study=digest("study", title, words, numbers, center, *map(_as_bytes, given)),
+            study=digest("study", title, words, numbers, center, *map(_as_bytes, (*given, *gaps))),
             # Only pair noise needs identities: other peers sign nothing.
             roster=roster if noise == "pairwise" else {},
         )

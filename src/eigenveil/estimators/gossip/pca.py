@@ -3,6 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
 
@@ -10,6 +11,7 @@ import numpy as np
 from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.validation import check_is_fitted
 
+from eigenveil.data.elsewhere import NotCopied
 from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import EigenveilError, ParameterError, require, require_param, verbatim
 from eigenveil.estimators.checks import budget_of, center_of, rank_of, seed_of
@@ -88,6 +90,20 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     quantile : float or None, default None: chosen for the best answer
         Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
         below 1. Where noise hides the few people beyond it, a lower share is used.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -164,7 +180,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         The scores of each peer's own people, and with method="segments" their part of the left singular vectors. Raw data: they
         stay with their peer, and copies and pickles have none. `publish_scores` releases scores that are not whitened, with noise
         and at a cost.
-    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, noise_variance_, fill_, warnings_
+    guarantee_, model_, subspace_, noise_floor_, n_above_noise_, noise_variance_, observed_, fill_, warnings_
         As in `FederatedPCA`.
     plan_, ledgers_, refused_, transcript_, unfinished_
         As in `FederatedPCA`.
@@ -217,7 +233,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         asked._budget()
         rows, columns = read_sites(asked, peers, word="peer")
         require_people(rows)
-        gossip = GossipSimulation(asked._request(SiteInfo.of(rows)), rows, columns, watch=watch)
+        gossip = GossipSimulation(asked._request(SiteInfo.of(rows, columns)), rows, columns, watch=watch)
         steps = gossip.terms.among(()).mixing.steps
         if self.consensus == "metropolis" and self.steps is None and steps > _MANY_STEPS:
             warnings.warn(
@@ -233,14 +249,21 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         return gossip
 
     def request_for(
-        self, *, dim: int, peers: Sequence[str], sizes: Mapping[str, float] | None = None, grouped: bool = False
+        self,
+        *,
+        dim: int,
+        peers: Sequence[str],
+        sizes: Mapping[str, float] | None = None,
+        grouped: bool = False,
+        columns: Sequence[str] | None = None,
     ) -> GossipSpec:
         """The spec of a fit between these `peers`, without their rows. A network makes its peers from it.
 
-        `sizes` is how many people each peer has, if public. `grouped`: a column of the rows names people.
+        `sizes` is how many people each peer has, if public. `grouped`: a column of the rows names people. `columns` are the names
+        of the others.
         """
         asked = checked(GossipPCA, self)
-        return asked._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped))
+        return asked._request(SiteInfo.declared(dim, peers, sizes=sizes, grouped=grouped, columns=columns))
 
     def _budget(self) -> tuple[Budget | None, NoiseKind]:
         """The budget, and the kind of noise."""
@@ -307,6 +330,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             verdict=verdict,
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=found.units,
+            observed=found.rates,
             settings=peers_settings(
                 gossip.parties,
                 found,
@@ -325,7 +349,11 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     def _keep_scores(self, gossip: GossipSimulation, found: FitResult) -> None:
         """Each peer's scores of its own people, for that peer alone."""
         rows = {name: gossip.peers[name].rows for name in self.peers_}
-        self.scores_: dict[str, Array] = {name: self._along(rows[name], self.model_.transform) for name in self.peers_}
+        self.scores_: dict[str, Array] = {}
+        for name in self.peers_:
+            # Rows that stay on a cluster have no scores here. The fit is done and paid for, so that is no error.
+            with suppress(NotCopied):
+                self.scores_[name] = self._along(rows[name], self.model_.transform)
         self._ready = ReadyScores.of(gossip.request, rows, found)
         if gossip.request.method != "segments":
             return
@@ -371,7 +399,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         known = sum(sizes.values()) if sizes is not None else None
         return GossipSpec(
             rank=rank,
-            bounds=self._bounds(dim, private=private, sparse=info.sparse),
+            bounds=self._bounds(info, private=private),
             center=center_of(self.center, dim),
             neighbours=near,
             plan=peers_plan(self, dim, rank, budget, people=known, peers=len(names)),
@@ -389,7 +417,8 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             restarts=self.restarts,
             grouped=info.grouped,
             person=self.person if info.grouped else None,
-            people=known if private or noise == "published" else None,
+            # Where incomplete rows are dropped, a public number of rows is not that of those that count.
+            people=known if (private or noise == "published") and self.missing != "drop" else None,
             sizes=sizes,
             seed=seed_of(self.random_state),
             settings=asked_settings(self),
@@ -402,8 +431,8 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             ends = f"from {groups[0][0]} to {lost}"
             raise ParameterError(f"{{graph}} must be connected: there is no path {verbatim(ends)}")
 
-    def _bounds(self, dim: int, *, private: bool, sparse: bool) -> RowBounds:
-        bounds = RowBounds.of(self, dim, private=private, sparse=sparse)
+    def _bounds(self, info: SiteInfo, *, private: bool) -> RowBounds:
+        bounds = RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
         if private:
             bounds.require_addable()
         return bounds

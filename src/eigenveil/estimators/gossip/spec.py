@@ -10,6 +10,7 @@ from typing import Any, Final, Literal, cast, final
 
 from eigenveil.data.rows import Rows, Symmetric
 from eigenveil.errors import ParameterError, require, require_param
+from eigenveil.estimators.checks import covariance_for
 from eigenveil.estimators.federated.rules import share_of
 from eigenveil.linalg import Array
 from eigenveil.linalg.graphs import Graph
@@ -194,6 +195,7 @@ def peers_plan(
 ) -> SitesPlan | SegmentsPlan:
     """The plan of a fit. `people` is their number, if public."""
     tolerance, rounds = asked.tolerance, asked.rounds
+    covariance_for(asked.missing, asked.method)
     require_param(
         asked.consensus != "tree" or asked.steps is None,
         "{steps} has no meaning with {consensus=tree}, where a sum goes up the tree once and down once",

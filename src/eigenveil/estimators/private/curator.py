@@ -32,8 +32,6 @@ from eigenveil.privacy import (
 )
 from eigenveil.privacy.facts import (
     COMPONENTS,
-    FOUND_BOUND,
-    FOUND_UNITS,
     NO_PRIVACY,
     GuaranteeFacts,
     OneHolder,
@@ -88,6 +86,7 @@ class PrivateFit:
     plan: Plan
     guarantee: Guarantee
     gram: Array | None
+    rates: Array | None
 
 
 @final
@@ -140,6 +139,7 @@ class Curator:
             trace=power,
             bound=request.bounds.find,
             units=request.bounds.units,
+            observed=request.bounds.gaps is not None and request.bounds.gaps.divides,
         )
         return Fit(
             bounds=request.bounds,
@@ -190,6 +190,7 @@ class Curator:
             plan,
             guarantee,
             found.gram,
+            found.rates,
         )
 
     def _before(self, plan: Plan, people: float | None) -> tuple[ParameterWarning, ...]:
@@ -209,7 +210,9 @@ class Curator:
         )
 
     def _public_count(self, rows: Rows) -> float | None:
-        """The number of people if it is public, None if it is private."""
+        """The number of people if it is public, None if it is private, or if only reading tells who counts."""
+        if self.request.bounds.gaps is not None and self.request.bounds.gaps.drops:
+            return None
         if self.budget is not None and not self.request.neighbours.count_is_public:
             return None
         if not self.request.protects.grouped:
@@ -275,7 +278,7 @@ class Curator:
             neighbours=request.neighbours,
             rows=request.bounds.known(request.center, norm=found.domain.radius, least=request.least_rows),
             seen_by=OneHolder(),
-            released=COMPONENTS + (FOUND_BOUND if request.bounds.find else FOUND_UNITS if request.bounds.units else ()),
+            released=COMPONENTS + request.bounds.released,
             charges=self._reserve.charges,
             reproducible=self.noise.reproducible,
             published=self._published_noise(power),

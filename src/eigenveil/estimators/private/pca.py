@@ -7,7 +7,7 @@ import numpy as np
 from eigenveil.data.elsewhere import by_person
 from eigenveil.data.rows import Rows, in_silence
 from eigenveil.errors import require_param
-from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, rank_and_fraction, seed_of
+from eigenveil.estimators.checks import SharedLedger, budget_of, center_of, covariance_for, rank_and_fraction, seed_of
 from eigenveil.estimators.fitted import FittedPCA
 from eigenveil.estimators.private.curator import Curator, PrivateSpec, curator_settings
 from eigenveil.estimators.reading import chosen, person_in, read_rows
@@ -54,6 +54,20 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
     quantile : float or None, default None: chosen for the best answer
         Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
         below 1. Where noise hides the few people beyond it, a lower share is used.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     random_state : int or None, default None
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
@@ -102,6 +116,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         components are above it. The others have an `explained_variance_ratio_` of zero.
     noise_variance_ : float
         The average variance outside the components, as in scikit-learn's PCA. It is not the noise of privacy.
+    observed_ : array or None
+        Where values may be missing: the share of people who have each column, as released.
     fill_, clipped_ : float or None
         The mean squared norm of the clipped rows over the squared row bound, as released. None without privacy. And about how
         many people have rows beyond the bound, as a share, if it was found privately.
@@ -155,6 +171,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             verdict=found.verdict,
             guarantee=found.guarantee,
             scale=found.scale,
+            observed=found.rates,
             settings=curator_settings(
                 request, found.plan, row_bound=found.row_bound, scale=found.scale, private=budget is not None
             ),
@@ -168,13 +185,14 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         if asked.n_components is None and not private:
             # Exact PCA has no more directions than rows. With privacy that number must not show.
             rank = max(1, min(rows.shape))
+        bounds = RowBounds.of(asked, dim, private=private, sparse=rows.sparse, names=self._names())
         return PrivateSpec(
             rank=rank,
             fraction=fraction,
-            bounds=RowBounds.of(asked, dim, private=private, sparse=rows.sparse),
+            bounds=bounds,
             center=center_of(asked.center, dim),
             neighbours=Neighbours(asked.neighbours),
-            method=asked.method,
+            method=covariance_for(asked.missing, asked.method),
             calibration=asked.calibration,
             oversample=asked.oversample,
             rounds=asked.rounds,

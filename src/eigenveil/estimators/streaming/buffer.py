@@ -12,7 +12,8 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.columns import as_numbers, require_numbers
-from eigenveil.data.rows import Rows, require_real
+from eigenveil.data.elsewhere import is_elsewhere
+from eigenveil.data.rows import Block, Rows, innermost, require_real
 from eigenveil.data.tables import as_arrow, is_arrow_like
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
@@ -37,12 +38,13 @@ def checked_batch(
     Pieces are float64 arrays in C order, or CSR matrices. At least `least` rows must come at once. `nameless` rows are taken to
     have the columns that are known by name.
     """
-    private = estimator.epsilon is not None
+    private, gaps = estimator.epsilon is not None, estimator.missing != "refuse"
     if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
         return len(X), _pieces(X)
     if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         _require_shape(X.shape, least=least)
-        if private:
+        # Rows on a cluster were checked there.
+        if private and not is_elsewhere(X):
             # A first pass that only checks. The second one, below, feeds the stream.
             deque(_of_rows(estimator, X, reset=reset), maxlen=0)
         return X.shape[0], _of_rows(estimator, X, reset=reset)
@@ -54,12 +56,12 @@ def checked_batch(
         require_param(not np.isinf(array).any(), "{X} contains infinity")
     else:
         fewest = {"ensure_min_features": 2} if reset else {}
-        checks = {"ensure_all_finite": "allow-nan", "ensure_min_samples": least, **fewest}
+        checks: dict[str, Any] = {"ensure_min_samples": least, **fewest}
         try:
-            array = checked_array(estimator, X, reset=reset, **checks)
+            array = checked_array(estimator, X, reset=reset, gaps=True, **checks)
         except ValueError as error:
             raise _about_rows(error) from error
-    _require_usable(array, private=private)
+    _require_usable(array, private=private, gaps=gaps)
     return array.shape[0], _pieces(array)
 
 
@@ -78,14 +80,14 @@ def in_units(rows: Any, scale: Array | None, *, private: bool) -> Any:
     return sp.csr_array((found, rows.indices, rows.indptr), shape=rows.shape) if sp.issparse(rows) else found
 
 
-def as_kind(rows: Any, *, sparse: bool) -> Any:
+def as_kind(rows: Any, *, sparse: bool, gaps: bool = False) -> Any:
     """Rows of the kind, sparse or dense, that the stream began with."""
     if sparse == sp.issparse(rows):
         return rows
     if not sparse:
         return rows.toarray()
     require_param(
-        not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
+        gaps or not has_gaps(rows), "{X} contains NaN, and this stream began with sparse rows, which cannot have gaps"
     )
     return sp.csr_array(rows)
 
@@ -109,17 +111,19 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
         X.shape[1] == estimator.n_features_in_,
         f"{{X}} has {X.shape[1]} features, but StreamingPCA is expecting {estimator.n_features_in_} features as input",
     )
-    for block in X.blocks(_PIECE):
+    # A stream has its rows in hand. Those on a cluster come one partition after the other, never all of them.
+    brought = getattr(innermost(X), "one_by_one", None)
+    for block in X.blocks(_PIECE) if brought is None else map(Block, brought()):
         values = block.values
         require_param(block.weights is None, "a stream cannot group rows by person. Use {person_blocks} instead")
         require_real(values.dtype, "X")
         require_param(not np.isinf(values.data if sp.issparse(values) else values).any(), "{X} contains infinity")
-        _require_usable(values, private=estimator.epsilon is not None)
+        _require_usable(values, private=estimator.epsilon is not None, gaps=estimator.missing != "refuse")
         yield from _pieces(values)
 
 
-def _require_usable(array: Any, *, private: bool) -> None:
-    """Refuse gaps in sparse and private rows, and without privacy numbers that are too large to multiply."""
+def _require_usable(array: Any, *, private: bool, gaps: bool) -> None:
+    """Refuse gaps in sparse and private rows without a rule, and without privacy numbers that are too large to multiply."""
     sparse = sp.issparse(array)
     # Whole numbers and truth values have no NaN, and none of them is near the limit.
     if array.dtype.kind != "f":
@@ -133,15 +137,18 @@ def _require_usable(array: Any, *, private: bool) -> None:
         )
         if not sparse:
             return
-    gaps = bool(np.isnan(values).any())
+    if gaps:
+        return
+    torn = bool(np.isnan(values).any())
     require_param(
-        not gaps or not sparse,
-        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps",
+        not torn or not sparse,
+        "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps. A private stream "
+        "takes them with a rule such as {missing=counts}",
     )
     require_param(
-        not gaps,
-        "{X} contains NaN, and a private stream takes no gaps: filling them from other rows would break the bound on what one "
-        "row can change. Fill or drop such rows by a public rule first",
+        not torn,
+        "{X} contains NaN, and a private stream takes no gaps without a rule for them. Use {missing=counts}, or another one: "
+        "filling gaps from other rows would break the bound on what one row can change",
     )
 
 

@@ -74,6 +74,19 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values of a private stream. refuse: they are an error. counts: count in the first block how many
+        entries each column has, for 5% of the budget, and divide by that. groups: the same for groups of columns.
+        drop: leave incomplete rows out. fill: put public values there. Without privacy, gaps are filled from the
+        directions found so far. Whichever you choose is public, and holds whether or not there are any. The shares of
+        the first block are taken to hold for the whole stream. Infinite values are always refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     columns : list of str or None, default None: all
         The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
         table with column names. Its order is that of the components.
@@ -191,7 +204,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         try:
             for batch in [X] if whole else X if source is None else source.batches:
                 # One array is all that will come, and components need two rows. Batches may be single rows.
-                self._take(batch, least=2 if whole else 1, ready=source is not None)
+                names = None if source is None else source.columns
+                self._take(batch, least=2 if whole else 1, ready=source is not None, names=names)
             self._end(None if source is None else source.columns)
         except BaseException:
             self._keep_unfinished()
@@ -268,7 +282,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
 
     def plan_for(self, columns: int, *, sparse: bool = False) -> StreamPlan:
         """The plan of a stream of so many columns, before any row has come. Afterwards it is `plan_`."""
-        return terms_of(checked(StreamingPCA, self), columns, sparse=sparse).plan
+        asked = checked(StreamingPCA, self)
+        require_sense(asked)
+        # A plan does not depend on which values may be missing, and groups of columns go by names, which may not be known yet.
+        asked.missing, asked.missing_groups, asked.missing_fill = "refuse", None, None
+        return terms_of(asked, columns, sparse=sparse).plan
 
     @in_silence
     def transform(self, X: Any) -> Array:
@@ -277,7 +295,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         scores = []
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
         for rows in checked_batch(self, X, reset=False, least=1)[1]:
-            gaps = not sp.issparse(rows) and has_gaps(rows)
+            # With a rule for gaps the model knows what becomes of them.
+            gaps = self.missing == "refuse" and not sp.issparse(rows) and has_gaps(rows)
             if gaps:
                 # Gaps are filled in the units of the stream.
                 rows = filled(in_units(rows, model.scale, private=False), view.sketch)
@@ -288,9 +307,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows without gaps, at most `size` at a time."""
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
-        for rows in checked_batch(self, X, reset=False, least=1)[1]:
+        for given in checked_batch(self, X, reset=False, least=1)[1]:
+            rows = given if self.missing == "refuse" else self.model_.completed(given)
             require_param(
-                sp.issparse(rows) or not has_gaps(rows),
+                self.missing != "refuse" or sp.issparse(rows) or not has_gaps(rows),
                 "{X} has rows with gaps, whose likelihood is not known. Leave them out",
             )
             yield from (rows[start : start + size] for start in range(0, rows.shape[0], size))
@@ -362,7 +382,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 vars(pca)["feature_names_in_"] = np.asarray(facts["columns"], dtype=object)
             # The old plan, even if this version would make another: blocks are public slots, and their ends must not
             # move.
-            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan))
+            terms = terms_of(pca, dim, sparse=pca._sparse, plan=StreamPlan(**plan), names=pca._names())
             pca._stream = resumed(terms, arrays, header, ledger)
         except BaseException as error:
             if claimed is not None:
@@ -620,10 +640,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         rows = view.rows if self._begun("").merged is None else space.rank
         return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
-    def _take(self, X: Any, *, least: int, ready: bool = False) -> None:
+    def _take(self, X: Any, *, least: int, ready: bool = False, names: tuple[str, ...] | None = None) -> None:
         """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace.
 
-        Rows that are `ready` have the chosen columns already.
+        Rows that are `ready` have the chosen columns already. Batches of a file have `names` of which they know nothing.
         """
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
         kept = self._stream.kept() if "_stream" in before else None
@@ -634,14 +654,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             for rows in pieces:
                 with _FIRST:
                     if not hasattr(self, "_stream"):
-                        self._begin(rows)
+                        self._begin(rows, self._names() or names)
                 stream = self._begun("")
                 # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the
                 # horizon.
                 stream.require_room(count)
                 count -= rows.shape[0]
                 own, marks = (None, None) if marks is None else marks.parted(rows.shape[0])
-                stream.feed(as_kind(rows, sparse=self._sparse), own)
+                stream.feed(as_kind(rows, sparse=self._sparse, gaps=self.missing != "refuse"), own)
         except BaseException:
             stream_now: Stream | None = getattr(self, "_stream", None)
             if kept is not None and stream_now is not None:
@@ -664,9 +684,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
-    def _begin(self, rows: Any) -> None:
+    def _begin(self, rows: Any, names: tuple[str, ...] | None) -> None:
         asked = checked(StreamingPCA, self)
-        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows))
+        terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=names)
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)

@@ -10,7 +10,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.params import StreamingParams
 from eigenveil.plan import StreamPlan, plan_stream
 from eigenveil.privacy import Budget, Charge, Guarantee, GuaranteeFacts, Neighbours, PrivacyUnit
-from eigenveil.privacy.facts import COMPONENTS, FOUND_BOUND, FOUND_UNITS, NO_PRIVACY, OneDevice, Person, StreamRows
+from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, OneDevice, Person, StreamRows
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tracking import EnergyBounds
 
@@ -64,13 +64,27 @@ def require_sense(asked: StreamingParams) -> None:
         asked.publish != "continual" or budget is None or asked.horizon is not None,
         "{horizon} is required for {publish=continual}. Give a public upper limit on the number of rows",
     )
+    require_param(
+        asked.missing == "refuse" or budget is not None,
+        "{missing} is for a private stream. Without privacy gaps are filled from the directions found so far: leave it out",
+    )
     for name in ("horizon", "noise_target", "person"):
         given = getattr(asked, name) is not None
         require_param(not given or budget is not None, f"{{{name}}} is for a private stream. Leave it out")
 
 
-def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan | None = None) -> StreamSpec:
-    """The spec of a stream of `dim` columns, from checked parameters. A resumed stream keeps its `plan`."""
+def terms_of(
+    asked: StreamingParams,
+    dim: int,
+    *,
+    sparse: bool,
+    plan: StreamPlan | None = None,
+    names: tuple[str, ...] | None = None,
+) -> StreamSpec:
+    """The spec of a stream of `dim` columns, from checked parameters. A resumed stream keeps its `plan`.
+
+    The columns may have `names`.
+    """
     require_sense(asked)
     rank, budget, neighbours = asked.n_components, budget_of(asked.epsilon, asked.delta), Neighbours(asked.neighbours)
     # Only now, because the first rows say how many columns there are.
@@ -78,7 +92,7 @@ def terms_of(asked: StreamingParams, dim: int, *, sparse: bool, plan: StreamPlan
     # Ten more directions gave a sine of 0.002 at d = 1000, k = 10 and a spectrum of 1/i (decision 6). A wider sketch
     # does more for less than a second power step.
     oversample = max(10, rank) if asked.oversample is None else asked.oversample
-    bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=sparse)
+    bounds = RowBounds.of(asked, dim, private=budget is not None, sparse=sparse, names=names)
     if plan is None:
         plan = plan_stream(
             dim=dim,
@@ -147,9 +161,10 @@ def stream_guarantee(
             origin=terms.bounds.origin is not None and terms.bounds.low is None,
             columns=terms.bounds.low is not None,
             merged=1 if merged is None else len(merged.streams) + 1,
+            gaps=None if terms.bounds.gaps is None else terms.bounds.gaps.rule,
         ),
         seen_by=OneDevice(plan.reason, _ANEW[plan.tracker]),
-        released=COMPONENTS + (FOUND_BOUND if terms.bounds.find else FOUND_UNITS if terms.bounds.units else ()),
+        released=COMPONENTS + terms.bounds.released,
         charges=charges,
         # One seeded stream is enough: anyone who knows its seed can subtract its noise from the result.
         reproducible=terms.seed is not None or (merged is not None and merged.seeded),

@@ -25,6 +25,7 @@ from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking.store import restored, taken_apart
 
 __all__ = ["is_private", "resumed", "taken_from", "write_stream_file"]
@@ -49,6 +50,10 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         arrays["center"] = np.ascontiguousarray(center)
     if stream.terms.bounds.units and stream.scale is not None:
         arrays["units"] = np.ascontiguousarray(stream.scale)
+    if stream.rates is not None:
+        arrays["rates"] = np.ascontiguousarray(stream.rates.columns)
+        if stream.rates.joint is not None:
+            arrays["rates.joint"] = np.ascontiguousarray(stream.rates.joint)
     if stream.people is not None:
         arrays |= stream.people.arrays()
     pending = stream.pending.rows
@@ -195,6 +200,16 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
             good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
             "its units are not those that a search can find",
         )
+    gaps = terms.bounds.gaps
+    if gaps is not None and gaps.values is None and header["begun"]:
+        joint, groups = arrays.get("rates.joint"), gaps.groups
+        good = joint is None if gaps.rule == "counts" else joint is not None and joint.shape == (groups, groups)
+        rates = arrays["rates"]
+        require(
+            good and rates.shape == (terms.bounds.dim,) and bool(((rates > 0) & (rates <= 1)).all()),
+            "its rates of entries are not those that a stream can have found",
+        )
+        stream.rates = Rates(rates, joint, gaps.group)
     if stream.people is not None:
         stream.people = PeopleSeen.restored(terms.person_blocks, arrays, header["identifiers"])
     if header["begun"]:

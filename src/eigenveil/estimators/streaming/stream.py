@@ -13,7 +13,7 @@ import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final, final
 
@@ -21,6 +21,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.people import Marks
+from eigenveil.data.rows import Rows
 from eigenveil.errors import EigenveilError, require, require_param
 from eigenveil.estimators.streaming.buffer import OpenBlock, in_units, placed, still_unseen
 from eigenveil.estimators.streaming.merged import Merged
@@ -29,9 +30,11 @@ from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan import stream_split
-from eigenveil.privacy import Charge, Domain, Gaussian, Guarantee, Ledger, Mechanism, Noise, Reserve
+from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
 from eigenveil.protocols import run_pooled
+from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch
 from eigenveil.tracking import (
@@ -53,6 +56,8 @@ __all__ = ["Stream", "UnfinishedStream", "View"]
 _ROUNDS_OF_FILLING: Final = 3
 # A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
 _BLOCKS_TO_COME: Final = 10.0
+# What the first block releases before anything else, by the beginnings of the labels.
+_SEARCHED: Final = ("mean", "norms", "columns", "observed", "count")
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
 
 
@@ -109,6 +114,8 @@ class Stream:
         # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
         # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
         self.scale = terms.bounds.scale
+        # The rates of entries that may be missing, None until the first block has counted them, or if none are.
+        self.rates: Rates | None = None
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
         # Columns in which nothing has been observed yet, (d,), None if there are none.
@@ -189,7 +196,7 @@ class Stream:
                 setattr(self, name, value)
 
     def feed(self, rows: Any, marks: Marks | None = None) -> None:
-        """Take checked rows, (n, d), float64 or CSR. NaN marks gaps, only without privacy.
+        """Take checked rows, (n, d), float64 or CSR. NaN marks gaps, with privacy only if there is a rule for them.
 
         A stream that knows people takes those rows that are admitted by their `marks`.
         """
@@ -513,13 +520,14 @@ class Stream:
             assert self.bound is not None
             radius = self.bound
         private = SumTerms(
-            Domain(terms.bounds.dim, radius, center),
+            Domain(terms.bounds.dim, radius, center, gaps=self._gaps),
             terms.neighbours,
             terms.person_blocks,
             terms.center,
             terms.forget,
             terms.adapt,
             self.series,
+            self.rates,
         )
         match plan.tracker:
             case "products":
@@ -528,6 +536,14 @@ class Stream:
                 return TreeTracker(terms.rank, private, plan.horizon_blocks)
             case _:
                 return SlicedTracker(terms.rank, private, terms.oversample)
+
+    @property
+    def _gaps(self) -> Gaps | None:
+        """The rule for missing values, in the units of the stream."""
+        gaps = self.terms.bounds.gaps
+        if gaps is None or gaps.values is None or self.scale is None:
+            return gaps
+        return Gaps.filled(gaps.values / self.scale)
 
     def _exact_center(self, rows: Any) -> Array | None:
         """A point near the rows. Squares around it lose fewer digits to rounding."""
@@ -545,13 +561,17 @@ class Stream:
         Where nobody knows it, the norm to clip at is found as well, or the units.
         """
         terms, find, units = self.terms, self.terms.bounds.find, self.terms.bounds.units
-        if not terms.center and not find:
+        gaps = terms.bounds.gaps
+        seen, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
+        if not terms.center and not find and not seen and not drops:
             return None
         block = as_block_rows(rows)
+        found = Center(None, None, 0)
         with self._paid():
-            multiplier = 1.0 / self._mu
-            # The number of rows is public in a stream, so no budget goes to a count.
-            people, split = float(block.shape[0]), stream_split(center=terms.center, bound=find, units=units)
+            multiplier, count = 1.0 / self._mu, float(block.shape[0])
+            split = stream_split(center=terms.center, bound=find, units=units, observed=seen, count=drops)
+            # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
+            people = None if drops else count
             search: CenterSearch | BoundSearch | UnitSearch
             if units:
                 search = UnitSearch(terms.bounds, terms.neighbours, split, people, multiplier)
@@ -565,14 +585,40 @@ class Stream:
                     multiplier,
                     rank=terms.rank,
                     entry=math.sqrt(0.5),
-                    crowd=self._crowd(people),
+                    crowd=self._crowd(count),
                 )
             else:
-                search = CenterSearch(terms.bounds, terms.neighbours, split.mean, 0.0, people, multiplier)
-            found: Center = run_pooled(search, block, self._mechanism(multiplier))
+                search = CenterSearch(
+                    terms.bounds, terms.neighbours, split.mean, split.count, people, multiplier, split.observed
+                )
+            if terms.center or find:
+                found = run_pooled(search, block, self._mechanism(multiplier))
+            if (seen or drops) and not terms.center:
+                found = self._counted(found, block, split.extra, multiplier)
+            self.rates = self._rates(found, count, split.for_observed, multiplier)
         self.bound, self.clipped = (found.bound, found.clipped) if find else (self.bound, None)
         self.scale = found.scale if units else self.scale
         return found.center
+
+    def _counted(self, found: Center, block: Rows, share: float, multiplier: float) -> Center:
+        """What the first block found, with a count of its complete rows, or of the entries that are there."""
+        terms, gaps = self.terms, self.terms.bounds.gaps
+        assert gaps is not None
+        name = "count" if gaps.drops else "observed entries"
+        # Counts depend on no ball. One of finite radius claims privacy for them.
+        domain = Domain(terms.bounds.dim, 1.0, gaps=gaps)
+        weights = {"count_weight": 1.0} if gaps.drops else {"observed_weight": 1.0}
+        task = Totals(domain, terms.neighbours, name=name, **weights)
+        totals = run_pooled(task, block, Portion(self._mechanism(multiplier), share))
+        return replace(found, people=totals.count or float(block.shape[0]), observed=totals.observed)
+
+    def _rates(self, found: Center, count: float, share: float, multiplier: float) -> Rates | None:
+        """The rates of entries, from what the first block of `count` rows found; None if nothing is to be divided."""
+        gaps = self.terms.bounds.gaps
+        if gaps is not None and gaps.drops:
+            assert found.people is not None
+            return Rates.of_complete(gaps, found.people / count)
+        return replace(found, people=count).rates(self.terms.bounds, multiplier=multiplier, share=share)
 
     def _crowd(self, first: float) -> float:
         """How many rows one release will be of, as far as anyone knows."""
@@ -589,7 +635,7 @@ class Stream:
     def _multiplier(self, tracker: SketchTracker[Any]) -> float:
         """Noise over sensitivity, from the budget that the mean left and the releases that one person can be in."""
         # From the charges and not from a plan, because the search for the mean may end early.
-        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(("mean", "norms", "columns")))
+        searched = math.fsum(c.mu**2 for c in self.charges if c.label.startswith(_SEARCHED))
         # The squares of mu of all releases add up to that of the budget (decision 1).
         return math.sqrt(tracker.cost / (self._mu**2 - searched))
 

@@ -9,7 +9,9 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
 
+from eigenveil.data.columns import ColumnChoice
 from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.named import ParquetTable, open_named
 from eigenveil.data.rows import CheckedRows, Rows
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, OtherStudy, ParameterError, require
@@ -18,6 +20,7 @@ from eigenveil.network.identity.certificates import Keys
 from eigenveil.network.ledger.durable import StudyBudget
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import Place, StudyFile
+from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declarations.study import said_in_file
 from eigenveil.privacy import Budget
 from eigenveil.runtimes.grpc import Credentials
@@ -80,14 +83,23 @@ class SiteData:
     columns: int | None = None
 
     @classmethod
-    def read(cls, path: Path, study: StudyFile, **how: Any) -> "SiteData":
+    def read(cls, path: Path, study: StudyFile, *, dask: bool = False, **how: Any) -> "SiteData":
         """The columns that the study names, from a file that may have others; errors name the file and no value.
 
-        `how` are the fields of `FileParams`.
+        `how` are the fields of `FileParams`. With `dask` the rows stay on the cluster that this process is connected to.
         """
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
-            table = read_table(path, person=study.params.person, columns=study.columns, literal=True, **how)
+            if dask:
+                return cls._on_cluster(path, study)
+            table = read_table(
+                path,
+                person=study.params.person,
+                columns=study.columns,
+                literal=True,
+                gaps=study.params.missing != "refuse",
+                **how,
+            )
         except ColumnsError as error:
             # A site can leave no column out: the study needs them all.
             raise ValueError(
@@ -102,6 +114,16 @@ class SiteData:
         return replace(found, columns=table.available)
 
     @classmethod
+    def _on_cluster(cls, path: Path, study: StudyFile) -> "SiteData":
+        """The same for Parquet files that the workers of a Dask cluster read."""
+        from eigenveil.data.engines.dask_rows import parquet_rows
+
+        table = open_named(path, FileParams(kind="parquet"))
+        assert isinstance(table, ParquetTable)
+        choice = ColumnChoice(study.columns, person=study.params.person, literal=True)
+        return replace(cls.of(parquet_rows(table, choice).inner, study), columns=len(table.names))
+
+    @classmethod
     def of(cls, rows: Rows, study: StudyFile, *, named: bool = True) -> "SiteData":
         """The same for rows in memory."""
         require(
@@ -111,7 +133,7 @@ class SiteData:
         if rows.sparse:
             _require_sparse(study)
         # The number of people is for this site's own policy and screen. It is not sent anywhere.
-        return cls(CheckedRows(rows), round(people_at(rows)), named)
+        return cls(CheckedRows(rows, study.params.missing != "refuse"), round(people_at(rows)), named)
 
     def fingerprints(self) -> tuple[bytes, ...]:
         """Digests of the rows for the site alone, to know the table again (`data.fingerprints`)."""
@@ -121,7 +143,7 @@ class SiteData:
 def _require_sparse(study: StudyFile) -> None:
     """Refuse bounds that would fill a sparse table with numbers other than zero."""
     try:
-        RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True)
+        RowBounds.of(study.params, len(study.columns), private=study.private, sparse=True, names=study.columns)
     except ValueError as error:
         why = said_in_file(error) if isinstance(error, ParameterError) else error
         raise ValueError(f"the table is sparse, which this study does not allow: {why}") from error

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from eigenveil.errors import ParameterError, require
+from eigenveil.errors import ParameterError, ParameterWarning, require
 from eigenveil.estimators.federated.guarantee import federated_guarantee
 from eigenveil.estimators.federated.parties import Parties, sites_settings
 from eigenveil.estimators.federated.spec import FederatedSpec
@@ -28,6 +28,7 @@ __all__ = [
     "parties_of",
     "peer_parties_of",
     "require_possible",
+    "said_before",
     "study_settings",
     "title_of",
 ]
@@ -62,10 +63,16 @@ def peer_parties_of(study: StudyFile, *, memory: int = MEMORY) -> PeerParties:
 
 def require_possible(study: StudyFile, *, memory: int = MEMORY) -> None:
     """Refuse a study whose parties cannot be made, before its file is sent out; a `ParameterError` if a parameter is wrong."""
-    if study.carrier == "gossip":
-        _peer_parties_of(study, memory)
-    else:
-        _parties_of(study, memory)
+    _any_parties_of(study, memory)
+
+
+def said_before(study: StudyFile, *, memory: int = MEMORY) -> tuple[ParameterWarning, ...]:
+    """What is to be said of a study that is possible before anything is spent, such as that its budget is hopeless."""
+    return _any_parties_of(study, memory).before()
+
+
+def _any_parties_of(study: StudyFile, memory: int) -> Parties | PeerParties:
+    return _peer_parties_of(study, memory) if study.carrier == "gossip" else _parties_of(study, memory)
 
 
 @contextmanager

@@ -191,9 +191,11 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
         if isinstance(study.params, HubStudy):
             # Without the estimator: scikit-learn takes longer to load than all the rest.
             asked = checked(FederatedParams, study.params)
-            return federated_request(asked, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped))
+            return federated_request(
+                asked, SiteInfo.declared(dim, names, sizes=sizes, grouped=grouped, columns=study.columns)
+            )
         pca = cast("GossipPCA", study.estimator())
-        return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped)
+        return pca.request_for(dim=dim, peers=names, sizes=sizes, grouped=grouped, columns=study.columns)
 
 
 def _require_mixing(study: "StudyFile") -> None:

@@ -12,6 +12,7 @@ from eigenveil.estimators.gossip.spec import GossipSpec
 from eigenveil.plan import SegmentsPlan, iterates
 from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
 from eigenveil.protocols.wire import LIMIT, MessageLimits
+from eigenveil.tasks.fit.gaps import gaps_of
 from eigenveil.tasks.fit.task import counted_at_once
 
 if TYPE_CHECKING:
@@ -31,9 +32,18 @@ _KEPT, _KEPT_NOISY = 4, 10
 
 
 def size_of(
-    request: FederatedSpec | GossipSpec, *, dim: int, rank: int, find: bool = False, units: bool = False
+    request: FederatedSpec | GossipSpec,
+    *,
+    dim: int,
+    rank: int,
+    find: bool = False,
+    units: bool = False,
+    observed: int = 0,
 ) -> FitSize:
-    """The numbers in the longest question, part and answer of a fit of `dim` columns, which may `find` a bound or `units`."""
+    """The numbers in the longest question, part and answer of a fit of `dim` columns, which may `find` a bound or `units`.
+
+    Where entries may be missing, `observed` counts of them go along with a sum.
+    """
     plan = request.plan
     method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)
     # A question has the center, the number of steps it took, and a bound or units that were found. A part has counts of norms
@@ -42,7 +52,9 @@ def size_of(
     question = dim + 2 + scale + (dim * width if iterates(method) else 0)
     part = dim * (dim + 1) // 2 if method == "covariance" else dim * width + width + 1
     searched = counted_at_once(dim, find=find, units=units)
-    return FitSize(question, max(part, dim + 2, searched), dim * rank + rank + dim + 7 + 2 * scale)
+    # An answer then has the rate of each column, and two numbers more.
+    rates = dim + 2 if observed else 0
+    return FitSize(question, max(part, dim + 2 + observed, searched), dim * rank + rank + dim + 7 + 2 * scale + rates)
 
 
 def memory_of(size: FitSize, request: FederatedSpec | GossipSpec, *, parts: int) -> int:
@@ -101,7 +113,9 @@ def _size(study: "StudyFile", request: FederatedSpec | GossipSpec) -> FitSize:
     units = isinstance(params.scale, str)
     # As `RowBounds` decides it: column bounds are enough, and units need no bound on rows.
     find = study.private and isinstance(params.row_bound, str) and params.column_bounds is None and not units
-    return size_of(request, dim=len(study.columns), rank=params.n_components, find=find, units=units)
+    gaps = gaps_of(params, len(study.columns), names=study.columns, sparse=False)
+    observed = 0 if gaps is None else gaps.entries
+    return size_of(request, dim=len(study.columns), rank=params.n_components, find=find, units=units, observed=observed)
 
 
 def _parts(study: "StudyFile", request: FederatedSpec | GossipSpec) -> int:

@@ -143,6 +143,8 @@ def _task(study: "StudyFile") -> Iterator[Fact]:
         yield Fact("Clipping", f"rows are clipped to norm {task.row_bound:g} around {_center_of(study)}.{units}")
     elif study.budget is not None and task.column_bounds is None:
         yield Fact("Clipping", f"{_found_privately(study)}{units}")
+    if task.missing != "refuse":
+        yield Fact("Missing values", _gaps(study))
     if task.column_bounds is not None:
         yield Fact("Column bounds", "entries outside their column's bounds are clipped to them.")
     if task.center is not None and task.center != "private":
@@ -196,6 +198,32 @@ def _found_units(study: "StudyFile") -> str:
         "the study finds the spread of each column privately, divides the column by it, and clips rows to norm "
         f"{norm:.4g} around the noisy mean. First it counts, with noise, how many entries of each column exceed each of many "
         f"numbers. This and the mean take {sum(split.mean) + split.count:.0%} of the budget."
+    )
+
+
+def _gaps(study: "StudyFile") -> str:
+    """What becomes of missing values, and at what cost."""
+    from eigenveil.tasks.fit.split import split_budget
+
+    split = split_budget(mean=True, search=False, count=True, trace=False, observed=True)
+    cost = "" if study.budget is None else f" This takes {split.for_observed:.0%} of the budget."
+    match study.params.missing:
+        case "counts":
+            what = f"the study counts how many {_counted(study)} have each column, and divides sums by that.{cost}"
+        case "groups":
+            groups = study.params.missing_groups.replace(";", "; ").replace(",", ", ")
+            what = (
+                f"the study counts how many {_counted(study)} have each pair of these groups of columns, and divides sums by "
+                f"that: {groups}. A group that lacks one column counts as missing.{cost}"
+            )
+        case "drop":
+            return (
+                f"rows that lack a value are left out. How many {_counted(study)} are left is protected like the rows."
+            )
+        case _:
+            return "public values in the study file take the place of missing ones."
+    return (
+        f"missing values are put at the center, where they add nothing. With noise, {what}" if study.private else what
     )
 
 

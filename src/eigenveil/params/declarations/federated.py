@@ -26,6 +26,7 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
+from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import numbers_from, share_from
 from eigenveil.params.values import Expected, fraction, number_or_share, pair_of, whole
@@ -235,7 +236,17 @@ class Rounds(Stopping):
 
 @parameters(panel="Method", section="task")
 class FederatedParams(
-    Whitening, Waiting, Rounds, HubMethod, HubParams, Places, Protection, PooledBounds, PairBudget, Components
+    Whitening,
+    Waiting,
+    Rounds,
+    HubMethod,
+    HubParams,
+    Places,
+    Protection,
+    MissingParams,
+    PooledBounds,
+    PairBudget,
+    Components,
 ):
     """The parameters of `FederatedPCA`."""
 

@@ -19,6 +19,7 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
+from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.values import listed, whole
 
@@ -102,7 +103,9 @@ class Peers:
 
 
 @parameters(panel="Method", section="task")
-class GossipParams(Whitening, Waiting, Stopping, Peers, Places, Protection, PooledBounds, BudgetParams, Components):
+class GossipParams(
+    Whitening, Waiting, Stopping, Peers, Places, Protection, MissingParams, PooledBounds, BudgetParams, Components
+):
     """The parameters of `GossipPCA`."""
 
     method: Literal["power", "krylov", "covariance", "segments"] = param(

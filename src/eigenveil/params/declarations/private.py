@@ -13,7 +13,7 @@ from eigenveil.params.declarations.groups import (
     Protection,
     Whitening,
 )
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
 from eigenveil.params.declare import param, parameters
 from eigenveil.params.texts import components_from
 from eigenveil.params.values import Expected, as_float, whole
@@ -33,7 +33,7 @@ def components_of(value: Any) -> int | float:
 
 
 @parameters(panel="Method", section="task")
-class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, ClipLevel, Bounds, BudgetParams):
+class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingParams, ClipLevel, Bounds, BudgetParams):
     """The parameters of `PrivatePCA`."""
 
     n_components: int | float | None = param(

@@ -9,12 +9,14 @@ from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.groups import OFFLINE
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.values import Expected, whole
+from eigenveil.params.texts import numbers_from
+from eigenveil.params.values import Expected, finite_numbers, whole
 
-__all__ = ["ColumnsParams", "FileParams", "TableParams"]
+__all__ = ["ColumnsParams", "FileParams", "MissingParams", "TableParams"]
 
 COLUMNS: Final = "Columns"
 FILES: Final = "Reading the table"
+MISSING_VALUES: Final = "Missing values"
 _CLI: Final = frozenset({"cli"})
 # More levels than a table has columns are a mistake, such as a list of people.
 _MOST_LEVELS: Final = 10_000
@@ -60,6 +62,35 @@ def levels_from(texts: Sequence[str]) -> dict[str, tuple[str, ...]]:
             raise Expected("COLUMN=LEVEL,LEVEL, once for each column", given=text)
         found[name] = _levels(name, [level for line in csv.reader([levels]) for level in line])
     return found
+
+
+def groups_of_columns(value: Any) -> str:
+    """Groups of columns as one text, with semicolons between groups and commas between columns.
+
+    >>> groups_of_columns([["a", "b"], ["lab_*"]]), groups_of_columns("a,b; lab_*")
+    ('a,b;lab_*', 'a,b;lab_*')
+    """
+    if not isinstance(value, str):
+        expected = Expected("groups of columns, such as [['a', 'b'], ['lab_*']]")
+        if not isinstance(value, Sequence) or any(
+            isinstance(one, str) or not isinstance(one, Sequence) for one in value
+        ):
+            raise expected
+        parts = [[str(name) for name in group] for group in value]
+        if any("," in name or ";" in name for group in parts for name in group):
+            raise Expected(
+                "names without commas and semicolons. Write a pattern for such a name, with ? in their place"
+            )
+        value = ";".join(",".join(group) for group in parts)
+    groups = [[name.strip() for name in group.split(",")] for group in value.split(";")]
+    if not value.isprintable() or not all(name for group in groups for name in group):
+        raise Expected("names or patterns with commas between, and a semicolon between groups")
+    return ";".join(",".join(group) for group in groups)
+
+
+def public_numbers(value: Any) -> Any:
+    """One finite number, or a list of one per column. Arrays become lists."""
+    return finite_numbers(value.tolist() if hasattr(value, "tolist") else value)
 
 
 def one_character(value: Any) -> str:
@@ -134,6 +165,50 @@ class ColumnsParams:
         written="sex=f,m",
         recorded=True,
         surfaces=OFFLINE,
+    )
+
+
+@parameters(panel=MISSING_VALUES, section="task")
+class MissingParams:
+    """What becomes of missing values. That a table may have some is public, and where they are is protected."""
+
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = param(
+        "Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of the "
+        "budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill: put public "
+        "values there.",
+        more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
+        "put at the center, where it adds nothing, and sums are divided by released counts of what is there. With drop the "
+        "number of rows that are left is private. Infinite values are always refused.",
+        default="refuse",
+        quiet=True,
+        metavar="RULE",
+    )
+    missing_groups: Any = param(
+        "Columns that are missing together, such as those of a questionnaire: names or patterns with commas, and a semicolon "
+        "between groups.",
+        more="Or a list of lists. Other columns are groups of their own. If a row lacks one column of a group, all of the group "
+        "counts as missing in that row.",
+        default=None,
+        said="str, list of lists or None",
+        check=groups_of_columns,
+        parse=str,
+        metavar="GROUPS",
+        written='"phq_*;gad_1,gad_2"',
+        only="missing=groups",
+        recorded=True,
+    )
+    missing_fill: Any = param(
+        "The public value that takes the place of missing ones: one number, or one per column.",
+        more="You must know it without looking at these rows: a mean of them would leak them.",
+        default=None,
+        said="float, list or None",
+        check=public_numbers,
+        strict=finite_numbers,
+        parse=numbers_from,
+        metavar="NUMBERS",
+        written="0 or 1,2.5,3",
+        only="missing=fill",
+        recorded=True,
     )
 
 

@@ -15,7 +15,7 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
 from eigenveil.params.declare import again, declared, param, parameters
 
 __all__ = ["FOR_HUBS", "FOR_PEERS", "SimulateParams"]
@@ -51,6 +51,7 @@ class SimulateParams(
     HubParams,
     Places,
     Protection,
+    MissingParams,
     PooledBounds,
     PairBudget,
     Components,

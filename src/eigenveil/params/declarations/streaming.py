@@ -15,7 +15,7 @@ from eigenveil.params.declarations.groups import (
     Seed,
     Whitening,
 )
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.texts import bound_from, bytes_from, center_from, numbers_from, pair_from
 from eigenveil.params.values import (
@@ -45,7 +45,7 @@ def energy_bounds(value: Any) -> tuple[float, float]:
 
 
 @parameters(panel="Method")
-class StreamingParams(ColumnsParams, Whitening, ClipLevel, Seed, BudgetParams):
+class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, BudgetParams):
     """The parameters of `StreamingPCA`. The budget is for the whole stream, however long."""
 
     n_components: int = param(
@@ -65,6 +65,15 @@ class StreamingParams(ColumnsParams, Whitening, ClipLevel, Seed, BudgetParams):
         aloud=NO_PRIVACY,
         recorded=False,
         panel="Privacy",
+    )
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = again(
+        MissingParams,
+        "missing",
+        help="Missing values of a private stream. refuse: they are an error. counts: count in the first block how many entries "
+        "each column has, for 5% of the budget, and divide by that. groups: the same for groups of columns. drop: leave "
+        "incomplete rows out. fill: put public values there. Without privacy, gaps are filled from the directions found so far.",
+        more="Whichever you choose is public, and holds whether or not there are any. The shares of the first block are taken to "
+        "hold for the whole stream. Infinite values are always refused.",
     )
     row_bound: float | Literal["private"] | None = param(
         "Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth of the "

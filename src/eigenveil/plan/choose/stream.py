@@ -1,7 +1,7 @@
 """Plans how a stream is followed: the tracker, the rows of a block and the memory. From public numbers alone."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Literal, final
 
 from eigenveil.errors import require_param
@@ -15,6 +15,8 @@ __all__ = ["STREAM_MEAN_SHARES", "Publish", "StreamPlan", "TrackerKind", "first_
 
 # A stream finds a rough mean in its first block alone, to clip around it. The mean itself comes with every release.
 STREAM_MEAN_SHARES: Final = (0.05, 0.05, 0.05)
+# Entries are counted in the first block alone, so they get more than in a fit of a whole table.
+STREAM_GAPS_SHARE: Final = 0.05
 _BLOCK: Final = 512
 _LARGEST_BLOCK: Final = 1 << 14
 # The largest error, in units of row_bound, that the mean of the first block may have.
@@ -65,11 +67,29 @@ def first_block(*, noise_target: float, mu: float, neighbours: Neighbours) -> in
     return math.ceil(gram_sensitivity(1.0, neighbours) / (mu * noise_target))
 
 
-def stream_split(*, center: bool, bound: bool, units: bool = False) -> Split:
-    """The shares of the search in the first block: for the mean, with `bound` the norm to clip at, with `units` those."""
+def stream_split(
+    *, center: bool, bound: bool, units: bool = False, observed: bool = False, count: bool = False
+) -> Split:
+    """The shares of the search in the first block: for the mean, with `bound` the norm to clip at, with `units` those.
+
+    Where values may be missing, entries that are `observed`, or complete rows, are counted once, in that block.
+    """
     if bound or units:
-        return split_budget(mean=center, search=False, count=False, trace=False, bound=bound, units=units)
-    return Split(STREAM_MEAN_SHARES if center else (), 0.0, 0.0)
+        split = split_budget(mean=center, search=False, count=count, trace=False, bound=bound, units=units)
+    else:
+        split = Split(STREAM_MEAN_SHARES if center else (), 0.0, 0.0)
+    if not (observed or count):
+        return split
+    # Without a mean to go along with, they are a release of their own.
+    beside, alone = (STREAM_GAPS_SHARE, 0.0) if center else (0.0, STREAM_GAPS_SHARE)
+    return replace(
+        split,
+        count=beside if count else 0.0,
+        extra=alone,
+        observed=beside if observed else 0.0,
+        observed_at=4 if units else 1 if bound else 0,
+        observed_later=alone,
+    )
 
 
 def plan_stream(

@@ -31,6 +31,8 @@ _FEWEST_COLUMNS: Final = 5
 _ALIKE: Final = 0.02
 # A method must find at least this share of what random directions leave.
 _CLEAR: Final = 0.1
+# From so many columns on, noise this many times as large as what hides the first direction is taken to leave nothing of it.
+_WIDE, _HIDDEN = 1000, 2.0
 # Among equally good settings, the one that trusts the fewest parties comes first.
 _BY_TRUST: Final[tuple[Setting, ...]] = ("site", "peers-independent", "masked", "peers", "hub", "curator", "stream")
 
@@ -118,15 +120,17 @@ def advise(
     return Recommendation(tuple(found), best, verdict, tuple(reasons), tuple(instead))
 
 
-def hopeless(facts: Facts, method: str) -> Forecast | None:
-    """The forecast of `method` where `advise` calls it hopeless, None where it does not.
+def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
+    """What `method` captures and what random directions do, where `advise` calls it hopeless; None where it does not.
 
-    Where the first-order formula promises three times as much as would be hopeless, nothing is rehearsed.
+    Nothing is rehearsed where the first-order formula promises three times as much as would be hopeless. Nor where there are
+    many columns and noise is twice what hides the largest direction: by the same formula that keeps nothing, and a
+    rehearsal of 40000 columns takes seconds.
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.privacy import Budget
     >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
-    >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance").captured.value < 0.4
+    >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance")[0] < 0.4
     (True, True)
     """
     values, nothing = facts.spectrum.values[: facts.rank], facts.spectrum.at_random(facts.rank)
@@ -134,8 +138,10 @@ def hopeless(facts: Facts, method: str) -> Forecast | None:
     entry = method_plan(facts, method).noise / (2 * math.sqrt(facts.dim))
     if found_share(facts.people * values, entry=entry, dim=facts.dim) - nothing >= 3 * _CLEAR * (1 - nothing):
         return None
+    if facts.dim >= _WIDE and nothing < FAIR and facts.people * values[0] * _HIDDEN < math.sqrt(facts.dim) * entry:
+        return nothing, nothing
     found = forecast(facts, method)
-    return found if _verdict(found) == "hopeless" else None
+    return (found.captured.value, found.nothing) if _verdict(found) == "hopeless" else None
 
 
 def _verdict(one: Forecast) -> Verdict:

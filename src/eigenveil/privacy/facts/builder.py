@@ -17,6 +17,7 @@ __all__ = [
     "EIGENVALUES",
     "EVERY_ROW",
     "FOUND_BOUND",
+    "FOUND_GAPS",
     "FOUND_UNITS",
     "NO_PRIVACY",
     "ROW_TAILS",
@@ -36,6 +37,12 @@ COMPONENTS: Final = ("components", "mean", "spectrum", "explained variance and i
 FOUND_BOUND: Final = ("the bound on rows",)
 # And by one that finds the units of columns.
 FOUND_UNITS: Final = ("the units of the columns",)
+# And by one whose table may have missing entries, by the rule for them.
+FOUND_GAPS: Final = {
+    "counts": ("the share of people who have each column",),
+    "groups": ("the share of people who have each pair of groups of columns",),
+    "drop": ("the number of people with complete rows",),
+}
 EIGENVALUES: Final = ("eigenvalues", "their sum")
 ROW_TAILS: Final = ("how many people have a row of norm above each of many public values",)
 COLUMN_TAILS: Final = ("how many people have an entry beyond each of many public values, in each column",)

@@ -22,6 +22,19 @@ __all__ = [
 _COLUMNS: Final = (
     "the columns' number, names and types are public, and so is the fact that every entry is a finite number"
 )
+# Where entries may be missing, that they may be is public, and which ones are is protected.
+_GAPS: Final = (
+    "the columns' number, names and types are public, and so is the fact that entries are finite numbers or missing. Which "
+    "entries are missing is protected like the numbers"
+)
+_HANDLED: Final = {
+    "counts": "missing entries count as if they were at the center, and sums are divided by released counts of those that are "
+    "there. That is right if rows lack an entry by chance. The guarantee does not rest on it",
+    "groups": "missing entries count as if they were at the center, and sums are divided by released counts of public groups of "
+    "columns. That is right if rows lack a group by chance. The guarantee does not rest on it",
+    "drop": "rows with a missing entry were left out, and the number of rows that were left is protected",
+    "fill": "missing entries were replaced by public values, chosen without looking at these rows",
+}
 _UNTOUCHED: Final = "these rows were not changed by anything fitted to them, such as a scaler or an imputer"
 _BOUND: Final = "the bound was chosen without looking at these rows, or found privately at a separate cost"
 _FOUND: Final = "This norm was found privately in the same fit, and its cost is part of the guarantee"
@@ -200,7 +213,7 @@ class TableRows:
 
     A site may give a matrix in place of rows, and `trace` bounds what a person adds to it. That there are at least `least`
     rows is public. So are the numbers that the caller gave, which `given` names. The fit itself may have `found` the
-    norm, or the `units` of the columns.
+    norm, or the `units` of the columns. With `gaps`, entries may be missing, and this rule says what became of them.
     """
 
     norm: float | None = None
@@ -210,6 +223,7 @@ class TableRows:
     given: tuple[str, ...] = ()
     found: bool = False
     units: bool = False
+    gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -219,7 +233,7 @@ class TableRows:
                 f"most {self.trace:g}. Each person counts once in its number of people. The site vouches for both; nobody else "
                 "can check them"
             )
-        yield _COLUMNS
+        yield from _entries(self.gaps)
         yield _UNTOUCHED
         if self.norm is not None and not self.found and not self.units:
             yield _BOUND
@@ -243,7 +257,8 @@ class StreamRows:
 
     No more than `horizon` rows will come, if that is known. The result is of `merged` streams. The first block may
     have `found` the norm, which is None as long as it is not known, or the `units` of the columns. With `scale` the
-    caller gave units, and with `columns` bounds of the columns, from which the norm follows.
+    caller gave units, and with `columns` bounds of the columns, from which the norm follows. With `gaps`, entries may be missing,
+    and this rule says what became of them.
     """
 
     norm: float | None
@@ -257,6 +272,7 @@ class StreamRows:
     units: bool = False
     scale: bool = False
     columns: bool = False
+    gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -266,7 +282,9 @@ class StreamRows:
             f"the number of rows is public, and so are the blocks: {self.block} rows each (the first {self.first}), in the order "
             "they came. When synchronisations happen is public too. None of these depends on anyone's row"
         )
-        yield _COLUMNS
+        yield from _entries(self.gaps)
+        if self.gaps in ("counts", "groups", "drop"):
+            yield "the shares of what is there were counted in the first block, and are taken to hold for the whole stream"
         yield _UNTOUCHED
         if not (self.found or self.units) or self.merged > 1:
             yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
@@ -372,6 +390,13 @@ class UserHistories:
     def caveats(self) -> Iterator[str]:
         """What the guarantee does not cover."""
         yield _JOINT
+
+
+def _entries(gaps: str | None) -> Iterator[str]:
+    """What is public about entries, and what became of missing ones."""
+    yield _COLUMNS if gaps is None else _GAPS
+    if gaps is not None:
+        yield _HANDLED[gaps]
 
 
 def _clipped(norm: float, around: str) -> str:

@@ -27,11 +27,14 @@ from eigenveil.privacy.sums.floating import (
     float_sum,
     float_trace,
 )
+from eigenveil.privacy.sums.gaps import Gaps
 from eigenveil.privacy.sums.whole import (
     whole_count,
     whole_gram,
     whole_gram_columns,
     whole_gram_times,
+    whole_kept,
+    whole_observed,
     whole_scores,
     whole_sum,
     whole_symmetric_times,
@@ -44,6 +47,8 @@ __all__ = [
     "bounded_count",
     "bounded_gram",
     "bounded_gram_times",
+    "bounded_kept",
+    "bounded_observed",
     "bounded_scores",
     "bounded_sum",
     "bounded_trace",
@@ -108,6 +113,31 @@ def bounded_count(rows: Rows, *, neighbours: Neighbours) -> Bounded:
     if isinstance(rows, Symmetric):
         return Bounded(np.asarray(float(rows.people)), count_sensitivity(neighbours))
     return Bounded(np.asarray(whole_count(rows)), count_sensitivity(neighbours))
+
+
+def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
+    """The number of people whose rows are complete, a scalar: sensitivity 1 under every person-level relation.
+
+    Proof. A person with m rows, k of them complete, counts as k / m. That lies in [0, 1], so adding, removing, zeroing or
+    replacing a person moves the number by at most 1. It is private even where the number of people is public.
+
+    >>> from eigenveil.data.rows import DenseRows
+    >>> float(bounded_kept(DenseRows(np.array([[1.0, 2.0], [np.nan, 3.0]])), gaps=Gaps.dropped(2)).value)
+    1.0
+    """
+    _require_rows(rows)
+    return Bounded(np.asarray(whole_kept(rows, gaps)), 1.0)
+
+
+def bounded_observed(rows: Rows, *, gaps: Gaps) -> Bounded:
+    """How many people have each entry, (c,): each column, or each pair of groups of columns: see `Gaps.sensitivity`.
+
+    >>> from eigenveil.data.rows import DenseRows
+    >>> bounded_observed(DenseRows(np.array([[1.0, 2.0], [np.nan, 3.0]])), gaps=Gaps.counted(2)).value.tolist()
+    [1.0, 2.0]
+    """
+    _require_rows(rows)
+    return Bounded(whole_observed(rows, gaps), gaps.sensitivity())
 
 
 def bounded_trace(rows: Rows, *, domain: Region, neighbours: Neighbours) -> Bounded:
@@ -210,6 +240,10 @@ def bounded_gram_times(rows: Rows, *, basis: Array, domain: Region, neighbours: 
     return Bounded(whole_gram_times(rows, basis=basis, region=domain), sensitivity)
 
 
+def _require_rows(rows: Rows) -> None:
+    require(not isinstance(rows, Symmetric), "a Symmetric has no rows, so nobody can tell which entries are missing")
+
+
 def _as_vouched(rows: Symmetric, domain: Region) -> Array:
     """The matrix, (d, d), in the units of `domain`.
 
@@ -223,6 +257,7 @@ def _as_vouched(rows: Symmetric, domain: Region) -> Array:
         domain.center is None and domain.low is None,
         "a Symmetric cannot be centered or clipped to column bounds, which needs rows: fit without a center and without bounds",
     )
+    require(domain.gaps is None, "a Symmetric has no rows, so nobody can tell which entries are missing")
     if domain.scale is None:
         matrix: Array = rows.matrix
         return matrix

@@ -31,6 +31,7 @@ from eigenveil.privacy.sensitivity import (
     sum_sensitivity,
     trace_sensitivity,
 )
+from eigenveil.privacy.sums.gaps import Gaps
 
 __all__ = [
     "FARTHEST",
@@ -125,6 +126,11 @@ class Region(ABC):
     radius: float
 
     @property
+    def gaps(self) -> Gaps | None:
+        """Which entries may be missing, None if rows have no gaps."""
+        return None
+
+    @property
     @abstractmethod
     def shifted_center(self) -> Array | None:
         """The center that is subtracted from the sums of sparse rows instead of from the rows, (d,), or None."""
@@ -204,6 +210,9 @@ class Domain(Region):
     to the count. They add a vector of norm at most the radius to the sum, and a matrix of trace at most radius^2 to the Gram
     matrix.
 
+    With `gaps`, a missing entry of x is put at the center, so that it is zero in every clipped row, or at a public value. The
+    norm is that of the row after this, so all of the above holds wherever entries are missing.
+
     >>> Domain(dim=2, radius=1.0).dense(Block(np.array([[3.0, 4.0], [0.1, 0.0]]))).round(12).tolist()
     [[0.6, 0.8], [0.1, 0.0]]
     """
@@ -215,6 +224,7 @@ class Domain(Region):
     low: Array | None = None
     high: Array | None = None
     claimed: bool = True
+    gaps: Gaps | None = None
 
     def __post_init__(self) -> None:
         require(
@@ -233,6 +243,8 @@ class Domain(Region):
             require(bool(inside.all()), f"every scale must be positive, between {SMALLEST:g} and {LARGEST:g}")
         if self.low is not None and self.high is not None:
             require(bool((self.low <= self.high).all()), "every low column bound must be at most the high one")
+        if self.gaps is not None:
+            require(self.gaps.group.shape == (self.dim,), f"gaps must have a group for each of {self.dim} columns")
 
     def dense(self, block: Block, *, out: Array | None = None, squared: bool = False) -> Array:
         """The clipped rows, (b, d), of a dense block, in `out` if given. `squared` says that they are for a product."""
@@ -310,6 +322,8 @@ class Domain(Region):
         Each norm is summed over its own row, pairwise, in an order that depends on the number of columns alone.
         """
         raw, rows = block.values, out[: len(block)]
+        if self.gaps is not None and self.gaps.values is not None:
+            raw = np.where(self.gaps.gone(raw), self.gaps.values, raw)
         if self.low is not None and self.high is not None:
             np.clip(raw, self.low, self.high, out=rows)
             raw = rows
@@ -322,6 +336,9 @@ class Domain(Region):
                 rows[...] = raw
             if self.scale is not None:
                 rows /= self.scale
+            if self.gaps is not None and self.gaps.values is None:
+                # After centering: at zero, an entry adds nothing to any sum. Before the norm: NaN has none.
+                np.copyto(rows, 0.0, where=self.gaps.gone(block.values))
             squares: Array = np.add.reduce(np.square(rows), axis=1)
             huge = ~np.isfinite(squares)
             if huge.any() and math.isfinite(self.radius):
@@ -335,7 +352,7 @@ class Domain(Region):
 
         values, norms = self._stored(block)
         rows = sp.csr_array((values, block.values.indices, block.values.indptr), shape=block.values.shape)
-        factor = self._to_ball(norms)
+        factor = self._to_ball(norms) * self._kept(block)
         if block.weights is not None:
             factor *= np.sqrt(block.weights) if squared else block.weights
         rows.data = values * np.repeat(factor, np.diff(block.values.indptr))
@@ -352,7 +369,7 @@ class Domain(Region):
         # Zeros that are not stored stay zero, so rounding moves only stored entries.
         matrix, (values, norms) = block.values, self._stored(block)
         stored = np.diff(matrix.indptr)
-        factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared)
+        factor = self._to_grid(norms, block, unit, np.sqrt(stored) / 2, squared) * self._kept(block)
         shift = np.zeros(len(block))
         if self.shifted_center is not None:
             # Rounded down, never up: a larger factor would put the row outside the ball.
@@ -369,11 +386,7 @@ class Domain(Region):
         """
         self.require_near()
         matrix = block.values
-        values = np.asarray(matrix.data, dtype=np.float64)
-        if self.low is not None and self.high is not None:
-            values = np.clip(values, self.low[matrix.indices], self.high[matrix.indices])
-        with np.errstate(over="ignore"):
-            values = values if self.scale is None else values / self.scale[matrix.indices]
+        values = self.stored(block)
         if math.isfinite(self.radius) and len(values) and max(values.max(), -values.min()) > SQUARABLE:
             values = np.clip(values, -SQUARABLE, SQUARABLE)
         center = self.shifted_center
@@ -386,17 +399,42 @@ class Domain(Region):
         norms += np.maximum(weight - seen, 0.0) + 4 * self.dim * np.finfo(float).eps * weight
         return values, norms
 
+    def stored(self, block: Block) -> Array:
+        """The stored entries of a sparse block in scaled units, within the column bounds; missing ones are at the center.
+
+        Whole groups of columns are not supported, because the zeros of a group that is missing would have to be stored.
+        """
+        gaps, columns = self.gaps, block.values.indices
+        values = np.asarray(block.values.data, dtype=np.float64)
+        if gaps is not None:
+            require(gaps.rule != "groups", "sparse rows cannot have gaps by groups of columns")
+            missing = np.isnan(values)
+            if gaps.values is not None:
+                values = np.where(missing, gaps.values[columns], values)
+        if self.low is not None and self.high is not None:
+            values = np.clip(values, self.low[columns], self.high[columns])
+        with np.errstate(over="ignore"):
+            values = values if self.scale is None else values / self.scale[columns]
+        if gaps is not None and gaps.values is None:
+            center = self.shifted_center
+            values = np.where(missing, 0.0 if center is None else center[columns], values)
+        return np.asarray(values)
+
+    def _kept(self, block: Block) -> Any:
+        """One for each sparse row that counts and zero for others, or one for all."""
+        return self.gaps.kept(block) if self.gaps is not None and self.gaps.drops else 1.0
+
     def squares(self, block: Block) -> Array:
         """The squared norm of each clipped row, times its weight."""
         if block.sparse:
-            found = self._stored(block)[1]
+            found = self._stored(block)[1] * self._kept(block)
         else:
             found = np.empty(len(block))
             scratch = np.empty((min(len(block), _CACHED_ROWS), self.dim))
             for start in range(0, len(block), _CACHED_ROWS):
                 piece = block.piece(start, _CACHED_ROWS)
                 found[start : start + len(piece)] = self._measured(piece, scratch)[1]
-        inside = np.minimum(found, self.radius**2)
+        inside: Array = np.minimum(found, self.radius**2)
         return inside if block.weights is None else inside * block.weights
 
     def scored(self, block: Block, *, basis: Array, out: Array | None = None) -> Scored:

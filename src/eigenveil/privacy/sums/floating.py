@@ -225,7 +225,8 @@ def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array
     """
     if not isinstance(domain, Domain):
         return None
-    plain = math.isinf(domain.radius) and domain.low is None and domain.scale is None and block.weights is None
+    plain = math.isinf(domain.radius) and domain.low is None and domain.scale is None and domain.gaps is None
+    plain = plain and block.weights is None
     if not plain or block.values.dtype != np.float64:
         return None
     total, drag = np.zeros((basis.shape[1], len(basis))), np.zeros(basis.shape[1])

@@ -121,6 +121,10 @@ def tails_sensitivity(cells: int, neighbours: Neighbours, *, columns: int = 1) -
     ||A e_i - A e_j||. With j = i + k, ||A e_i - A e_j||^2 = sum_{l < n} (a_l - a_{l-k})^2 with n = m - i terms. No term is
     negative, so i = 0 is the worst, and the code takes the largest over k.
 
+    Rows and entries that are missing are in no cell, so p may add up to less than one. The rest is one more cell, whose column
+    of A is zero. Its distance from A e_i is ||A e_i|| <= ||A e_0||, which is no more than the largest distance above: the first
+    and the last column are apart by ||A e_0||^2 + 1 - 2 a_{m-1}, squared, and a_{m-1} <= 1/2 for m >= 2. So all bounds hold.
+
     In each of d tables of counts the person moves as much, and in all of them sqrt(d) times that.
 
     >>> round(tails_sensitivity(2, Neighbours.ADD_REMOVE) ** 2, 9)
@@ -138,7 +142,8 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
     """A h, (m,), private, for the norms of rows around the center and in the units of `domain`, before clipping.
 
     Counted from the top: entry 0 is the last cell. The cell of a row depends on that row alone, to the last bit. If other rows
-    could change its rounding, they could move a whole person to another cell.
+    could change its rounding, they could move a whole person to another cell. A row that counts as nothing, because entries of it
+    are missing, is in no cell.
 
     >>> from eigenveil.data.rows import DenseRows
     >>> cells, domain = Cells.norms(1.0, 4.0, per_doubling=1), Domain(dim=2, radius=math.inf)
@@ -153,7 +158,8 @@ def bounded_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neigh
 def bounded_column_tails(rows: Rows, *, domain: Domain, cells: Cells, neighbours: Neighbours) -> Bounded:
     """A h for each column, (m, d), private: for its entries around the center and in the units of `domain`.
 
-    One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one table.
+    One person is in all d tables of counts, so the sensitivity is sqrt(d) times that of one table. A missing entry is in no cell
+    of its column.
     """
     counts = total_of(rows, ColumnTailsWork(domain, cells))
     sensitivity = tails_sensitivity(cells.count, neighbours, columns=domain.dim)
@@ -172,7 +178,7 @@ class TailsWork:
         """The counts of rows that are here."""
         counts = nobody(self.cells.count)
         for block in rows.blocks(block_size(rows)):
-            self.count(counts, _norms(block, self.domain), block.weights)
+            self.count(counts, _norms(block, self.domain), _weights(block, self.domain))
         return counts
 
     def count(self, counts: Total, norms: Array, weights: Array | None) -> None:
@@ -208,6 +214,10 @@ class ColumnTailsWork:
             place = self.cells.place(moved)
             place += count * np.arange(dim)
             weights = None if block.weights is None else np.repeat(block.weights, dim)
+            if domain.gaps is not None and domain.gaps.values is None:
+                # Missing entries count as nothing. Their place is that of zero, which is a cell like any other.
+                there = ~domain.gaps.gone(block.values).ravel()
+                weights = there.astype(np.float64) if weights is None else weights * there
             counts.add(counted(place.ravel(), weights, dim * count), len(block))
         return counts
 
@@ -256,7 +266,9 @@ class Tails:
         return float(np.sum(np.diff(squares) * (share[1:] + share[:-1]) / 2))
 
 
-def read_tails(released: Array, *, noise: float, cells: Cells, people: float | None) -> tuple[Tails, ...]:
+def read_tails(
+    released: Array, *, noise: float, cells: Cells, people: float | None, apart: bool = False
+) -> tuple[Tails, ...]:
     """The tails of each column, from a release of A h, (m,) or (m, d), with `noise` on each entry: free post-processing.
 
     `people` is their number where it is public. The release is multiplied by A again. Isotonic regression then makes the counts
@@ -265,6 +277,8 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
 
     Where the number is better known than a column's own total S_m, it corrects every sum: S_j - b_j (S_m - number), with b_j the
     regression of the noise of S_j on that of S_m. Sums near the bottom are then as precise as those near the top.
+
+    Where entries may be missing, columns count different people. They are read `apart`, each with its own total.
 
     >>> released = _root(3) @ np.array([1.0, 2.0, 4.0])
     >>> (tails,) = read_tails(released, noise=0.0, cells=Cells(np.array([1.0, 2.0])), people=None)
@@ -277,6 +291,13 @@ def read_tails(released: Array, *, noise: float, cells: Cells, people: float | N
     error = noise * np.sqrt(np.cumsum(np.square(root[:, 0])))
     from scipy.optimize import isotonic_regression
 
+    if apart:
+        totals = np.maximum(sums[-1], 0.0)
+        each = ((isotonic_regression(column).x, most) for column, most in zip(sums[:-1].T, totals, strict=True))
+        off = float(error[-1])
+        return tuple(
+            Tails(cells, np.clip(column, 0.0, most)[::-1], error[:-1][::-1], float(most), off) for column, most in each
+        )
     counted = float(sums[-1].mean())
     number = max(counted, 0.0) if people is None else people
     off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
@@ -301,6 +322,14 @@ def counted(place: Any, weights: Array | None, cells: int) -> Integers:
         return np.bincount(place, minlength=cells) * round(1 / COUNT_UNIT)
     # Whole numbers of 34 bits: a block of them adds up exactly.
     return np.bincount(place, weights=whole_weights(weights), minlength=cells).astype(np.int64)
+
+
+def _weights(block: Block, domain: Domain) -> Array | None:
+    """The weights of rows, (b,), zero for rows that count as nothing; None for one each."""
+    if domain.gaps is None or not domain.gaps.drops:
+        return block.weights
+    kept = domain.gaps.kept(block).astype(np.float64)
+    return kept if block.weights is None else block.weights * kept
 
 
 def _times_root(counts: Total, *, columns: int) -> Array:
@@ -374,7 +403,7 @@ def _norms(block: Block, domain: Domain) -> Array:
 
 def _sparse_norms(block: Block, domain: Domain) -> Array:
     matrix, center = block.values, domain.shifted_center
-    values = _stored(block, domain)
+    values = domain.stored(block)
     if center is None:
         return np.sqrt(row_sums(np.square(values), matrix.indptr))
     there = center[matrix.indices]
@@ -388,21 +417,17 @@ def _sparse_counts(block: Block, domain: Domain, cells: Cells) -> Integers:
     """Counts, (d m,), of the entries of sparse rows: those that are stored, and the zeros, whose number is known."""
     matrix, center, count = block.values, domain.shifted_center, cells.count
     here = np.zeros(domain.dim) if center is None else center
-    one = round(1 / COUNT_UNIT)
-    weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
+    given = _weights(block, domain)
+    weights = np.full(len(block), round(1 / COUNT_UNIT)) if given is None else whole_weights(given)
     each = np.repeat(weights, np.diff(matrix.indptr))
-    place = cells.place(_stored(block, domain) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
+    place = cells.place(domain.stored(block) - here[matrix.indices]) + count * matrix.indices.astype(np.int64)
+    missing = domain.gaps is not None and domain.gaps.values is None
+    seen = each * ~np.isnan(matrix.data) if missing else each
     # Whole numbers of 34 bits: a block of them adds up exactly.
-    counts = np.bincount(place, weights=each, minlength=domain.dim * count).astype(np.int64)
+    counts = np.bincount(place, weights=seen, minlength=domain.dim * count).astype(np.int64)
     stored = np.bincount(matrix.indices, weights=each, minlength=domain.dim).astype(np.int64)
     np.add.at(counts, cells.place(-here) + count * np.arange(domain.dim), weights.sum() - stored)
     return counts
-
-
-def _stored(block: Block, domain: Domain) -> Array:
-    """The stored entries in the units of `domain`."""
-    values = np.asarray(block.values.data, dtype=np.float64)
-    return values if domain.scale is None else values / domain.scale[block.values.indices]
 
 
 def _require_range(lowest: float, highest: float) -> None:

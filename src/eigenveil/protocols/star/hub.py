@@ -43,6 +43,7 @@ class HubRound:
 
     `movement` is the largest sine between the estimates before and after it, `spread` how far apart the sites were. Each is None
     where there was nothing to measure. `restarted` says that counted sites dropped out and the task began again without them.
+    `variances` are those along the estimate after it, summed over rows, largest first. They are empty before the first estimate.
     """
 
     number: int
@@ -53,6 +54,7 @@ class HubRound:
     movement: float | None
     spread: float | None
     restarted: bool = False
+    variances: tuple[float, ...] = ()
 
 
 @final
@@ -309,9 +311,12 @@ class Hub(Party, Generic[Result]):
         elif before.rank and self._estimate.rank:
             moved = float(sines(before.basis, self._estimate.basis)[0])
         spread = None if restarted else self._task.spread(self._state)
-        question = now.question
+        question, found = now.question, self._estimate
+        variances = () if found is None else tuple((found.values**2).tolist())
         self.rounds.append(
-            HubRound(now.round, question.stage, question.step, tuple(answered), missing, moved, spread, restarted)
+            HubRound(
+                now.round, question.stage, question.step, tuple(answered), missing, moved, spread, restarted, variances
+            )
         )
         if self._watch is not None:
             self._watch(self.rounds[-1])

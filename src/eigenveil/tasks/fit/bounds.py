@@ -4,6 +4,7 @@ Nothing here is read from the data. A missing bound is an error that says why, n
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
@@ -14,10 +15,11 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import vector_norm
 from eigenveil.params import declared
 from eigenveil.params.declarations.groups import Bounds, ClipLevel
-from eigenveil.privacy import Domain
-from eigenveil.privacy.facts import TableRows
+from eigenveil.privacy import Domain, Gaps
+from eigenveil.privacy.facts import FOUND_BOUND, FOUND_GAPS, FOUND_UNITS, TableRows
 from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
 from eigenveil.tasks import lies_far, shrunk
+from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["RowBounds"]
 
@@ -36,7 +38,7 @@ class RowBounds:
     division by `scale`. With infinite bounds, or with `claimed` false, no privacy is claimed. With `find`, the row bound is to be
     found privately, and `found` puts it in. With `units`, the scale is, and `in_units` puts it in. If rows are `sparse`, their
     bound must not be small compared with their center. A search clips at this `quantile` of the norms it finds, or at None where
-    the best answer is to be expected.
+    the best answer is to be expected. With `gaps`, entries may be missing.
     """
 
     dim: int
@@ -52,16 +54,30 @@ class RowBounds:
     units: bool = False
     sparse: bool = False
     quantile: float | None = None
+    gaps: Gaps | None = None
 
     @classmethod
-    def of(cls, asked: Any, dim: int, *, private: bool, sparse: bool, **instead: Any) -> "RowBounds":
-        """The bounds from the parameters of `asked`; missing ones are None, and `instead` overrides values."""
+    def of(
+        cls,
+        asked: Any,
+        dim: int,
+        *,
+        private: bool,
+        sparse: bool,
+        names: Sequence[str] | None = None,
+        **instead: Any,
+    ) -> "RowBounds":
+        """The bounds from the parameters of `asked`; missing ones are None, and `instead` overrides values.
+
+        The columns may have `names`, which groups of columns use.
+        """
         given = {name: getattr(asked, name, None) for name in _NAMES} | instead
         require_param(
             not isinstance(given["scale"], str) or isinstance(asked.center, str),
             "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
         )
-        return cls.check(dim, private=private, sparse=sparse, **given)
+        found = cls.check(dim, private=private, sparse=sparse, **given)
+        return replace(found, gaps=gaps_of(asked, dim, names=names, sparse=sparse))
 
     @classmethod
     def check(
@@ -173,7 +189,7 @@ class RowBounds:
 
     def around_start(self, start: Array | None) -> Domain:
         """The domain that clips rows for the mean: the box, then the ball of `mean_bound` around `start`."""
-        return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high, self.claimed)
+        return Domain(self.dim, self.mean_bound, start, self.scale, self.low, self.high, self.claimed, self.gaps)
 
     def around(self, center: Array | None) -> Domain:
         """The domain that clips rows for products: the box, then the smallest ball around `center` that the bounds allow.
@@ -186,7 +202,7 @@ class RowBounds:
             corner = np.maximum(np.abs(self.high - middle), np.abs(self.low - middle))
             # A little larger, so that rounding does not clip a row that lies in the corner itself.
             radius = min(radius, max(_norm(corner, self.scale), SMALLEST) * (1 + 1e-12))
-        return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed)
+        return Domain(self.dim, radius, center, self.scale, self.low, self.high, self.claimed, self.gaps)
 
     def known(
         self,
@@ -207,7 +223,14 @@ class RowBounds:
             given=("the origin", "the scale", "the column bounds", "the center") if given else (),
             found=self.find,
             units=self.units,
+            gaps=None if self.gaps is None else self.gaps.rule,
         )
+
+    @property
+    def released(self) -> tuple[str, ...]:
+        """What a fit releases beyond the components because of what it had to find, in the words of a guarantee."""
+        found = FOUND_BOUND if self.find else FOUND_UNITS if self.units else ()
+        return found if self.gaps is None else found + FOUND_GAPS.get(self.gaps.rule, ())
 
     def center_from(self, start: Array | None, total: Array, count: float, *, noise: float) -> tuple[Array, bool]:
         """A center in the units of the columns, from a released sum of rows around `start`, (d,), and a count.

@@ -1,7 +1,7 @@
 """The search for a private mean. Fits of one table, of many sites and of a stream's first block share it."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import final
 
 from eigenveil.data.rows import Rows
@@ -11,6 +11,7 @@ from eigenveil.privacy import Bounded, Neighbours, sum_sensitivity
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.gaps import Rates, observed_noise
 
 __all__ = ["Center", "CenterSearch"]
 
@@ -22,7 +23,8 @@ class Center:
 
     Where a bound is searched for, `bound` is the norm to clip at as far as it is known, and `clipped` the share of people beyond
     it. `doubt` is the likely error of the center, in units of norms. Where units of the columns are searched for, `scale`, (d,),
-    has those found. One that is exactly 1 is that of a flat column.
+    has those found. One that is exactly 1 is that of a flat column. Where entries may be missing, `observed` has the released
+    counts of those that are there.
     """
 
     center: Array | None
@@ -33,6 +35,14 @@ class Center:
     clipped: float | None = None
     doubt: float = math.inf
     scale: Array | None = None
+    observed: Array | None = None
+
+    def rates(self, bounds: RowBounds, *, multiplier: float, share: float) -> Rates | None:
+        """The rates of entries, None as long as they are not known. `share` is that of the observed counts."""
+        if self.observed is None or self.people is None or bounds.gaps is None:
+            return None
+        noise = observed_noise(bounds.gaps, multiplier=multiplier, share=share)
+        return Rates.of(bounds.gaps, self.observed, people=self.people, noise=noise)
 
 
 @final
@@ -41,8 +51,9 @@ class CenterSearch(SumTask[Center, Center]):
     """Search for the mean around the origin, and again around the mean found, while it lies far out in its ball.
 
     Each step is a release for its share of the budget. Unless `people` is given, the first step also releases their number, for
-    `count_share`. The noise on a total over its sensitivity, at a share of one, is `multiplier`. It is public, and zero without
-    noise.
+    `count_share`. Where entries may be missing, it also releases how many people have each, for `observed_share`, and sums are
+    divided by that. The noise on a total over its sensitivity, at a share of one, is `multiplier`. It is public, and zero
+    without noise.
     """
 
     bounds: RowBounds
@@ -51,6 +62,7 @@ class CenterSearch(SumTask[Center, Center]):
     count_share: float
     people: float | None
     multiplier: float
+    observed_share: float = 0.0
 
     def start(self) -> Center:
         """The origin."""
@@ -88,8 +100,9 @@ class CenterSearch(SumTask[Center, Center]):
         return self._totals(question).name
 
     def share(self, question: Question) -> float:
-        """This step's share, with that of the count."""
-        return self.shares[question.step] + (self.count_share if self._counts(question) else 0.0)
+        """This step's share, with those of the counts."""
+        beside = (self.count_share if self._counts(question) else 0.0) + self._observed(question)
+        return self.shares[question.step] + beside
 
     def update(self, state: Center, released: Array) -> Center:
         """The center, moved to the estimate of the mean."""
@@ -97,14 +110,17 @@ class CenterSearch(SumTask[Center, Center]):
         people = found.count if state.people is None else state.people
         assert found.sum is not None
         assert people is not None
+        moved = replace(state, people=people, observed=state.observed if found.observed is None else found.observed)
+        rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.observed_share)
+        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
         noise = 0.0
         if self.multiplier > 0:
             # In units of the sum. The share of the count cancels, because `Totals` scales each entry by the root of its
             # own share. The norm of d such entries is about sqrt(d) times one.
             entry = self.multiplier * sum_sensitivity(self.bounds.mean_bound, self.neighbours)
-            noise = entry / math.sqrt(self.shares[state.steps]) * math.sqrt(self.bounds.dim)
-        center, far = self.bounds.center_from(state.center, found.sum, people, noise=noise)
-        return Center(center, people, state.steps + 1, far)
+            noise = entry / math.sqrt(self.shares[state.steps]) * math.sqrt(self.bounds.dim) * louder
+        center, far = self.bounds.center_from(state.center, total, people, noise=noise)
+        return replace(moved, center=center, steps=state.steps + 1, far=far)
 
     def result(self, state: Center) -> Center | None:
         """The center, once the mean does not lie far out or no step is left."""
@@ -113,14 +129,20 @@ class CenterSearch(SumTask[Center, Center]):
     def _counts(self, question: Question) -> bool:
         return question.step == 0 and self.people is None
 
+    def _observed(self, question: Question) -> float:
+        return self.observed_share if question.step == 0 else 0.0
+
     def _totals(self, question: Question) -> Totals:
-        counted, step = self._counts(question), question.step
+        counted, step, seen = self._counts(question), question.step, self._observed(question)
+        also = [word for word, there in (("count", counted), ("observed entries", seen > 0)) if there]
+        name = " and ".join(["mean", *also]) if also else f"mean, step {step + 1}" if step else "mean"
         return Totals(
             self.bounds.around_start(_start(question)),
             self.neighbours,
             sum_weight=self.shares[step],
             count_weight=self.count_share if counted else 0.0,
-            name="mean and count" if counted else f"mean, step {step + 1}" if step else "mean",
+            observed_weight=seen,
+            name=name,
         )
 
 

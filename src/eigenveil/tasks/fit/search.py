@@ -60,7 +60,8 @@ class BoundSearch(SumTask[Center, Center]):
     `split` has the share of each step. With the second mean comes the number of people, unless `people` is given. `multiplier` is
     the noise on a total over its sensitivity, at a share of one. `entry` is that on an entry of what the components release, over
     the sensitivity of a Gram matrix. `rank` components are wanted, and `price` is as in `clip_edge`. If they will
-    be of more people than are searched, `crowd` says of how many.
+    be of more people than are searched, `crowd` says of how many. Where entries may be missing, the first mean also releases how
+    many people have each, and norms are those of rows whose missing entries are at the center.
 
     Sensitivity. Norms: that of counts in cells, proved in `tails_sensitivity`. It needs no bound on rows, since a row is in one
     cell wherever it lies. Mean: one, proved in `Totals`, for rows clipped to the ball that the question names. The center and the
@@ -165,17 +166,21 @@ class BoundSearch(SumTask[Center, Center]):
 
     def _everywhere(self, question: Question) -> Domain:
         center = question.arrays[0]
-        return Domain(self.bounds.dim, math.inf, center if len(center) else None, self.bounds.scale)
+        around = center if len(center) else None
+        return Domain(self.bounds.dim, math.inf, around, self.bounds.scale, gaps=self.bounds.gaps)
 
     def _totals(self, question: Question) -> Totals:
         center, radius = question.arrays
         counted = self.people is None and question.step == self.split.counted_at
+        seen = self.split.observed if question.step == self.split.observed_at else 0.0
+        also = f"{' and count' * counted}{' and observed entries' * (seen > 0)}"
         return Totals(
             self.bounds.found(float(radius[0])).around_start(center if len(center) else None),
             self.neighbours,
             sum_weight=self.split.mean[question.step],
             count_weight=self.split.count if counted else 0.0,
-            name=f"mean{_again(question.step)}{' and count' if counted else ''}",
+            observed_weight=seen,
+            name=f"mean{_again(question.step)}{also}",
         )
 
     def _bounded(self, state: Center, released: Array) -> Center:
@@ -222,13 +227,16 @@ class BoundSearch(SumTask[Center, Center]):
         assert people is not None
         assert state.bound is not None
         entry = self._noise(sum_sensitivity(state.bound, self.neighbours), state.steps)
-        noise = entry * math.sqrt(self.bounds.dim)
-        center, _ = self.bounds.found(state.bound).center_from(state.center, found.sum, people, noise=noise)
+        moved = replace(state, people=people, observed=state.observed if found.observed is None else found.observed)
+        rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.split.observed)
+        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        noise = entry * math.sqrt(self.bounds.dim) * louder
+        center, _ = self.bounds.found(state.bound).center_from(state.center, total, people, noise=noise)
         # If noise is as large as the ball, the mean stays where it was, which is off by the radius at most.
         doubt = min(state.bound, noise / max(people, 1.0))
         poor = state.doubt > _DOUBT * state.bound and doubt < state.doubt / 2
         bound = max(state.bound, self._nearest(center))
-        return replace(state, center=center, people=people, steps=state.steps + 1, bound=bound, doubt=doubt, far=poor)
+        return replace(moved, center=center, steps=state.steps + 1, bound=bound, doubt=doubt, far=poor)
 
     def _noise(self, sensitivity: float, step: int) -> float:
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])

@@ -18,6 +18,8 @@ _UNIT_SHARES: Final = (0.02, 0.02, 0.03, 0.15, 0.05)
 # With a given center, norms around it are all there is to search for.
 _NORMS_SHARE: Final = 0.03
 _TRACE_SHARE: Final = 0.01
+# Where entries may be missing: how many people have each. Anything from 1% to 4% does the same (benchmarks/missing.py).
+_OBSERVED_SHARE: Final = 0.02
 
 
 @final
@@ -25,17 +27,28 @@ _TRACE_SHARE: Final = 0.01
 class Split:
     """Shares of mu^2: `mean` for each step of the search for mean and bound, `count` with one of them, `extra` for later totals.
 
-    The number of people is released with step `counted_at`. The components get what the steps leave unspent.
+    The number of people is released with step `counted_at`. Where entries may be missing, `observed` is for the counts of those
+    that are there, with step `observed_at`, and `observed_later` is that part of `extra`. The components get what the steps leave
+    unspent.
     """
 
     mean: tuple[float, ...]
     count: float
     extra: float
     counted_at: int = 0
+    observed: float = 0.0
+    observed_at: int = 0
+    observed_later: float = 0.0
 
     def main(self, steps: int) -> float:
         """What the components get after this many steps."""
-        return 1.0 - sum(self.mean[:steps]) - (self.count if steps > self.counted_at else 0.0) - self.extra
+        beside = (self.count if steps > self.counted_at else 0.0) + (self.observed if steps > self.observed_at else 0.0)
+        return 1.0 - sum(self.mean[:steps]) - beside - self.extra
+
+    @property
+    def for_observed(self) -> float:
+        """What the counts of entries that are there get, whenever they are released."""
+        return self.observed + self.observed_later
 
     @property
     def usual(self) -> int:
@@ -44,7 +57,8 @@ class Split:
 
     def step(self, step: int) -> float:
         """What one step of the search spends, with the count if that is released beside it."""
-        return self.mean[step] + (self.count if step == self.counted_at else 0.0)
+        beside = (self.count if step == self.counted_at else 0.0) + (self.observed if step == self.observed_at else 0.0)
+        return self.mean[step] + beside
 
 
 @final
@@ -67,25 +81,34 @@ class Extent:
         size: int,
         at_most: float = 1.0,
         searched: int = 0,
+        observed: int = 0,
     ) -> Self:
         """The search in all its steps, components in `rounds` of `size` numbers with these `shares`, and totals.
 
-        A step of the search for a bound releases `searched` numbers.
+        A step of the search for a bound releases `searched` numbers, and `observed` counts go along with a sum.
         """
         # The components get least when the search takes all its steps, and an extent must hold in every case.
         main = min(split.main(len(split.mean)), at_most)
         each = [*split.mean, *(main * share for share in shares), *([split.extra] if split.extra > 0 else [])]
-        # A step of the search releases d sums and a count in one vector.
-        return cls(len(split.mean) + rounds + 1, max(size, dim + 1, searched), min(each))
+        # A step of the search releases d sums, a count and the counts of entries in one vector.
+        return cls(len(split.mean) + rounds + 1, max(size, dim + 1 + observed, searched), min(each))
 
 
 def split_budget(
-    *, mean: bool, search: bool, count: bool, trace: bool, bound: bool = False, units: bool = False
+    *,
+    mean: bool,
+    search: bool,
+    count: bool,
+    trace: bool,
+    bound: bool = False,
+    units: bool = False,
+    observed: bool = False,
 ) -> Split:
     """How a fit divides its budget, given which small totals it must release besides the components.
 
     With `search`, the mean may lie outside the first ball, so that further steps may be needed. With `bound`, the norm to clip at
-    is searched for too, and with `units` the units of the columns.
+    is searched for too, and with `units` the units of the columns. With `observed`, entries may be missing, and those that are
+    there are counted.
 
     >>> round(split_budget(mean=True, search=False, count=True, trace=False).main(1), 6)
     0.89
@@ -98,7 +121,18 @@ def split_budget(
     # The count is released with the first sum of rows. It is a release of its own only where no mean is searched for.
     beside = _COUNT_SHARE if count and mean else 0.0
     alone = _COUNT_SHARE if count and not mean else 0.0
-    extra = alone + (_TRACE_SHARE if trace else 0.0)
+    seen = _OBSERVED_SHARE if observed else 0.0
+    later = 0.0 if mean else seen
+    extra = alone + (_TRACE_SHARE if trace else 0.0) + later
     # The second mean of a search for a bound is always released, and everybody is then counted beside it. In a search for units
-    # the mean is the last step.
-    return Split(steps, beside, extra, counted_at=len(_UNIT_SHARES) - 1 if units else 3 if bound else 0)
+    # the mean is the last step. Entries are counted with the first sum of rows, which is divided by these counts.
+    last = len(_UNIT_SHARES) - 1
+    return Split(
+        steps,
+        beside,
+        extra,
+        counted_at=last if units else 3 if bound else 0,
+        observed=seen - later,
+        observed_at=last if units else 1 if bound else 0,
+        observed_later=later,
+    )

@@ -24,6 +24,7 @@ from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
 from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, renormalised
@@ -85,7 +86,8 @@ class FitResult:
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
     `clipped` of the people have rows beyond the bound. If variances were made one after the release, `factors`, (d,), are the
     units of the directions over those of the domain, and `energy` is the total sum of squares in the domain's own. The whole Gram
-    matrix with its noise, (d, d), is `gram`, at whoever has it.
+    matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be missing, `rates`, (d,), are the shares of
+    people who have each column, and sums were divided by them. That made the noise `louder` by this factor, which is in `scale`.
     """
 
     subspace: Subspace
@@ -101,6 +103,8 @@ class FitResult:
     factors: Array | None = None
     energy: float | None = None
     gram: Array | None = None
+    rates: Array | None = None
+    louder: float = 1.0
 
     @property
     def units(self) -> Array | None:
@@ -114,7 +118,8 @@ class FitResult:
 class FitState:
     """How far a fit has come. The state of the stage's own task is `inner`.
 
-    The number of people in the components, where that is public, is `people`: sites may have left before the totals.
+    The number of people in the components, where that is public, is `people`: sites may have left before the totals. The Gram
+    matrix of rows with gaps is `raw` until it has been divided by rates, which makes its noise `louder`.
     """
 
     stage: Stage
@@ -129,6 +134,8 @@ class FitState:
     gram: Array | None = None
     energy: float | None = None
     factors: Array | None = None
+    raw: Array | None = None
+    louder: float = 1.0
 
 
 @final
@@ -302,6 +309,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             case _:
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
+                if result.observed is not None:
+                    where = replace(state.center, people=people, observed=result.observed)
+                    return self._ended(replace(state, center=where))
                 if state.people is not None and people is not None and people != state.people:
                     # Sites left before the totals: scale the trace per person to the people in the components.
                     trace = None if trace is None or people == 0 else trace * state.people / people
@@ -317,8 +327,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         assert state.subspace is not None
         # Without a released trace, the values of the directions found are all we know of it.
         trace = float(np.square(state.subspace.values).sum()) if state.trace is None else state.trace
-        found = self._made_of(state.subspace, trace, state.center, state.tied, state.at_rest, state.factors)
-        return replace(found, energy=state.energy, gram=state.gram)
+        found = self._made_of(
+            state.subspace, trace, state.center, state.tied, state.at_rest, state.factors, louder=state.louder
+        )
+        rates = self._rates(state.center)
+        return replace(found, energy=state.energy, gram=state.gram, rates=None if rates is None else rates.columns)
 
     def _made_of(
         self,
@@ -328,26 +341,38 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         tied: bool | None,
         at_rest: bool | None,
         factors: Array | None = None,
+        louder: float = 1.0,
     ) -> FitResult:
         assert where.people is not None
         domain = self._domain(where)
         scale = 0.0
         if self.multiplier > 0:
-            spent = self.components_share(where.steps)
-            scale = self.multiplier * gram_sensitivity(domain.radius, self.neighbours) / math.sqrt(spent)
+            scale = self._noise(where) * louder
             if factors is not None:
                 # In units of smaller variance the same noise is larger: entry (i, j) has 1 / (f_i f_j) times the noise. The norm
                 # of such a matrix is at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
                 scale *= math.sqrt(float((factors**-2.0).mean())) / float(factors.min())
         center = np.zeros(domain.dim) if where.center is None else where.center
         return FitResult(
-            subspace, trace, where.people, center, where.steps, domain, scale, tied, at_rest, where.clipped, factors
+            subspace,
+            trace,
+            where.people,
+            center,
+            where.steps,
+            domain,
+            scale,
+            tied,
+            at_rest,
+            where.clipped,
+            factors,
+            louder=louder,
         )
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
         """Directions, their values, the center, and five numbers; seven where the bound was found, six where units were.
 
-        Where units were found, these, and the factors that made released variances one.
+        Where units were found, these, and the factors that made released variances one. Where sums were divided by rates of
+        entries, one more array: how much louder that made the noise, the sum of squares before it, and the rates.
         """
         # Only arrays of float64 are sent, so an unknown word travels as -1.
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
@@ -359,14 +384,25 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             assert result.domain.scale is not None
             numbers.append(result.trace if result.energy is None else result.energy)
             units = (result.domain.scale, _NOWHERE if result.factors is None else result.factors)
-        return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units)
+        gaps: tuple[Array, ...] = ()
+        if self._divides:
+            assert result.rates is not None
+            energy = result.trace if result.energy is None else result.energy
+            gaps = (np.array([result.louder, energy, *result.rates]),)
+        return (result.subspace.basis, result.subspace.values, result.center, np.array(numbers), *units, *gaps)
 
     def found(self, arrays: tuple[Array, ...]) -> FitResult:
         """The result that `answer` made these arrays from; a `ValueError` if they cannot be an answer."""
-        wanted, dim = 6 if self.bounds.units else 4, self.bounds.dim
+        wanted, dim = (6 if self.bounds.units else 4) + self._divides, self.bounds.dim
         require(len(arrays) == wanted, f"an answer has {wanted} arrays, got {len(arrays)}")
         # An answer comes from another party, so it is checked like a part.
         basis, values, center, numbers, *units = (require_array(array, array.shape) for array in arrays)
+        gaps = units.pop() if self._divides else None
+        require(
+            gaps is None
+            or (gaps.shape == (dim + 2,) and gaps[0] > 0 and bool(((gaps[2:] > 0) & (gaps[2:] <= 1)).all())),
+            "an answer has a rate for each column",
+        )
         require(not units or units[0].shape == (dim,), "an answer has one unit for each column")
         require(
             not units or len(units[1]) == 0 or (units[1].shape == (dim,) and bool((units[1] > 0).all())),
@@ -393,7 +429,10 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             where = replace(where, scale=units[0])
         known = [None if word < 0 else bool(word) for word in (tied, at_rest)]
         factors = units[1] if units and len(units[1]) else None
-        found = self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors)
+        louder = 1.0 if gaps is None else float(gaps[0])
+        found = self._made_of(Subspace(basis, values), trace, where, known[0], known[1], factors, louder=louder)
+        if gaps is not None:
+            return replace(found, energy=float(gaps[1]), rates=gaps[2:])
         return replace(found, energy=None if factors is None else energy)
 
     def estimate(self, state: FitState) -> Subspace | None:
@@ -425,6 +464,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             size=size,
             at_most=self.at_most,
             searched=counted_at_once(self.bounds.dim, find=self.bounds.find, units=self.bounds.units),
+            observed=0 if self.bounds.gaps is None else self.bounds.gaps.entries,
         )
 
     def with_noise(self, multiplier: float) -> "Fit":
@@ -436,33 +476,68 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         return min(self.split.main(steps), self.at_most)
 
     def _after_components(self, state: FitState, result: Subspace | Array) -> FitState:
-        trace = state.trace
+        # Kept from here on, because a site may leave between the components and the totals.
+        state = replace(state, people=state.center.people if self.sizes is not None else None)
         if isinstance(result, Subspace):
-            subspace = result
+            state = replace(state, subspace=result)
         else:
             # Only rows that are not clipped can fail this: a clipped row has a norm of at most 1e100.
             require(bool(np.isfinite(result).all()), "X has numbers too large to square; scale it down first")
-            state = replace(state, tied=self._ties(result))
-            if self.bounds.units:
-                energy = float(np.trace(result))
-                result, factors = self._renormalised(result, state.center)
-                state = replace(state, factors=factors, energy=energy)
-            # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
-            state = replace(state, gram=result if self.multiplier > 0 else None)
-            subspace = Subspace.of_gram(result, rank=self.rank if self.rank is not None else self.bounds.dim)
-            trace = float(np.trace(result))
-        # Kept from here on, because a site may leave between the components and the totals.
-        people = state.center.people if self.sizes is not None else None
-        done = replace(state, stage="done", inner=None, subspace=subspace, trace=trace, people=people)
-        return self._begun("totals", done) if self.needs_trace or not self._counted() else done
+            if self._divides and state.center.observed is None:
+                # Rows were not centered privately, so their entries are counted with the totals.
+                state = replace(state, raw=result, subspace=self._subspace(result))
+            else:
+                state = self._of_gram(state, result)
+        waiting = self.needs_trace or not self._counted() or state.raw is not None
+        return self._begun("totals", state) if waiting else replace(state, stage="done", inner=None)
+
+    def _of_gram(self, state: FitState, gram: Array) -> FitState:
+        """The directions and the trace of a released Gram matrix, divided by the rates of entries where there are gaps."""
+        rates = self._rates(state.center)
+        if rates is not None:
+            energy = float(np.trace(gram))
+            gram, louder = rates.whole_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
+            state = replace(state, energy=energy, louder=louder)
+        state = replace(state, tied=self._ties(gram))
+        if self.bounds.units:
+            energy = float(np.trace(gram)) if state.energy is None else state.energy
+            gram, factors = self._renormalised(gram, state.center)
+            state = replace(state, factors=factors, energy=energy)
+        # Without noise nothing was released, and the components say what scikit-learn's PCA keeps.
+        kept = gram if self.multiplier > 0 else None
+        return replace(state, gram=kept, subspace=self._subspace(gram), trace=float(np.trace(gram)), raw=None)
+
+    def _subspace(self, gram: Array) -> Subspace:
+        return Subspace.of_gram(gram, rank=self.rank if self.rank is not None else self.bounds.dim)
+
+    def _ended(self, state: FitState) -> FitState:
+        """The last state of a fit whose entries were counted after the components."""
+        raw = state.raw
+        assert raw is not None
+        if state.people is not None:
+            # Sites left before the totals: the rates are of those that stayed, and the matrix of all.
+            state = replace(state, center=_of_people(state.center, state.people))
+        return replace(self._of_gram(state, raw), stage="done", inner=None)
+
+    def _rates(self, where: Center) -> Rates | None:
+        """The rates of entries as far as they are known, None where nothing is divided."""
+        return where.rates(self.bounds, multiplier=self.multiplier, share=self.split.for_observed)
+
+    def _noise(self, where: Center) -> float:
+        """The noise on a diagonal entry of a Gram matrix, for everything that the components may spend."""
+        share = self.components_share(where.steps)
+        return self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
+
+    @property
+    def _divides(self) -> bool:
+        """Whether sums are divided by counts of entries."""
+        return self.bounds.gaps is not None and self.bounds.gaps.divides
 
     def _renormalised(self, gram: Array, where: Center) -> tuple[Array, Array]:
         """The released matrix in units that make its variances one: found units are rougher than it is."""
         assert where.scale is not None
         assert where.people is not None
-        share = self.components_share(where.steps)
-        noise = self.multiplier * gram_sensitivity(self._domain(where).radius, self.neighbours) / math.sqrt(share)
-        return renormalised(gram, noise=noise, people=where.people, flat=where.scale == 1.0)
+        return renormalised(gram, noise=self._noise(where), people=where.people, flat=where.scale == 1.0)
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""
@@ -527,10 +602,17 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         domain = self._domain(where)
         if stage == "components":
             return self.components(domain)
-        count = not self._counted()
-        name = " and ".join(["count"] * count + ["trace"] * self.needs_trace)
+        count, seen = not self._counted(), self._divides and not isinstance(self.center, str)
+        also = (("count", count), ("observed entries", seen), ("trace", self.needs_trace))
+        # Count and trace have equal parts of what the counts of entries leave.
+        each = (self.split.extra - self.split.observed_later) / max(count + self.needs_trace, 1)
         return Totals(
-            domain, self.neighbours, count_weight=float(count), trace_weight=float(self.needs_trace), name=name
+            domain,
+            self.neighbours,
+            count_weight=each * count,
+            trace_weight=each * self.needs_trace,
+            observed_weight=self.split.observed_later if seen else 0.0,
+            name=" and ".join(word for word, there in also if there),
         )
 
     def _search(self) -> CenterSearch | BoundSearch | UnitSearch:
@@ -538,7 +620,13 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             return UnitSearch(self.bounds, self.neighbours, self.split, self.people, self.multiplier)
         if not self.bounds.find:
             return CenterSearch(
-                self.bounds, self.neighbours, self.split.mean, self.split.count, self.people, self.multiplier
+                self.bounds,
+                self.neighbours,
+                self.split.mean,
+                self.split.count,
+                self.people,
+                self.multiplier,
+                self.split.observed,
             )
         return BoundSearch(
             self.bounds,
@@ -578,3 +666,10 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     def directions(self) -> AnyTask:
         """The components' own task, as last made: how it combines parts does not depend on the domain."""
         return self._made["components"][1]
+
+
+def _of_people(where: Center, people: float) -> Center:
+    """What is known, for another number of people with the same share of entries."""
+    assert where.people is not None
+    assert where.observed is not None
+    return replace(where, people=people, observed=where.observed * (people / max(where.people, 1.0)))

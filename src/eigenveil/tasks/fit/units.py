@@ -131,28 +131,32 @@ class UnitSearch(SumTask[Center, Center]):
 
     def _everywhere(self, question: Question) -> Domain:
         center = question.arrays[0]
-        return Domain(self.bounds.dim, math.inf, center if len(center) else None)
+        return Domain(self.bounds.dim, math.inf, center if len(center) else None, gaps=self.bounds.gaps)
 
     def _totals(self, question: Question) -> Totals:
         center, scale = question.arrays
-        counted = self.people is None
+        counted, seen = self.people is None, self.split.observed
         return Totals(
             self.bounds.in_units(scale).around_start(center),
             self.neighbours,
             sum_weight=self.split.mean[_MEAN],
             count_weight=self.split.count if counted else 0.0,
-            name="mean and count" if counted else "mean",
+            observed_weight=seen,
+            name=f"mean{' and count' * counted}{' and observed entries' * (seen > 0)}",
         )
 
     def _counted(self, state: Center, released: Array) -> Center:
         """The state after counts of entries were released."""
         sensitivity = tails_sensitivity(ENTRIES.count, self.neighbours, columns=self.bounds.dim)
         noise = self._noise(sensitivity, state.steps)
-        tails = read_tails(released, noise=noise, cells=ENTRIES, people=self.people)
+        apart = self.bounds.gaps is not None and self.bounds.gaps.divides
+        tails = read_tails(released, noise=noise, cells=ENTRIES, people=self.people, apart=apart)
+        # Where entries are missing, about as many people as have one, on average.
+        people = float(np.mean([column.people for column in tails]))
         if state.steps == 0:
             # One standard deviation is allowed for, since nothing can be asked twice.
             slack = tails[0].people_error
-            self._require_people(tails[0].people, slack=slack, spent=self.share(Question(0)))
+            self._require_people(people, slack=slack, spent=self.share(Question(0)))
         # The largest of the errors of d columns is about sqrt(2 ln d) standard deviations.
         sure = math.sqrt(_SURE**2 + 2 * math.log(self.bounds.dim))
         found = [spread_of(column, sure=sure) for column in tails]
@@ -161,7 +165,7 @@ class UnitSearch(SumTask[Center, Center]):
         return replace(
             state,
             center=center,
-            people=tails[0].people,
+            people=self.people if self.people is not None else people,
             steps=state.steps + 1,
             scale=self._units(np.array([spread for _, spread in found]), center),
         )
@@ -185,9 +189,12 @@ class UnitSearch(SumTask[Center, Center]):
         assert state.scale is not None
         bounds = self.bounds.in_units(state.scale)
         entry = self._noise(sum_sensitivity(bounds.mean_bound, self.neighbours), state.steps)
-        noise = entry * math.sqrt(bounds.dim)
-        center, _ = bounds.center_from(state.center, found.sum, people, noise=noise)
-        return replace(state, center=center, people=people, steps=state.steps + 1, far=False)
+        moved = replace(state, people=people, observed=found.observed)
+        rates = moved.rates(bounds, multiplier=self.multiplier, share=self.split.observed)
+        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        noise = entry * math.sqrt(bounds.dim) * louder
+        center, _ = bounds.center_from(state.center, total, people, noise=noise)
+        return replace(moved, center=center, steps=state.steps + 1, far=False)
 
     def _noise(self, sensitivity: float, step: int) -> float:
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])

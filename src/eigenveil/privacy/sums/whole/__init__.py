@@ -14,7 +14,7 @@ The radius is at most 2^17 units, which leaves this room:
   - Entries of a row for a sum have 34 bits: 2^19 rows.
 
 The files:
-  - `rows.py`: sums of rows, counts and traces.
+  - `rows.py`: sums of rows, counts of people and of entries that are there, and traces.
   - `gram.py`: Gram matrices.
   - `products.py`: Gram matrices times a basis, and scores.
   - `center.py`: subtracts the center of sparse rows from finished sums.
@@ -29,9 +29,13 @@ from eigenveil.privacy.sums.whole.products import ProductsWork, whole_gram_times
 from eigenveil.privacy.sums.whole.rows import (
     COUNT_UNIT,
     CountWork,
+    KeptWork,
+    ObservedWork,
     SumWork,
     TraceWork,
     whole_count,
+    whole_kept,
+    whole_observed,
     whole_sum,
     whole_trace,
     whole_weights,
@@ -43,6 +47,8 @@ __all__ = [
     "COUNT_UNIT",
     "CountWork",
     "GramWork",
+    "KeptWork",
+    "ObservedWork",
     "ProductsWork",
     "SumWork",
     "Total",
@@ -55,6 +61,8 @@ __all__ = [
     "whole_gram",
     "whole_gram_columns",
     "whole_gram_times",
+    "whole_kept",
+    "whole_observed",
     "whole_scores",
     "whole_sum",
     "whole_symmetric_times",

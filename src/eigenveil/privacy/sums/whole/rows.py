@@ -12,6 +12,7 @@ from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import minus_outer
 from eigenveil.privacy.sums.domain import SHIFT, Domain, Region
+from eigenveil.privacy.sums.gaps import Gaps
 from eigenveil.privacy.sums.whole.center import as_pair
 from eigenveil.privacy.sums.whole.grid import SUM_BITS, cached_rows, reach_of, sum_unit, unit_of
 from eigenveil.privacy.sums.whole.total import Integers, Total, WholeSums
@@ -20,10 +21,14 @@ from eigenveil.privacy.sums.workers import added_up
 __all__ = [
     "COUNT_UNIT",
     "CountWork",
+    "KeptWork",
+    "ObservedWork",
     "SumWork",
     "TraceWork",
     "sparse_block_sum",
     "whole_count",
+    "whole_kept",
+    "whole_observed",
     "whole_sum",
     "whole_trace",
     "whole_weights",
@@ -49,6 +54,34 @@ def whole_weights(weights: Array, *, unit: float = COUNT_UNIT) -> Integers:
 def whole_count(rows: Rows) -> float:
     """The number of people: the exact sum of all weights."""
     return float(Fraction(total_of(rows, CountWork())) * Fraction(_FINE_COUNT))
+
+
+def whole_kept(rows: Rows, gaps: Gaps) -> float:
+    """The number of people whose rows count: the exact sum of the weights of these rows."""
+    return float(Fraction(total_of(rows, KeptWork(gaps))) * Fraction(_FINE_COUNT))
+
+
+def whole_observed(rows: Rows, gaps: Gaps) -> Array:
+    """How many people have each column, (d,), or each pair of groups of columns, (g (g + 1) / 2,): exact sums of weights."""
+    return total_of(rows, ObservedWork(gaps)).value(COUNT_UNIT)
+
+
+def _observed(block: Block, gaps: Gaps) -> Integers:
+    """The observed counts of one block, in whole numbers of `COUNT_UNIT`."""
+    one = round(1 / COUNT_UNIT)
+    weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
+    if block.sparse and gaps.rule == "counts":
+        # Everybody, less those who lack the entry: what is not stored is a zero, which is there.
+        missing = np.isnan(block.values.data)
+        each = np.repeat(weights, np.diff(block.values.indptr))[missing]
+        lacking = np.bincount(block.values.indices[missing], weights=each, minlength=gaps.groups)
+        return int(weights.sum()) - lacking.astype(np.int64)
+    there = gaps.there(block).astype(np.float64)
+    # Whole numbers of 34 bits: a block of them adds up exactly in float64, in whatever order BLAS adds them.
+    counted = weights.astype(np.float64)
+    if gaps.rule == "counts":
+        return np.asarray(counted @ there).astype(np.int64)
+    return np.asarray(((there * counted[:, None]).T @ there)[np.triu_indices(gaps.groups)]).astype(np.int64)
 
 
 def whole_trace(rows: Rows, region: Region) -> float:
@@ -77,6 +110,47 @@ class CountWork:
     def joined(self, left: int, right: int) -> int:
         """The sum over the rows of both."""
         return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class KeptWork:
+    """The number of people whose rows count, in whole numbers of 2^-45."""
+
+    gaps: Gaps
+
+    def of(self, rows: Rows) -> int:
+        """The sum over rows that are here."""
+        total, one = 0, round(1 / _FINE_COUNT)
+        for block in rows.blocks(block_size(rows)):
+            kept, weights = self.gaps.kept(block), block.weights
+            whole = None if weights is None else whole_weights(weights[kept], unit=_FINE_COUNT)
+            total += int(kept.sum()) * one if whole is None else int(whole.sum())
+        return total
+
+    def joined(self, left: int, right: int) -> int:
+        """The sum over the rows of both."""
+        return left + right
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class ObservedWork:
+    """How many people have each column, or each pair of groups of columns, (c,), in whole numbers of `COUNT_UNIT`."""
+
+    gaps: Gaps
+
+    def of(self, rows: Rows) -> Total:
+        """The counts of rows that are here."""
+        total = Total.zeros((self.gaps.entries,), each=round(1 / COUNT_UNIT))
+        for block in rows.blocks(block_size(rows)):
+            total.add(_observed(block, self.gaps), len(block))
+        return total
+
+    def joined(self, left: Total, right: Total) -> Total:
+        """The counts of the rows of both."""
+        left.and_other(right)
+        return left
 
 
 @final

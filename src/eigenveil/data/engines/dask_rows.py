@@ -1,0 +1,338 @@
+"""Rows in a Dask array or dataframe: sums run on the workers of the cluster, and this process has no row.
+
+Only this file imports Dask, and only where a caller uses it (the extra `dask`). The futures of checked partitions are held, so
+that each is read and checked once, and read again only if a worker is lost.
+"""
+
+import logging
+import warnings
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from importlib import import_module
+from time import monotonic
+from typing import Any, Final, NoReturn, TypeVar, final
+
+import distributed
+import numpy as np
+from distributed.diagnostics.plugin import WorkerPlugin
+
+from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of
+from eigenveil.data.elsewhere import Work, is_dask, refuse_to_copy
+from eigenveil.data.engines import partitions as there
+from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, PartitionFacts, PartitionPlan
+from eigenveil.data.engines.pieces import answer_of
+from eigenveil.data.named import ParquetTable
+from eigenveil.data.rows import NamedRows, Progress, person_weights
+from eigenveil.errors import EngineLost, require
+
+__all__ = ["DaskRows", "array_rows", "connected", "frame_rows", "parquet_rows"]
+
+_Sums = TypeVar("_Sums")
+# Seconds that a cluster may be without any worker before it counts as lost, and between two looks at it.
+_PATIENCE: Final = 30.0
+_LOOK: Final = 0.2
+# Seconds that a scheduler has to answer.
+_CONNECT: Final = 10
+# Sums that one task joins: a tree of such tasks leaves one sum for this process.
+_FAN_IN: Final = 8
+# People are counted in so many tables, so that no worker must have all of them at once.
+_BUCKETS: Final = 16
+
+
+class _Quiet(logging.Filter):
+    """Takes the text out of what a worker logs of a failed task: exceptions quote values, and tasks their arguments."""
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        if str(record.msg).startswith("Compute Failed"):
+            key = record.args[0] if isinstance(record.args, tuple) and record.args else "unknown"
+            record.msg, record.args = (
+                "Compute Failed. Key: %s. Its exception is not shown: it may quote the data",
+                (key,),
+            )
+        return True
+
+
+@final
+class QuietWorkers(WorkerPlugin):
+    """Makes the logs of all workers quiet about failed tasks, also of workers that join later. Changes loggers in place."""
+
+    name = "eigenveil-quiet"
+
+    def setup(self, worker: Any) -> None:
+        """On each worker."""
+        logger = logging.getLogger("distributed.worker")
+        if not any(isinstance(one, _Quiet) for one in logger.filters):
+            logger.addFilter(_Quiet())
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class DaskRows:
+    """Checked partitions on a cluster: the futures that hold them, and what is known of each."""
+
+    client: Any
+    futures: tuple[Any, ...]
+    facts: tuple[PartitionFacts, ...]
+    counts_people: bool = False
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return sum(one.count for one in self.facts), self.facts[0].dim
+
+    @property
+    def sparse(self) -> bool:
+        """Whether the partitions are sparse."""
+        return self.facts[0].sparse
+
+    @property
+    def density(self) -> float:
+        """The share of entries that are stored."""
+        return sum(one.stored for one in self.facts) / max(1, self.shape[0] * self.shape[1])
+
+    def __repr__(self) -> str:
+        # Not the number of rows, which may be private.
+        return f"DaskRows({len(self.futures)} partitions, {self.facts[0].dim} columns)"
+
+    def blocks(self, size: int) -> NoReturn:
+        """Always a `ValueError`: rows stay on the cluster."""
+        refuse_to_copy("on a Dask cluster")
+
+    def one_by_one(self) -> Iterator[Any]:
+        """The rows themselves, one partition after the other, copied here: for a stream, which has its rows in hand anyway."""
+        for future in self.futures:
+            yield self._answers([self._submit(there.values_of, future)])[0]
+
+    def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
+        """`work` over all partitions, in their order. A worker that dies costs only time."""
+        # A task and not data that is sent out: what a lost worker had of it can be made again.
+        described = self.client.submit(_same, work, pure=False)
+        level = [
+            self._submit(there.summed, described, future, one.digest, number)
+            for number, (future, one) in enumerate(zip(self.futures, self.facts, strict=True))
+        ]
+        watched = dict(zip(level, (one.count for one in self.facts), strict=True)) if seen is not None else {}
+        while len(level) > 1:
+            groups = [level[at : at + _FAN_IN] for at in range(0, len(level), _FAN_IN)]
+            level = [self._submit(there.joined, described, group) for group in groups]
+
+        def look() -> None:
+            for future in [one for one in watched if one.done()]:
+                # Not held any longer: the scheduler keeps it until it was joined.
+                count = watched.pop(future)
+                if seen is not None:
+                    seen(count)
+
+        found: _Sums = self._answers(level, look)[0]
+        look()
+        return found
+
+    def by_person(self, person: Any) -> "DaskRows":
+        """Weighted by the people whom `person` names: a Dask array or series in the same partitions, or an id for each row."""
+        if not is_dask(person):
+            ends = np.cumsum([one.count for one in self.facts])
+            weights = np.split(person_weights(person, self.shape[0]), ends[:-1])
+            held = [self._submit(there.weighted_by, *each) for each in zip(self.futures, weights, strict=True)]
+            return self._of(held)
+        parts = np.ravel(person.to_delayed()).tolist()
+        require(len(parts) == len(self.futures), "person must be in the same partitions as the rows")
+        ids = self.client.compute(parts)
+        held = [self._submit(there.named_by, *each) for each in zip(self.futures, ids, strict=True)]
+        return replace(self, futures=tuple(held)).weighed()
+
+    def weighed(self) -> "DaskRows":
+        """Weighted by the people whom the partitions know, counted over all partitions: on the workers, in tables of digests."""
+        buckets, places = min(_BUCKETS, len(self.futures)), range(len(self.futures))
+        answers = [
+            self._submit(there.merged, [self._submit(there.tallied, future, at, buckets) for future in self.futures])
+            for at in range(buckets)
+        ]
+        return self._of([self._submit(there.weighed, self.futures[at], answers, at) for at in places])
+
+    def _of(self, weighted: Sequence[Any]) -> "DaskRows":
+        facts = self._answers([self._submit(there.facts_of, one) for one in weighted])
+        return replace(self, futures=tuple(weighted), facts=tuple(facts), counts_people=True)
+
+    def _submit(self, act: Callable[..., Any], *given: Any) -> Any:
+        return self.client.submit(there.answered, act, *given, pure=False)
+
+    def _answers(self, futures: Sequence[Any], look: Callable[[], None] | None = None) -> list[Any]:
+        return answers_of(self.client, futures, look)
+
+
+def _same(work: Any) -> Any:
+    return work
+
+
+def answers_of(client: Any, futures: Sequence[Any], look: Callable[[], None] | None = None) -> list[Any]:
+    """What tasks return, once all are done. A cluster without workers, or a task that no worker survives, is `EngineLost`."""
+    alone = None
+    while True:
+        try:
+            distributed.wait(futures, timeout=_LOOK)
+            break
+        except (TimeoutError, distributed.TimeoutError):
+            if look is not None:
+                look()
+        except distributed.client.FutureCancelledError:
+            raise _lost("the cluster no longer has the rows") from None
+        alone = None if _workers(client) else alone or monotonic()
+        if alone is not None and monotonic() - alone > _PATIENCE:
+            client.cancel(list(futures), force=True)
+            raise _lost("the cluster has lost all its workers")
+    for future in futures:
+        if future.status != "finished":
+            raise _failed(future)
+    return [answer_of(found) for found in client.gather(list(futures))]
+
+
+def _workers(client: Any) -> bool:
+    try:
+        return bool(client.nthreads())
+    except (OSError, TimeoutError, ValueError):
+        # The scheduler itself is gone.
+        return False
+
+
+def _failed(future: Any) -> Exception:
+    """The error of a task that did not return: its text is not shown, because it may quote the data."""
+    error = future.exception() if future.status == "error" else None
+    kind = type(error).__name__
+    if error is None or isinstance(error, distributed.client.FutureCancelledError):
+        return _lost("the cluster no longer has the rows")
+    if isinstance(error, distributed.KilledWorker):
+        return _lost(
+            "several workers died at the same partition, most likely because memory ran out. Use smaller partitions"
+        )
+    return ValueError(
+        f"a partition of the table could not be computed ({kind}). Its message is not shown, because it may quote the data. "
+        "Compute that partition by itself, where the data is, to see it"
+    )
+
+
+def _lost(what: str) -> EngineLost:
+    return EngineLost(f"{what}. Nothing of this sum was released. Fit again once the cluster is up")
+
+
+def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None) -> DaskRows:
+    """The rows of a Dask array, (n, d), whose chunks are numpy arrays or scipy sparse matrices."""
+    require(X.ndim == 2, f"a Dask array must have two dimensions, got {X.ndim}")
+    require(
+        not np.isnan(np.array(X.shape, dtype=float)).any(),
+        "the Dask array has chunks of unknown size. Call its compute_chunk_sizes() first",
+    )
+    whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
+    return _opened(np.ravel(whole.to_delayed()).tolist(), ArrayPlan(int(X.shape[1]), convert))
+
+
+def frame_rows(X: Any, choice: ColumnChoice) -> tuple[NamedRows, ColumnLayout]:
+    """The chosen columns of a Dask dataframe, weighted by person if the choice names a column, and their layout."""
+    require(X.ndim == 2, "a Dask series is one column: pass a dataframe or an array")
+    names = tuple(X.columns)
+    require(all(isinstance(name, str) for name in names), "a Dask dataframe must have text as column names")
+    layout = choice.laid_out("X", names, _kinds(X))
+    if type(X.expr).__name__.startswith("ReadParquet"):
+        # The files are then read by column. Other frames are taken whole, so that each partition's own columns are seen.
+        wanted = {*layout.read, layout.person}
+        X = X[[name for name in names if name in wanted]]
+    rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout))
+    rows = rows if layout.person is None else rows.weighed()
+    return NamedRows(rows, layout.names, layout.person), layout
+
+
+def parquet_rows(table: ParquetTable, choice: ColumnChoice) -> NamedRows:
+    """The chosen columns of Parquet files that the workers can read by the same paths. Dask cuts them at row groups."""
+    import dask.dataframe as dd
+
+    found, _ = frame_rows(dd.read_parquet([str(part) for part in table.parts]), choice)
+    return found
+
+
+@contextmanager
+def connected(address: str) -> Iterator[None]:
+    """Connect this process to the cluster at `address`, such as tcp://scheduler:8786, for as long as the block runs."""
+    try:
+        # Dask warns of other versions and goes on. We refuse them, before anything is read.
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            client = distributed.Client(address, timeout=_CONNECT)
+    except (OSError, TimeoutError, ValueError) as error:
+        raise EngineLost(
+            f"no Dask scheduler answers at {address} ({type(error).__name__}). Check the address, and that the scheduler runs "
+            "the same version of Dask. Nothing was spent"
+        ) from None
+    with client:
+        yield
+
+
+def _kinds(X: Any) -> dict[str, str]:
+    """The declared kinds of the columns. A column of objects declares nothing and is taken for text."""
+    import pyarrow as pa
+
+    found = kinds_of(pa.Schema.from_pandas(X._meta, preserve_index=False))
+    return {name: "text" if kind == "nothing" else kind for name, kind in found.items()}
+
+
+def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
+    """Check every partition on the cluster, and hold what was checked there."""
+    from dask.delayed import delayed
+
+    client = _client()
+    require(len(parts) > 0, "the Dask collection has no partitions")
+    act = delayed(there.answered, pure=False, traverse=False)
+    tasks = [act(plan.partition, part, number) for number, part in enumerate(parts)]
+    futures = client.compute(tasks)
+    facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
+    require(len({(one.dim, one.sparse) for one in facts}) == 1, "all partitions must be dense, or all sparse")
+    return DaskRows(client, tuple(futures), tuple(facts))
+
+
+def _client() -> Any:
+    """The client of this process, with workers that run the same versions and keep quiet about failed tasks."""
+    try:
+        client = distributed.default_client()
+    except ValueError:
+        raise ValueError(
+            "a Dask collection needs a cluster, and this process is connected to none. Make a distributed.Client first"
+        ) from None
+    require(not client.asynchronous, "an asynchronous Dask client cannot be used: make one without asynchronous=True")
+    since = monotonic()
+    while not _workers(client):
+        if monotonic() - since > _PATIENCE:
+            raise _lost("the cluster has no workers")
+    require_versions(client)
+    client.register_plugin(QuietWorkers())
+    return client
+
+
+def require_versions(client: Any) -> None:
+    """Refuse a cluster whose programs differ from ours: what a worker adds up must be what we add up."""
+    found = client.get_versions()
+    mine = found["client"]["packages"]
+    for place, its in [("scheduler", found["scheduler"]), *found["workers"].items()]:
+        for name in ("dask", "distributed", "numpy"):
+            theirs = (its or {}).get("packages", {}).get(name)
+            require(
+                theirs == mine[name],
+                f"the cluster's {_place(place)} has {name} {theirs}, and this process has {mine[name]}. Install the same version",
+            )
+    try:
+        versions = set(client.run(_version).values())
+    except Exception as error:
+        raise ValueError(
+            f"the workers cannot run Eigenveil ({type(error).__name__}). Install it on each of them"
+        ) from None
+    require(
+        versions == {_version()},
+        f"workers have Eigenveil {', '.join(sorted(versions))}, and this process has {_version()}. Install the same version",
+    )
+
+
+def _place(name: str) -> str:
+    return name if name == "scheduler" else f"worker {name}"
+
+
+def _version() -> str:
+    # Found by name: the package stands above this module and must not be imported here.
+    return str(import_module("eigenveil").__version__)

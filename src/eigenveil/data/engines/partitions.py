@@ -1,0 +1,254 @@
+"""What a worker of a cluster does with one partition of a table: checks it, knows it again, weighs its people, adds it up.
+
+Everything here runs where the rows are. Names and types are checked against those that the table declares, because a cluster
+takes the declaration on trust. The digest of a partition tells whether it is still the same after it was read again.
+"""
+
+import hashlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, Final, Protocol, TypeVar, final
+
+import numpy as np
+import scipy.sparse as sp
+from numpy.typing import NDArray
+
+from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
+from eigenveil.data.elsewhere import Work
+from eigenveil.data.engines.pieces import PieceRefusal, attempted
+from eigenveil.data.people import identifiers
+from eigenveil.data.rows import (
+    CheckedRows,
+    DenseRows,
+    Rows,
+    SparseRows,
+    WeightedRows,
+    block_size,
+    innermost,
+    require_real,
+)
+from eigenveil.data.tables import distinct_ids
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+
+__all__ = [
+    "ArrayPlan",
+    "FramePlan",
+    "Partition",
+    "PartitionFacts",
+    "answered",
+    "facts_of",
+    "joined",
+    "merged",
+    "summed",
+    "tallied",
+]
+
+_Sums = TypeVar("_Sums")
+_Digests = NDArray[np.bytes_]
+_Places = NDArray[np.int64]
+# Digests of people, their numbers of rows, and the type of their identifiers.
+Tally = tuple[_Digests, _Places, str]
+# Identifiers travel between workers as digests of this many bytes: too many for two people to share one.
+_DIGEST: Final = 16
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class People:
+    """Who is in a partition: digests of its distinct identifiers, (m,), all of one `kind`, and which one each row has, (n,)."""
+
+    digests: _Digests
+    codes: _Places
+    kind: str
+
+    @classmethod
+    def of(cls, names: Sequence[Any], codes: _Places) -> "People":
+        """From distinct identifiers that were checked."""
+        found = [hashlib.blake2b(repr(name).encode(), digest_size=_DIGEST).digest() for name in names]
+        kind = type(names[0]).__name__ if len(names) else ""
+        return cls(np.array(found, dtype=f"S{_DIGEST}"), codes, kind)
+
+    def bucket(self, number: int, buckets: int) -> _Places:
+        """The places of those people who are counted in one of the `buckets`."""
+        first = self.digests.view(np.uint8).reshape(-1, _DIGEST)[:, 0]
+        return np.flatnonzero(first % buckets == number)
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class Partition:
+    """Checked rows of one partition, on the worker that has them, and the digest by which they are known again."""
+
+    rows: Rows
+    digest: bytes
+    people: People | None = None
+
+    def weighted(self, weights: Array) -> "Partition":
+        """The same rows, weighted."""
+        mark = hashlib.blake2b(self.digest + np.ascontiguousarray(weights).tobytes(), digest_size=_DIGEST).digest()
+        return replace(self, rows=WeightedRows(self.rows, weights), digest=mark)
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class PartitionFacts:
+    """What the process that fits knows of a partition: how many rows, how many columns, whether it is sparse and how dense."""
+
+    count: int
+    dim: int
+    sparse: bool
+    stored: int
+    digest: bytes
+
+
+class PartitionPlan(Protocol):
+    """How a partition becomes checked rows."""
+
+    def partition(self, part: Any, number: int) -> Partition:
+        """Check partition `number`, which is what the cluster computed."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class ArrayPlan:
+    """Chunks of an array with `dim` columns: numpy arrays or scipy sparse matrices. `convert` makes other rows of them."""
+
+    dim: int
+    convert: Callable[[Any], Any] | None = None
+
+    def partition(self, part: Any, number: int) -> Partition:
+        """Check a chunk."""
+        what = f"chunk {number}"
+        known = isinstance(part, np.ndarray) or sp.issparse(part)
+        require(known, f"{what} must be a numpy array or a scipy sparse matrix, got {type(part).__name__}")
+        require(
+            part.ndim == 2 and part.shape[1] == self.dim, f"{what} must have {self.dim} columns, as the array declares"
+        )
+        require_real(part.dtype, what)
+        return _checked(part if self.convert is None else self.convert(part))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class FramePlan:
+    """Partitions of a dataframe with the columns `names`, in this order. `layout` says which of them are analysed."""
+
+    names: tuple[str, ...]
+    layout: ColumnLayout
+
+    def partition(self, part: Any, number: int) -> Partition:
+        """Check a partition: its names, their order and the types of its columns, and find the people in it."""
+        import pyarrow as pa
+
+        what = f"partition {number}"
+        require(
+            tuple(map(str, part.columns)) == self.names,
+            f"{what} has other columns than the table declares, or another order. Make all partitions alike",
+        )
+        used = [*self.layout.read, *([] if self.layout.person is None else [self.layout.person])]
+        table = pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False)
+        require_kinds(kinds_of(table.schema), self.layout.plain, source=what)
+        found = _checked(self.layout.numbers(table, gaps=False))
+        if self.layout.person is None:
+            return found
+        return replace(found, people=People.of(*distinct_ids(table, self.layout.person)))
+
+
+def _checked(values: Any) -> Partition:
+    """Rows of finite real numbers, with their digest."""
+    rows: Rows = SparseRows(sp.csr_array(values)) if sp.issparse(values) else DenseRows(np.ascontiguousarray(values))
+    for _ in CheckedRows(rows).blocks(block_size(rows)):
+        # Only reading them: each block is checked as it comes.
+        pass
+    held = innermost(rows).values
+    parts = (held.data, held.indices, held.indptr) if rows.sparse else (held,)
+    state = hashlib.blake2b(repr((rows.shape, str(held.dtype))).encode(), digest_size=_DIGEST)
+    for part in parts:
+        state.update(np.ascontiguousarray(part).data)
+    return Partition(rows, state.digest())
+
+
+def answered(act: Callable[..., Any], *given: Any) -> Any:
+    """`act(*given)`, or the first refusal among what is given, alone or in a list: nothing is raised on a worker."""
+    for one in given:
+        for refused in one if isinstance(one, list) else [one]:
+            if isinstance(refused, PieceRefusal):
+                return refused
+    return attempted(act, *given)
+
+
+def named_by(partition: Partition, ids: Any) -> Partition:
+    """The partition, with the people that a column beside it names."""
+    found = identifiers(ids)
+    require(len(found) == partition.rows.shape[0], "person must have one identifier per row, in the same partitions")
+    names, codes = np.unique(found, return_inverse=True)
+    return replace(partition, people=People.of(names.tolist(), codes))
+
+
+def facts_of(partition: Partition) -> PartitionFacts:
+    """What is known of a partition where the fit runs."""
+    rows = partition.rows
+    stored = int(innermost(rows).values.nnz) if rows.sparse else rows.shape[0] * rows.shape[1]
+    return PartitionFacts(rows.shape[0], rows.shape[1], rows.sparse, stored, partition.digest)
+
+
+def tallied(partition: Partition, number: int, buckets: int) -> Tally:
+    """How many rows the people of one bucket have in a partition."""
+    assert partition.people is not None
+    here = partition.people.bucket(number, buckets)
+    counts = np.bincount(partition.people.codes, minlength=len(partition.people.digests))
+    return partition.people.digests[here], counts[here], partition.people.kind
+
+
+def merged(tallies: list[Tally]) -> list[_Places]:
+    """How many rows the people of one bucket have in all partitions, in the order of each partition's tally."""
+    kinds = {kind for _, _, kind in tallies if kind}
+    # The number 7 and the text "7" may be one person or two.
+    require(len(kinds) <= 1, "the person column must have one type in all partitions")
+    digests = np.concatenate([digests for digests, _, _ in tallies])
+    counts = np.concatenate([counts for _, counts, _ in tallies])
+    _, place = np.unique(digests, return_inverse=True)
+    totals = np.bincount(place, weights=counts).astype(np.int64)[place]
+    return np.split(totals, np.cumsum([len(digests) for digests, _, _ in tallies])[:-1])
+
+
+def weighed(partition: Partition, answers: list[list[_Places]], number: int) -> Partition:
+    """Partition `number`, each row weighted by one over the number of rows that its person has in all partitions."""
+    people = partition.people
+    assert people is not None
+    totals = np.empty(len(people.digests))
+    for bucket, answer in enumerate(answers):
+        totals[people.bucket(bucket, len(answers))] = answer[number]
+    return replace(partition.weighted(1.0 / totals[people.codes]), people=None)
+
+
+def weighted_by(partition: Partition, weights: Array) -> Partition:
+    """The partition with weights that were worked out where the fit runs."""
+    return partition.weighted(weights)
+
+
+def summed(work: Work[_Sums], partition: Partition, expected: bytes, number: int) -> _Sums:
+    """The sum over one partition, if it is the one that the fit began with."""
+    require(
+        partition.digest == expected,
+        f"partition {number} has changed since the fit began: a worker was lost, and what it had was read again from a source "
+        "that is different now. Fit again once the source is complete",
+    )
+    return work.of(partition.rows)
+
+
+def joined(work: Work[_Sums], sums: list[_Sums]) -> _Sums:
+    """Several sums as one, in their order."""
+    first, *others = sums
+    for other in others:
+        first = work.joined(first, other)
+    return first
+
+
+def values_of(partition: Partition) -> Any:
+    """The rows themselves, for a stream that takes them one partition after the other."""
+    require(not isinstance(partition.rows, WeightedRows), "a stream cannot group rows by person")
+    held: Any = partition.rows
+    return held.values

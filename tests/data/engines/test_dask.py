@@ -1,0 +1,429 @@
+"""Rows on a cluster of real worker processes: the bits of a fit in memory, whatever happens to workers, and no row in any log."""
+
+import os
+import signal
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import dask.array as da
+import dask.dataframe as dd
+import numpy as np
+import pandas as pd
+import pytest
+import scipy.sparse as sp
+from dask.delayed import delayed
+
+from cli.cli_tables import eigenveil, refusal
+from cli.network.network_folders import Folders
+from eigenveil import (
+    EngineLost,
+    FederatedPCA,
+    Ledger,
+    PrivatePCA,
+    PrivateRecommender,
+    StreamingPCA,
+    find_bounds,
+)
+from eigenveil.data.columns import ColumnChoice
+from eigenveil.data.elsewhere import is_elsewhere
+from eigenveil.data.engines import dask_rows
+from eigenveil.data.engines.dask_rows import DaskRows, array_rows, frame_rows, require_versions
+from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.rows import DenseRows, WatchedRows, innermost
+from eigenveil.errors import ColumnsError
+from eigenveil.linalg import Array
+from eigenveil.model import Model
+from eigenveil.network.agents.site_data import SiteData
+from eigenveil.privacy import Neighbours, bounded_count
+from network.network_studies import COLUMNS as STUDIED
+from network.network_studies import Company
+
+COUNT = 4000
+NAMES = ["age", "pulse", "weight", "height", "sodium"]
+ROWS: Array = np.random.default_rng(3).standard_normal((COUNT, 5)) * [9, 5, 2, 1, 1] + 4
+# Every person has rows in several partitions.
+PEOPLE = np.random.default_rng(4).integers(700, size=COUNT)
+FRAME = pd.DataFrame(ROWS, columns=NAMES).assign(patient=[f"p{one}" for one in PEOPLE])
+PRIVATE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "random_state": 7, "row_bound": 30.0}
+SECRET = "Ann Smith, born 1970"
+
+pytestmark = pytest.mark.usefixtures("client")
+
+
+def array(values: Any = ROWS, chunk: int = 700) -> Any:
+    return da.from_array(values, chunks=(chunk, -1), name=False)
+
+
+def frame(partitions: int = 6) -> Any:
+    return dd.from_pandas(FRAME, npartitions=partitions, sort=False)
+
+
+def same(one: Any, other: Any) -> bool:
+    return bool(
+        one.components_.tobytes() == other.components_.tobytes() and one.mean_.tobytes() == other.mean_.tobytes()
+    )
+
+
+def fitted(X: Any, **settings: Any) -> PrivatePCA:
+    return PrivatePCA(2, **{**PRIVATE, **settings}).fit(X)
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [{}, {"row_bound": "private"}, {"scale": "private", "row_bound": "private"}, {"method": "power"}],
+    ids=str,
+)
+def test_an_array_gives_the_bits_of_memory(settings: dict[str, Any]) -> None:
+    assert same(fitted(ROWS, **settings), fitted(array(), **settings))
+    # Chunks across the columns are put together on the cluster.
+    assert same(fitted(ROWS, **settings), fitted(da.from_array(ROWS, chunks=(900, 2)), **settings))
+
+
+def test_so_do_sparse_and_narrow_chunks() -> None:
+    values = ROWS * (np.random.default_rng(0).random(ROWS.shape) < 0.3)
+    sparse = array(values).map_blocks(sp.csr_array, dtype=np.float64)
+    assert same(fitted(sp.csr_array(values)), fitted(sparse))
+    assert 0.2 < array_rows(sparse).density < 0.4
+    narrow = ROWS.astype(np.float32)
+    assert same(fitted(narrow), fitted(array(narrow)))
+
+
+@pytest.mark.parametrize("person", [None, "patient"])
+def test_a_dataframe_gives_the_bits_of_memory(person: str | None) -> None:
+    drop = None if person else ["patient"]
+    here, there = (fitted(X, person=person, drop=drop) for X in (FRAME, frame()))
+    assert same(here, there) and there.model_.columns == tuple(NAMES)
+    assert here.guarantee_.protects == there.guarantee_.protects
+
+
+def test_a_person_in_two_partitions_counts_once() -> None:
+    here = fitted(ROWS, person=PEOPLE, neighbours="zero-out")
+    for ids in (PEOPLE, array(PEOPLE[:, None], 700)[:, 0]):
+        assert same(here, fitted(array(), person=ids, neighbours="zero-out"))
+    rows, _ = frame_rows(frame(), ColumnChoice(person="patient"))
+    assert round(float(bounded_count(rows, neighbours=Neighbours.ADD_REMOVE).value)) == len(set(PEOPLE))
+
+
+def test_people_must_be_of_one_type_in_all_partitions() -> None:
+    parts = [FRAME.iloc[:9].assign(patient=range(9)), FRAME.iloc[9:20]]
+    mixed = dd.from_delayed([delayed(part) for part in parts], meta=FRAME.iloc[:0], verify_meta=False)
+    with pytest.raises(ValueError, match="one type in all partitions"):
+        fitted(mixed, person="patient")
+
+
+def test_choices_of_columns_are_made_on_the_cluster(tmp_path: Path) -> None:
+    table = FRAME.assign(sex=np.where(PEOPLE % 2, "f", "m"))
+    table.to_parquet(tmp_path / "a.parquet", row_group_size=500)
+    choice: dict[str, Any] = {"columns": ["age", "sex", "pulse"], "one_hot": {"sex": ["f", "m"]}}
+    there = dd.read_parquet(tmp_path / "a.parquet", split_row_groups=1)
+    assert same(fitted(table, **choice), fitted(there, **choice))
+    with pytest.raises(ColumnsError, match="sex"):
+        fitted(there, drop=["patient"])
+
+
+def test_other_estimators_take_collections() -> None:
+    sites = {"a": ROWS[:1500], "b": ROWS[1500:]}
+    cluster = {"a": ROWS[:1500], "b": array(ROWS[1500:])}
+    methods: tuple[Any, ...] = ("auto", "merge")
+    for method in methods:
+        assert same(*(FederatedPCA(2, **PRIVATE, method=method).fit(X) for X in (sites, cluster)))
+    assert repr(find_bounds(ROWS, epsilon=1.0, delta=1e-6, random_state=1)) == repr(
+        find_bounds(array(), epsilon=1.0, delta=1e-6, random_state=1)
+    )
+
+
+def test_a_stream_takes_batches_one_partition_after_the_other() -> None:
+    how: dict[str, Any] = {**PRIVATE, "block_size": 500}
+    here, there = StreamingPCA(2, **how), StreamingPCA(2, **how)
+    for start in (0, 2000):
+        here.partial_fit(ROWS[start : start + 2000])
+        there.partial_fit(array(ROWS[start : start + 2000], 300))
+    assert here.sync().components_.tobytes() == there.sync().components_.tobytes()
+
+
+def test_a_recommender_takes_histories_on_a_cluster() -> None:
+    histories = (np.random.default_rng(1).random((600, 30)) < 0.2).astype(np.float64)
+    how: dict[str, Any] = {"epsilon": 4.0, "delta": 1e-6, "random_state": 3}
+    here = PrivateRecommender(3, **how).fit(sp.csr_array(histories))
+    there = PrivateRecommender(3, **how).fit(array(histories, 200).map_blocks(sp.csr_array, dtype=np.float64))
+    assert here.components_.tobytes() == there.components_.tobytes()
+    with pytest.raises(ValueError, match="must be binary"):
+        PrivateRecommender(3, **how).fit(array(ROWS))
+
+
+def test_exact_fits_agree_up_to_rounding() -> None:
+    one, other = (PrivatePCA(2, epsilon=None).fit(X) for X in (ROWS, array()))
+    np.testing.assert_allclose(one.components_, other.components_, atol=1e-9)
+
+
+def test_nothing_is_pulled_silently() -> None:
+    pca = fitted(array())
+    with pytest.raises(ValueError, match="made where its rows are"):
+        pca.transform(array())
+    scores = array().map_blocks(pca.model_.transform, dtype=float, chunks=(array().chunks[0], (2,)))
+    np.testing.assert_array_equal(scores.compute(), pca.transform(ROWS))
+    assert "array" not in repr(array_rows(array()))
+
+
+def test_progress_counts_every_row_of_a_pass() -> None:
+    seen: list[int] = []
+    fitted(WatchedRows(array_rows(array()), seen.append), center=None, method="covariance")
+    assert sum(seen) == 2 * COUNT
+
+
+# What goes wrong: an error with words, nothing spent, nothing lost.
+
+
+@dataclass(frozen=True)
+class Killer:
+    """The number of rows. The first worker that works on it is killed in the middle."""
+
+    flag: Path
+
+    def of(self, rows: Any) -> int:
+        if not self.flag.exists():
+            self.flag.touch()
+            os.kill(os.getpid(), signal.SIGKILL)
+        return int(rows.shape[0])
+
+    def joined(self, left: int, right: int) -> int:
+        return left + right
+
+
+def source(path: Path, chunk: int) -> Any:
+    """An array that is read from a file whenever a chunk is computed."""
+    return da.map_blocks(
+        _read, str(path), chunk, chunks=((chunk,) * (COUNT // chunk), (5,)), dtype=float, meta=np.empty((0, 0))
+    )
+
+
+def _read(path: str, chunk: int, block_info: Any = None) -> Any:
+    start = block_info[None]["chunk-location"][0] * chunk
+    return np.load(path)[start : start + chunk]
+
+
+def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = client.get_versions()
+    found["scheduler"]["packages"]["distributed"] = "2020.1.0"
+    monkeypatch.setattr(client, "get_versions", lambda: found)
+    with pytest.raises(ValueError, match=r"scheduler has distributed 2020\.1\.0.*Install the same version"):
+        require_versions(client)
+
+
+def test_without_a_cluster_there_is_an_error_with_words(monkeypatch: pytest.MonkeyPatch) -> None:
+    def nobody() -> None:
+        raise ValueError("no client")
+
+    monkeypatch.setattr("distributed.default_client", nobody)
+    with pytest.raises(ValueError, match=r"connected to none. Make a distributed\.Client first"):
+        fitted(array())
+
+
+def test_chunks_of_unknown_size_are_refused() -> None:
+    unknown = frame()[NAMES].to_dask_array()
+    with pytest.raises(ValueError, match="compute_chunk_sizes"):
+        fitted(unknown)
+    unknown.compute_chunk_sizes()
+    assert same(fitted(ROWS), fitted(unknown))
+
+
+def from_parts(*parts: pd.DataFrame) -> Any:
+    """A dataframe that declares the columns of the first part, whatever the others have."""
+    return dd.from_delayed([delayed(part) for part in parts], meta=parts[0].iloc[:0], verify_meta=False)
+
+
+NUMBERS = FRAME[NAMES]
+
+
+def test_swapped_columns_are_refused_on_the_worker() -> None:
+    with pytest.raises(ValueError, match="partition 1 has other columns than the table declares, or another order"):
+        fitted(from_parts(NUMBERS[:50], NUMBERS[50:99][NAMES[::-1]]))
+
+
+def test_text_in_a_float_column_is_refused_by_name() -> None:
+    bad = NUMBERS[50:60].astype(object).assign(pulse=SECRET)
+    with quiet_logs(), pytest.raises(ColumnsError, match=r"partition 1: .*pulse \(text\)") as caught:
+        fitted(from_parts(NUMBERS[:50], bad))
+    assert SECRET not in str(caught.value)
+
+
+def test_missing_values_are_refused_by_name() -> None:
+    bad = NUMBERS[50:60].assign(pulse=np.nan)
+    with pytest.raises(ColumnsError, match="'pulse' has missing values"):
+        fitted(from_parts(NUMBERS[:50], bad))
+    with pytest.raises(ValueError, match="contains NaN"):
+        fitted(array(np.where(ROWS > 20, np.nan, ROWS)))
+
+
+def _raises(part: Any) -> Any:
+    raise ValueError(f"could not convert {SECRET!r}")
+
+
+def logged(client: Any) -> str:
+    """All that workers and the scheduler have logged."""
+    return repr(client.get_worker_logs()) + repr(client.get_scheduler_logs())
+
+
+@contextmanager
+def quiet_logs() -> Iterator[None]:
+    """Whatever happens inside leaves no value in a log of the cluster."""
+    from distributed import default_client
+
+    yield
+    assert SECRET not in logged(default_client())
+
+
+def test_no_row_in_a_log_or_an_exception_of_driver_or_worker(client: Any, caplog: pytest.LogCaptureFixture) -> None:
+    """Also where a task of the caller's own graph fails, whose exception Dask would log with its text."""
+    bad: Callable[..., Any] = _raises
+    with pytest.raises(ValueError, match=r"could not be computed \(ValueError\)") as caught:
+        fitted(array().map_blocks(bad, dtype=float, meta=np.empty((0, 0))))
+    assert SECRET not in str(caught.value) and caught.value.__cause__ is None and caught.value.__context__ is None
+    assert SECRET not in logged(client) and SECRET not in caplog.text
+    # The log does say that something failed.
+    assert "Its exception is not shown" in logged(client)
+
+
+def test_rows_are_held_by_futures_and_not_here() -> None:
+    rows: DaskRows = innermost(frame_rows(frame(), ColumnChoice(drop=("patient",)))[0])
+    assert all(future.done() for future in rows.futures)
+    with pytest.raises(ValueError, match="on a Dask cluster and are not copied to this process"):
+        next(iter(rows.blocks(10)))
+
+
+# Commands and studies.
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder of Parquet files."""
+    where = tmp_path_factory.mktemp("parquet")
+    for number, part in enumerate(np.array_split(np.arange(COUNT), 3)):
+        FRAME.iloc[part].to_parquet(where / f"part-{number}.parquet", row_group_size=400)
+    return where
+
+
+def test_the_command_fits_on_a_cluster_and_in_processes(client: Any, folder: Path, tmp_path: Path) -> None:
+    address = client.scheduler.address
+    common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--seed", 7, "--row-bound", 30, "--person", "patient"]
+    ways: dict[str, list[object]] = {
+        "here": [folder],
+        "dask": [folder / "*.parquet", "--dask", address],
+        "pool": [folder, "--processes", 2],
+    }
+    found = {}
+    for name, way in ways.items():
+        target = tmp_path / f"{name}.safetensors"
+        result = eigenveil("fit", *way, *common, "-o", target)
+        assert result.exit_code == 0, result.output
+        found[name] = Model.load(target)
+    for name in ("dask", "pool"):
+        assert found["here"].components.tobytes() == found[name].components.tobytes()
+        assert found["here"].columns == found[name].columns
+
+
+def test_the_command_says_what_it_cannot_do(
+    client: Any, folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--drop", "patient", "-o", tmp_path / "m.safetensors"]
+    address = client.scheduler.address
+    assert "not both" in refusal("fit", folder, *common, "--dask", address, "--processes", 2)
+    assert "nothing to carry" in refusal("fit", folder, *common, "--dask", address, "--carry", "patient")
+    FRAME.head(50).to_csv(tmp_path / "a.csv", index=False)
+    assert "Convert it to Parquet first" in refusal("fit", tmp_path / "a.csv", *common, "--processes", 2)
+    monkeypatch.setattr(dask_rows, "_CONNECT", 0.5)
+    assert "no Dask scheduler answers at tcp://127.0.0.1:9" in refusal(
+        "fit", folder, *common, "--dask", "tcp://127.0.0.1:9"
+    )
+    assert not list(tmp_path.glob("*.safetensors"))
+
+
+def test_a_lasting_ledger_knows_the_rows_of_a_cluster_again(folder: Path) -> None:
+    """By the digests of single columns, also where they were read into memory before."""
+    there, _ = frame_rows(dd.read_parquet(folder), ColumnChoice(drop=("patient",)))
+    marks = fingerprints(there)
+    again, _ = frame_rows(dd.read_parquet(folder), ColumnChoice(drop=("patient",)))
+    assert marks == fingerprints(again)
+    assert set(marks) & set(fingerprints(DenseRows(ROWS)))
+    assert not set(marks) & set(fingerprints(DenseRows(ROWS + 1)))
+
+
+def test_a_site_of_a_network_study_may_have_its_table_on_a_cluster(tmp_path: Path) -> None:
+    """Over real connections: the model is that of the simulation with all tables in memory, to the last bit."""
+    company = Company(tmp_path, sections={"privacy": {"trust": "site"}, "rehearsal": {"seed": 7}})
+    path = tmp_path / "patients.parquet"
+    # With a column that the study does not name, and that must not be read.
+    pd.DataFrame(company.tables["site 0"], columns=STUDIED).assign(name="x").to_parquet(path, row_group_size=100)
+    holding = SiteData.read(path, company.study, dask=True)
+    assert is_elsewhere(holding.rows) and holding.columns == 6
+    site = company.site
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            company,
+            "site",
+            lambda name, ledger: site(name, ledger, **({"holding": holding} if name == "site 0" else {})),
+        )
+        company.run()
+    simulated = company.study.estimator()
+    assert isinstance(simulated, FederatedPCA)
+    simulated.fit(company.tables)
+    np.testing.assert_array_equal(company.models["hub"].components, simulated.components_)
+
+
+def test_a_site_shows_what_leaves_its_cluster(client: Any, tmp_path: Path) -> None:
+    folders = Folders(tmp_path)
+    file = folders.study_file("site 0")
+    data = next(file.parent.glob("*.parquet"))
+    told = eigenveil(
+        *("site", file, "--data", data, "--dask", client.scheduler.address, "--dataset", "p", "--dry-run"),
+        *("--ledger", tmp_path / "ledger.db"),
+    )
+    assert told.exit_code == 0 and "This was a dry run" in told.output
+    words = refusal("site", file, "--data", data, "--dask", "tcp://127.0.0.1:9", "--scores", tmp_path / "s.csv")
+    assert "--scores copies rows here" in words
+
+
+# Last, because workers take seconds to start again.
+
+
+def test_a_worker_killed_in_the_middle_changes_nothing_unless_its_source_did(tmp_path: Path) -> None:
+    for name in ("kept.npy", "changed.npy"):
+        np.save(tmp_path / name, ROWS)
+    kept, changed = (array_rows(source(tmp_path / name, 500)) for name in ("kept.npy", "changed.npy"))
+    before = fitted(kept)
+    np.save(tmp_path / "changed.npy", ROWS + 1)
+    assert kept.total(Killer(tmp_path / "killed")) == COUNT
+    # The partitions of that worker are read again.
+    assert same(before, fitted(kept))
+    ledger = Ledger(epsilon=2.0, delta=1e-6)
+    with pytest.raises(ValueError, match=r"partition \d+ has changed since the fit began"):
+        fitted(changed, ledger=ledger)
+    assert ledger.charges == ()
+
+
+def restarted(client: Any) -> None:
+    client.cluster.scale(2)
+    client.wait_for_workers(2, timeout=60)
+
+
+def test_a_cluster_that_loses_all_workers_is_an_error(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows = array_rows(array())
+    monkeypatch.setattr(dask_rows, "_PATIENCE", 0.5)
+    ledger = Ledger(epsilon=2.0, delta=1e-6)
+    try:
+        client.cluster.scale(0)
+        while client.nthreads():
+            time.sleep(0.05)
+        with pytest.raises(EngineLost, match=r"lost all its workers\. Nothing of this sum"):
+            fitted(rows, ledger=ledger)
+        with pytest.raises(EngineLost, match="has no workers"):
+            array_rows(array())
+    finally:
+        restarted(client)
+    assert ledger.charges == ()
+    # Nothing is lost: once workers are back, the same rows are read again, and the whole budget is there.
+    assert same(fitted(ROWS), fitted(rows, ledger=ledger))
