@@ -21,8 +21,10 @@ demo: $(READY)
 	$(BIN)/eigenveil demo
 
 # Tests start some fifty processes: compiled once, all of this loads in half the time, also where the environment says not to.
-# Both workers begin at a place of their own and take over what the other has not got to, so that fixtures of a file are made once.
-TEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n 2 --dist worksteal
+# Each worker begins at a place of its own and takes over what others have not got to, so that fixtures of a file are made once.
+# Three of them for two cores, because tests of networks and of processes wait: `make test WORKERS=2` for one on each.
+WORKERS ?= 3
+TEST := PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal
 
 test: $(READY)
 	$(TEST)

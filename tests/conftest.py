@@ -7,7 +7,7 @@ import signal
 from collections.abc import Iterator
 from typing import Any
 
-# Before numpy is loaded: pytest runs one worker per core, and more threads than that only wait for each other.
+# Before numpy is loaded: pytest runs workers on all cores, and more threads than that only wait for each other.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
 import pytest

@@ -27,6 +27,30 @@ SECRET = "8675309"
 NAMES = ("age", "lab_na", "lab_k", "dose, mg", "x[1]", "note")
 
 
+class Compared(str):
+    """A name that counts how often names are compared. A lookup by hash compares a name with itself at most, which is free."""
+
+    times = 0
+
+    def __eq__(self, other: object) -> bool:
+        Compared.times += 1
+        return str.__eq__(self, other)
+
+    __hash__ = str.__hash__
+
+
+def test_names_are_looked_up_and_not_compared_with_all_others() -> None:
+    names = [Compared(f"g{at}") for at in range(2000)]
+    for choice in (ColumnChoice(drop=("g1*",)), ColumnChoice(("*",), drop=("g7",), person="g3")):
+        Compared.times = 0
+        laid_out = choice.laid_out("the table", names)
+        assert 0 < len(laid_out.read) < len(names)
+        # One list that is searched for every name would make it two million.
+        assert Compared.times <= 5 * len(names)
+    Compared.times = 0
+    assert sum(names[-1] == name for name in names) == 1 and Compared.times == len(names)
+
+
 @pytest.mark.parametrize(
     ("columns", "drop", "expected"),
     [

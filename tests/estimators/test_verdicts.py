@@ -52,9 +52,21 @@ def said(fit: str, values: Array, **more: Any) -> tuple[Any, list[str]]:
     return pca, [str(one.message) for one in caught if isinstance(one.message, ParameterWarning)]
 
 
+@pytest.fixture(autouse=True)
+def unplanned() -> None:
+    """Unlike in the other tests of estimators, plans are made here."""
+
+
+@pytest.fixture
+def without_plans(monkeypatch: pytest.MonkeyPatch) -> None:
+    """For many fits of which only the floor matters."""
+    monkeypatch.setattr(verdict, "hopeless", lambda facts, method: None)
+
+
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("where", [0.0, 0.9])
 @pytest.mark.parametrize("method", ["covariance", "power"])
+@pytest.mark.usefixtures("without_plans")
 def test_where_there_is_nothing_one_fit_in_a_hundred_claims_something(method: Any, where: float) -> None:
     """All rows alike, at the origin or away from it, where the error of the mean is a direction of its own."""
     fits, dim = 300, 40
@@ -231,6 +243,7 @@ def test_an_exact_fit_has_no_floor_no_fill_and_no_warning() -> None:
 
 
 @pytest.mark.parametrize("found", [{}, {"scale": "private"}], ids=["bound", "units"])
+@pytest.mark.usefixtures("without_plans")
 def test_what_is_found_privately_claims_nothing_of_constant_rows(found: dict[str, Any]) -> None:
     """The mean that ends a search has noise for the ball that was found, and its error must not look like a component."""
     rows = np.tile(np.random.default_rng(0).standard_normal(20) * 5.0, (3000 if not found else 20000, 1))

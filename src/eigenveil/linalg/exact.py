@@ -33,6 +33,8 @@ DoubleDouble = tuple[Array, Array]
 _HALVES = 134217729.0
 # Whole numbers of up to this many bits are float64 without loss.
 _EXACT_BITS = 53
+# Columns that are multiplied at once: many for BLAS, and little memory beside the result.
+_ABREAST = 64
 
 
 def two_sum(a: Array, b: Array) -> DoubleDouble:
@@ -126,11 +128,24 @@ def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
     """The same product from the limbs of the left matrix. A constant is then split only once."""
     terms = right.shape[0]
     rights, width = limbs_of(right, terms=terms), _width(terms)
-    hi = lo = np.zeros((lefts[0].shape[0], right.shape[1]))
+    found = np.empty((lefts[0].shape[0], right.shape[1]))
+    for start in range(0, right.shape[1], _ABREAST):
+        few = slice(start, start + _ABREAST)
+        found[:, few] = _shifted_sum(lefts, [one[:, few] for one in rights], width)
+    return found
+
+
+def _shifted_sum(lefts: Sequence[Array], rights: Sequence[Array], width: int) -> Array:
+    """The sum of the products of all pairs of limbs, each shifted to its place."""
+    columns = rights[0].shape[1]
+    # All limbs of the right side abreast: a large left matrix is then read from memory once, and not once for each of them.
+    together = np.hstack(rights)
+    products = [left @ together for left in lefts]
+    hi = lo = np.zeros((lefts[0].shape[0], columns))
     # From the smallest to the largest, so that little is lost before the large ones are added.
     for place in range(len(lefts) + len(rights) - 1):
         for i in range(max(0, place - len(rights) + 1), min(place + 1, len(lefts))):
-            product = lefts[i] @ rights[place - i]
+            product = products[i][:, (place - i) * columns : (place - i + 1) * columns]
             hi, lo = plus((hi, lo), (product * 2.0 ** (width * place), np.zeros_like(product)))
     return np.asarray(hi + lo)
 

@@ -8,7 +8,6 @@ import re
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -316,9 +315,8 @@ def test_one_signal_waits_for_the_step_at_hand_and_a_second_does_not(tmp_path: P
     hasty.until(lambda line: line == "busy")
     hasty.signal(signal.SIGTERM)
     hasty.until(lambda line: "a second signal ends at once" in line)
-    began = time.monotonic()
     hasty.signal(signal.SIGTERM)
+    # It would have worked for a minute.
     code, said, _ = hasty.ended(20)
     assert code == 143
-    assert time.monotonic() - began < 15
     assert "kept" not in said

@@ -12,7 +12,7 @@ from typing import Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import SparseRows, Symmetric
+from eigenveil.data.rows import DenseRows, Rows, SparseRows, Symmetric
 from eigenveil.linalg import Array, Subspace, merge, orthonormal, signed
 from eigenveil.plan.choose.gossip import SegmentsPlan
 from eigenveil.plan.choose.sites import SitesPlan, components_of, iterates
@@ -46,6 +46,8 @@ __all__ = [
 # Up to this many columns the whole noise matrix is drawn, as in a fit. Beyond, `leading_under_noise` draws only the
 # products it needs.
 _ALL_PAIRS: Final = 320
+# Up to here rows are dense in memory; zeros cost less than the bookkeeping of a sparse matrix.
+_FEW_COLUMNS: Final = 64
 # Sites that are rehearsed one by one (`_FEW_SITES` for many columns). Further sites reuse that noise with other
 # signs.
 _SITES, _FEW_SITES = 16, 6
@@ -269,20 +271,28 @@ def _matrix(scene: Scene) -> Array:
     return matrix
 
 
-def _rows_of(scene: Scene) -> tuple[SparseRows, float]:
+def _rows_of(scene: Scene) -> tuple[Rows, float]:
     """A table with the scene's Gram matrix, and the radius of a ball that contains its rows.
 
     Each row stands for many people, so its norm exceeds one. Sensitivities grow with the square of the radius, so a
     noise of multiplier / radius^2 equals that of rows in the unit ball.
     """
-    import scipy.sparse as sp
-
-    axes = sp.diags_array(np.sqrt(scene.gram)).tocsr()
-    table = axes if scene.shift is None else sp.vstack([axes, sp.csr_array(scene.shift[None, :])]).tocsr()
     longest = math.sqrt(float(scene.gram[0]))
     if scene.shift is not None:
         longest = max(longest, float(np.linalg.norm(scene.shift)))
-    return SparseRows(sp.csr_array(table)), max(1.0, longest * (1 + 1e-9))
+    return _table_of(np.sqrt(scene.gram), scene.shift), max(1.0, longest * (1 + 1e-9))
+
+
+def _table_of(axes: Array, shift: Array | None) -> Rows:
+    """The rows with these lengths along the axes, (d,), and the shift as one more row. Both forms have the same numbers."""
+    if len(axes) <= _FEW_COLUMNS:
+        # A sparse matrix of so few columns takes longer to make than to multiply with.
+        table = np.diag(axes)
+        return DenseRows(table if shift is None else np.vstack([table, shift]))
+    import scipy.sparse as sp
+
+    sparse = sp.diags_array(axes).tocsr()
+    return SparseRows(sp.csr_array(sparse if shift is None else sp.vstack([sparse, sp.csr_array(shift[None, :])])))
 
 
 def _merged(plan: SitesPlan, scene: Scene, sites: int) -> Array:
