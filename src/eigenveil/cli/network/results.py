@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, final
 from eigenveil.cli._terminal import wrote
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.network.words import left_words, rounded
-from eigenveil.cli.page.contents import Spending
+from eigenveil.cli.page.contents import PageBudget
 from eigenveil.cli.transform import ENDINGS, scores_of, write_scores
 from eigenveil.data.archive import whole_file
 
@@ -83,12 +83,12 @@ class Results:
         voice.show(scores_warning(), [scores_warning().plain])
 
 
-def spending_of(ledger: "DurableLedger", account: "StudyBudget") -> Spending:
+def spending_of(ledger: "DurableLedger", account: "StudyBudget") -> PageBudget:
     """What the study has been charged so far, of what it may be."""
     spent = next((state.spent for state in ledger.studies() if state.account.study == account.study), 0.0)
     if account.epsilon is None:
-        return Spending("charged: nothing, because the study gives no guarantee")
-    return Spending(f"charged: mu = {spent:.4g} of the {account.mu:.4g} reserved", spent / account.mu)
+        return PageBudget("charged: nothing, because the study gives no guarantee")
+    return PageBudget(f"charged: mu = {spent:.4g} of the {account.mu:.4g} reserved", spent / account.mu)
 
 
 def say_spent(voice: Voice, ledger: "DurableLedger", account: "StudyBudget", *, life: "Budget | None") -> None:

@@ -8,12 +8,12 @@ if TYPE_CHECKING:
     from eigenveil.estimators.rounds import Round
     from eigenveil.model import Model
 
-__all__ = ["PageState", "Spending", "scree_words"]
+__all__ = ["PageBudget", "PageState", "scree_words"]
 
 
 @final
 @dataclass(frozen=True, slots=True)
-class Spending:
+class PageBudget:
     """What has been spent at this place, in `words`, and as a `share` of what may be, None where nothing limits it."""
 
     words: str
@@ -35,7 +35,7 @@ class PageState:
     parties: tuple[tuple[str, bool], ...] = ()
     there: str = "connected"
     rounds: tuple["Round", ...] = ()
-    spending: Spending | None = None
+    spending: PageBudget | None = None
     variances: tuple[float, ...] = ()
     floor: float = 0.0
     final: bool = False

@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Final, final
 
 from eigenveil.cli._report import round_rows
-from eigenveil.cli.page.contents import PageState, Spending
+from eigenveil.cli.page.contents import PageBudget, PageState
 from eigenveil.drawing import Chart, bars_chart, convergence_chart, escaped, figure, listing, scree_chart, table
 from eigenveil.drawing.html import STYLE, hash_of
 
@@ -158,7 +158,7 @@ def _parties(parties: Sequence[tuple[str, bool]], there: str) -> str:
     return f'<h2>{there.capitalize()}: {here} of {len(parties)}</h2><ul class="parties">{"".join(items)}</ul>{more}'
 
 
-def _budget(spending: Spending | None) -> str:
+def _budget(spending: PageBudget | None) -> str:
     if spending is None:
         return ""
     gauge = ""

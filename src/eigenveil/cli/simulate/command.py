@@ -19,7 +19,7 @@ from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import busy, despite_noise, errors_as_lines, leaves, output, wrote
 from eigenveil.cli.bounds.file import was_given
 from eigenveil.cli.page.address import Page, PageAddress, PageToken, page_at
-from eigenveil.cli.page.contents import PageState, Spending, scree_words
+from eigenveil.cli.page.contents import PageBudget, PageState, scree_words
 from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import require_report, write_model
 from eigenveil.cli.simulate import options as simulating
@@ -382,7 +382,7 @@ class _View:
         if variances:
             yield "variances", scree_words(variances)
 
-    def _spending(self, rounds: "Sequence[Round]") -> Spending | None:
+    def _spending(self, rounds: "Sequence[Round]") -> PageBudget | None:
         from eigenveil.cli._report import spent_mu
         from eigenveil.privacy import epsilon_of
 
@@ -391,9 +391,9 @@ class _View:
             return None
         if isinstance(epsilon, tuple):
             # One budget at the hub and one at each site: their charges are in the table of rounds.
-            return Spending(f"mu = {spent_mu(rounds):.3g} on the ledger that was charged most")
+            return PageBudget(f"mu = {spent_mu(rounds):.3g} on the ledger that was charged most")
         spent = epsilon_of(spent_mu(rounds), delta)
-        return Spending(f"epsilon {spent:.3g} of {epsilon:g}, at delta = {delta:g}", spent / epsilon)
+        return PageBudget(f"epsilon {spent:.3g} of {epsilon:g}, at delta = {delta:g}", spent / epsilon)
 
     def _seconds(self) -> int:
         return int(time.monotonic() - self._began)

@@ -18,7 +18,7 @@ _UNIT_SHARES: Final = (0.02, 0.02, 0.03, 0.15, 0.05)
 # With a given center, norms around it are all there is to search for.
 _NORMS_SHARE: Final = 0.03
 _TRACE_SHARE: Final = 0.01
-# Where entries may be missing: how many people have each. Anything from 1% to 4% does the same (benchmarks/missing.py).
+# Where entries may be missing: how many people have each. 2% and 3% did the same (benchmarks/missing.py).
 _OBSERVED_SHARE: Final = 0.02
 
 
