@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from eigenveil.cli.page.address import PageAddress
-from eigenveil.cli.page.contents import PageState, Spending
+from eigenveil.cli.page.contents import PageBudget, PageState
 from eigenveil.cli.page.live import LivePage, live_page
 from report.conftest import HOSTILE, made_rounds
 
@@ -46,7 +46,7 @@ def a_state(sites: int = 3, rounds: int = 5) -> PageState:
         facts=(("traffic", "3.4 kB up, 1.2 kB down"),),
         parties=tuple((f"site {at:03d}", at != 1) for at in range(sites)),
         rounds=done,
-        spending=Spending("epsilon 0.4 of 1, at delta = 1e-06", 0.4),
+        spending=PageBudget("epsilon 0.4 of 1, at delta = 1e-06", 0.4),
         variances=(9.0, 4.0, 1.0),
     )
 
@@ -117,7 +117,7 @@ def test_names_are_text_in_the_first_page_and_in_every_event(opened: Any) -> Non
         facts=((HOSTILE, HOSTILE),),
         parties=((HOSTILE, True), (f"{HOSTILE}2", False)),
         rounds=rounds,
-        spending=Spending(HOSTILE, 0.5),
+        spending=PageBudget(HOSTILE, 0.5),
         warnings=(HOSTILE,),
     )
     with Run(hostile).shown() as run:

@@ -15,7 +15,7 @@ from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any, Final, Protocol, final
 
 from eigenveil.cli._terminal import output
-from eigenveil.cli.page.contents import PageState, Spending, scree_words
+from eigenveil.cli.page.contents import PageBudget, PageState, scree_words
 from eigenveil.errors import EigenveilError, listed
 
 if TYPE_CHECKING:
@@ -257,8 +257,8 @@ class PartyView:
         self._calls: Collection[str] = ()
         self._now, self._title = "beginning", ""
         self._here: frozenset[str] = frozenset()
-        self._spends: Callable[[], Spending] | None = None
-        self._spending: Spending | None = None
+        self._spends: Callable[[], PageBudget] | None = None
+        self._spending: PageBudget | None = None
         self._count_at = -math.inf
         self._model: Model | None = None
         self.began = False
@@ -269,7 +269,7 @@ class PartyView:
         *,
         calls: Collection[str],
         title: str = "",
-        spends: Callable[[], Spending] | None = None,
+        spends: Callable[[], PageBudget] | None = None,
     ) -> None:
         """Show this agent, which `calls` these parties; others call it. `spends` says what its ledger has charged."""
         self._agent, self._calls, self._title, self._spends = agent, calls, title, spends
@@ -446,15 +446,15 @@ class HubView:
     def _rounds(self) -> "tuple[Round, ...]":
         return () if self._agent is None else tuple(self._agent.durable.rounds)
 
-    def _spending(self) -> Spending | None:
+    def _spending(self) -> PageBudget | None:
         """What the hub's own noise has cost. Where sites add it, they have the ledgers."""
         agent = self._agent
         ledger = None if agent is None else agent.parties.ledgers.get(agent.place.name)
         if ledger is None:
-            return Spending("Nothing is charged at the hub.")
+            return PageBudget("Nothing is charged at the hub.")
         budget, spent = ledger.budget, ledger.epsilon()
         words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
-        return Spending(words, spent / budget.epsilon)
+        return PageBudget(words, spent / budget.epsilon)
 
     def _presence(self) -> Iterator[tuple[str, str]]:
         if self._agent is None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager, nullcontext
 from typing import TYPE_CHECKING, Final, final
 
 from eigenveil.cli._terminal import output
-from eigenveil.cli.page.contents import PageState, Spending, scree_words
+from eigenveil.cli.page.contents import PageBudget, PageState, scree_words
 from eigenveil.cli.page.live import live_page
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class LiveView:
         # Labels and words, as of the last look.
         self._known: tuple[tuple[str, str], ...] = ()
         self._model: Model | None = None
-        self._spending: Spending | None = None
+        self._spending: PageBudget | None = None
         self._looked, self._look_at = 0, clock()
 
     def see(self, pca: "StreamingPCA") -> None:
@@ -134,13 +134,13 @@ def _model(pca: "StreamingPCA") -> "Model | None":
         return None
 
 
-def _spending(pca: "StreamingPCA") -> Spending | None:
+def _spending(pca: "StreamingPCA") -> PageBudget | None:
     ledger = pca.ledger_
     if ledger is None:
         return None
     budget, spent = ledger.budget, ledger.epsilon()
     words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
-    return Spending(words, spent / budget.epsilon)
+    return PageBudget(words, spent / budget.epsilon)
 
 
 def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, str]]:
