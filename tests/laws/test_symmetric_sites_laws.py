@@ -22,7 +22,7 @@ from eigenveil.privacy import (
     bounded_trace,
 )
 from eigenveil.privacy.noise.steps import CAPACITY, step_of
-from eigenveil.tasks import LocalPower, Totals, constant_steps
+from eigenveil.tasks import LocalPower, SlotSums, Totals, constant_steps
 from laws.strategies import PERSONAL, all_tasks
 
 TOLERANCE = 1 + 1e-9
@@ -103,6 +103,10 @@ def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
     rng = np.random.default_rng(seed)
     tasks = all_tasks(case.domain, case.neighbours, rng)
     for task, question in tasks:
+        if isinstance(task, SlotSums):
+            with pytest.raises(ValueError, match="has no rows to read"):
+                task.private(question, case.one)
+            continue
         if isinstance(task, Totals) and task.sum_weight > 0:
             with pytest.raises(ValueError, match="their mean cannot be computed"):
                 task.private(question, case.one)

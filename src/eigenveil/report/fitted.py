@@ -97,7 +97,7 @@ def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
         return f"{found}; {why}, so nobody is protected."
     guess = math.ceil(100 * guarantee.best_guess)
     whose = guarantee.unit.partition(",")[0] or "each person"
-    return f"{found}; an attacker's best guess about {whose} is right at most {min(guess, 99)} times in 100, a coin 50 times."
+    return f"{found}; an attacker's best guess about {whose} is right at most {min(guess, 100)} times in 100, a coin 50 times."
 
 
 def components_of(model: Model) -> ComponentsPart:

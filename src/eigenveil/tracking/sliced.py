@@ -104,8 +104,9 @@ class SlicedTracker(SketchTracker[SlicedState]):
         louder = 1.0
         if terms.rates is not None:
             total, total_noise = terms.rates.whole_sum(total), total_noise * terms.rates.sum_noise**2
-            factors, louder = terms.rates.whole_gram(np.ones((terms.domain.dim,) * 2), noise=0.0)
-            parts = (part * factors[:, at : at + part.shape[1]] for at, part in _placed(parts))
+            # A slice of the rates at a time: all of them would be the matrix that does not fit.
+            rates, louder = terms.rates, 1 / terms.rates.rarest
+            parts = (part / rates.of_pairs(slice(at, at + part.shape[1])) for at, part in _placed(parts))
         # Up to twice as many directions as are kept at the end, because a later slice may make them leading.
         most = max(width, min(2 * width, columns))
         space, energy = _leading(parts, terms.domain.dim, width, most=most)

@@ -262,7 +262,8 @@ class Sums:
 
     def _divided(self, rates: Rates) -> "Sums":
         """Released sums over all rows, from those of rows with gaps: free, and as if nothing had been missing from here on."""
-        gram, louder = rates.whole_gram(self.gram, noise=0.0)
+        # Entries that are seldom seen are mostly noise, and count for less.
+        gram, louder = rates.whole_gram(self.gram, noise=math.sqrt(self.gram_noise))
         return replace(
             self,
             gram=gram,

@@ -145,12 +145,23 @@ def test_more_readers_than_there_is_room_for_are_told_to_come_back(monkeypatch: 
     monkeypatch.setattr(serving, "_MOST", 4)
     with served() as server:
         lines = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(4)]
+        for line in lines:
+            line.sendall(b"GET /events HTTP/1.1\r\nHost: localhost\r\n\r\n")
         _until(lambda: server._readers == 4)
         assert b" 503 " in _raw(server, "GET / HTTP/1.1\r\nHost: localhost\r\n\r\n")
         for line in lines:
             line.close()
         _until(lambda: server._readers == 0)
         assert asked(server).status == 200
+
+
+def test_strangers_who_say_nothing_keep_nobody_out_and_hold_few_descriptors() -> None:
+    with served() as server:
+        lines = [socket.create_connection(("127.0.0.1", server.port), timeout=5) for _ in range(200)]
+        assert asked(server).status == 200
+        assert len(server._waiting) <= serving._WAITING
+        for line in lines:
+            line.close()
 
 
 def test_readers_who_say_or_take_nothing_are_dropped(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -238,3 +238,15 @@ def test_rows_in_other_processes_may_have_gaps_if_both_say_so(tmp_path: Any) -> 
         PrivatePCA(2, **BUDGET, row_bound=20.0).fit(there)
     with pytest.raises(ValueError, match="missing and X contradict each other"):
         fitted(rows_in_processes(tmp_path / "torn.parquet", processes=2), "counts", row_bound=20.0)
+
+
+def test_a_column_in_which_nothing_is_left_is_taken_like_one_with_a_single_value() -> None:
+    """Whether a fit runs must not depend on one person's entry, and neither must its error."""
+    for last in (1.5, None):
+        table = pd.DataFrame(WHOLE[:, :3], columns=["a", "b", "c"]).assign(
+            b=pd.Series([last] + [None] * 3999, dtype=object)
+        )
+        for rows in (table, pa.table({"a": WHOLE[:, 0], "b": [last] + [None] * 3999, "c": WHOLE[:, 2]})):
+            assert np.isfinite(fitted(rows, "counts", row_bound=15.0).components_).all()
+            with pytest.raises(ValueError, match=r"NaN|missing values"):
+                PrivatePCA(2, row_bound=15.0, **BUDGET).fit(rows)

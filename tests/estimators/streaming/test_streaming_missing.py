@@ -91,3 +91,13 @@ def test_what_cannot_be_meant_is_refused() -> None:
     rows[7, 2] = np.inf
     with pytest.raises(ValueError, match="infinity"):
         stream("counts").fit(rows)
+
+
+def test_columns_that_are_hardly_ever_there_do_not_drown_the_others_in_noise() -> None:
+    rng = np.random.default_rng(8)
+    whole = rng.standard_normal((20000, 8)) * [5, 4, 3, 1, 1, 4, 3, 2]
+    torn = whole.copy()
+    torn[:, 5:][rng.random((20000, 3)) < 0.97] = np.nan
+    pca = StreamingPCA(3, epsilon=1.0, delta=1e-6, row_bound=12.0, missing="counts", random_state=2).fit(torn)
+    # Divided without regard to noise, products of rare columns become 2500 times as loud, and .5 is captured.
+    assert pca.subspace_.captured(whole) / Subspace.of(whole, rank=3).captured(whole) > 0.75

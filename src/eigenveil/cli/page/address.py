@@ -43,6 +43,8 @@ PageToken: TypeAlias = Annotated[
 ]
 
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
+# A Host header: a name, or an address in brackets, and perhaps a port. Nothing may follow.
+_HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^:\[\]]+)(:\d+)?")
 _TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{20,200}")
 _BYTES: Final = 24
 
@@ -98,8 +100,10 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
         if header is None:
             return False
         # A final dot is another name to a browser, with cookies of its own, so it is not taken off.
-        name = header.strip().lower()
-        name = name[1:].partition("]")[0] if name.startswith("[") else name.partition(":")[0]
+        parts = _HOST.fullmatch(header.strip().lower())
+        if parts is None:
+            return False
+        name = parts["name"].strip("[]")
         if name in (*_LOOPBACK, self.host.lower()):
             return True
         # Open on all addresses: a stranger can make a name point here, but not an address.

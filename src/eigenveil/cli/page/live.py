@@ -43,8 +43,11 @@ class LivePage:
 
     @property
     def title(self) -> str:
-        """The title of the page."""
-        return self._look().title
+        """The title of the page; a plain one if nothing can be seen."""
+        try:
+            return self._look().title
+        except Exception:
+            return "Eigenveil"
 
 
 @contextmanager

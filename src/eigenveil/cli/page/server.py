@@ -27,8 +27,10 @@ from eigenveil.cli.page.address import PageAddress
 
 __all__ = ["PageServer", "PageSource"]
 
-# Connections at once; the rest are told to come back.
+# Readers at once who were let in; the rest are told to come back. And connections that have not yet asked for anything: each
+# holds a file descriptor that the study may need. A new one takes the place of the oldest, so strangers keep nobody out.
 _MOST: Final = 32
+_WAITING: Final = 32
 # In seconds: to send a request, to take what is written, between looks, and between signs of life to a quiet reader.
 _ASK, _TAKE, _LOOK, _QUIET = 5.0, 10.0, 0.5, 15.0
 _REST: Final = 0.5
@@ -89,7 +91,7 @@ class PageServer:
         self.port: int = self._socket.getsockname()[1]
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
-        self._readers = 0
+        self._readers, self._waiting = 0, list[asyncio.WriteTransport]()
         self._looked, self._parts = float("-inf"), dict[str, str]()
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
 
@@ -128,13 +130,19 @@ class PageServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its answer; every connection carries one."""
-        self._readers += 1
+        if len(self._waiting) >= _WAITING:
+            self._waiting.pop(0).abort()
+        self._waiting.append(writer.transport)
+        reading = False
         # So that `drain` waits until all is taken, and nothing piles up here.
         writer.transport.set_write_buffer_limits(high=0)
         try:
-            if self._readers > _MOST:
-                raise _Refused(503, "Too many readers. Close one of them and try again.")
             request = await self._request(reader)
+            # Only who shows the token takes the place of a reader, so strangers cannot keep others out.
+            if self._readers >= _MOST:
+                raise _Refused(503, "Too many readers. Close one of them and try again.")
+            self._readers, reading = self._readers + 1, True
+            self._waiting.remove(writer.transport)
             if request.path == "/events":
                 await self._events(reader, writer, request.method)
             else:
@@ -149,7 +157,10 @@ class PageServer:
         except (OSError, TimeoutError, EOFError):
             pass
         finally:
-            self._readers -= 1
+            self._readers -= reading
+            # One that was dropped for a newer one is no longer there.
+            with contextlib.suppress(ValueError):
+                self._waiting.remove(writer.transport)
             # Not `close`: that would wait for a reader who takes nothing. All else was taken before.
             writer.transport.abort() if writer.transport.get_write_buffer_size() else writer.close()
 

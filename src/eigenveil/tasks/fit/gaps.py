@@ -140,13 +140,23 @@ class Rates:
         rate = min(max(rate, _LEAST), 1.0)
         return cls(np.full(len(gaps.group), rate), np.full((1, 1), rate), gaps.group)
 
-    def of_pairs(self) -> Array:
-        """The share of people, (d, d), who have both of two columns."""
+    def of_pairs(self, here: slice = slice(None)) -> Array:
+        """The share of people, (d, w), who have both of two columns, the second one of those `here`."""
         if self.joint is not None:
-            return np.asarray(self.joint[np.ix_(self.group, self.group)])
-        pairs = np.outer(self.columns, self.columns)
-        np.fill_diagonal(pairs, self.columns)
+            # One rate for everything, where incomplete rows are left out.
+            group = self.group if len(self.joint) > 1 else np.zeros_like(self.group)
+            return np.asarray(self.joint[np.ix_(group, group[here])])
+        pairs = np.outer(self.columns, self.columns[here])
+        places = np.arange(len(self.columns))[here]
+        pairs[places, np.arange(len(places))] = self.columns[here]
         return pairs
+
+    @property
+    def rarest(self) -> float:
+        """The smallest rate of a pair: no entry of the noise becomes louder than by one over it."""
+        if self.joint is not None:
+            return float(self.joint.min())
+        return float(np.sort(self.columns)[:2].prod()) if len(self.columns) > 1 else float(self.columns[0])
 
     def whole_sum(self, total: Array) -> Array:
         """The sum over all rows, (d,), from that of rows with gaps."""
