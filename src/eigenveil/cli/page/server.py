@@ -35,6 +35,7 @@ _REST: Final = 0.5
 _LONGEST_REQUEST: Final = 8192
 # In milliseconds: how soon a browser tries again.
 _RETRY: Final = 2000
+# No cache may keep the page, no other page may frame it, and no link may carry its address away.
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -90,7 +91,9 @@ class PageServer:
         self._loop = asyncio.new_event_loop()
         self._ending = asyncio.Event()
         self._readers = 0
+        # Long ago, so that the first reader gets a state and not an empty page.
         self._looked, self._parts = float("-inf"), dict[str, str]()
+        # A daemon: a page that hangs must not keep the command from ending.
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
 
     def __enter__(self) -> "PageServer":
@@ -115,6 +118,7 @@ class PageServer:
             self._loop.close()
 
     async def _until_the_end(self) -> None:
+        # The limit bounds what a stranger can make us hold before a request is complete.
         server = await asyncio.start_server(self._answer, sock=self._socket, limit=_LONGEST_REQUEST, backlog=_MOST)
         await self._ending.wait()
         server.close()
@@ -128,6 +132,7 @@ class PageServer:
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """One request and its answer; every connection carries one."""
+        # Counted before the request is read, because a client that sends nothing takes a place, too.
         self._readers += 1
         # So that `drain` waits until all is taken, and nothing piles up here.
         writer.transport.set_write_buffer_limits(high=0)
@@ -147,6 +152,7 @@ class PageServer:
                     while await reader.read(_LONGEST_REQUEST):
                         pass
         except (OSError, TimeoutError, EOFError):
+            # The reader is gone or too slow. That is not the study's concern.
             pass
         finally:
             self._readers -= 1
@@ -160,6 +166,7 @@ class PageServer:
         except asyncio.LimitOverrunError:
             raise _Refused(431, "The request is too long.") from None
         line, _, rest = head.partition(b"\r\n")
+        # Latin-1 decodes every byte, so a strange request line is refused below instead of raising here.
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             raise _Refused(400, "This is not an HTTP request.")
@@ -184,11 +191,13 @@ class PageServer:
             raise _Refused(421, "This page does not answer to that name. Use the address that the command printed.")
         # A page of somebody else may not hold a connection, although it could not read what comes.
         foreign = headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        # A person may follow a link from elsewhere, which browsers call a navigation.
         if foreign and headers.get("Sec-Fetch-Mode") != "navigate":
             raise _Refused(403, "Other web pages may not use this one.")
 
     def _admitted(self, request: _Request) -> _Request:
         """The request, if it shows the token where one is needed: in the address, a cookie, or as a bearer."""
+        # Programs such as curl keep no cookies unless told to, so they may send the token as a bearer.
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if any(self._address.admits(one) for one in (request.token, self._cookie(request.headers), bearer)):
             return request
@@ -224,6 +233,7 @@ class PageServer:
         body = text.encode()
         self._head(writer, status, {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})})
         writer.write(body)
+        # Someone who asks and then takes nothing must not hold a place for ever.
         async with asyncio.timeout(_TAKE):
             await writer.drain()
             writer.write_eof()
@@ -238,6 +248,7 @@ class PageServer:
         """The parts that this reader has not got, as long as it reads. A slow one gets fewer and newer states."""
         self._head(writer, 200, {"Content-Type": "text/event-stream; charset=utf-8"})
         writer.write(f"retry: {_RETRY}\n\n".encode())
+        # A browser sends nothing more on an event stream, so whatever arrives means that it has left.
         left = asyncio.ensure_future(reader.read(1))
         sent: dict[str, str] = {}
         quiet = 0.0
@@ -252,6 +263,7 @@ class PageServer:
                     await self._tell(writer, "parts", json.dumps({"version": self._source.version, "parts": new}))
                 elif quiet >= _QUIET:
                     quiet = 0.0
+                    # A comment in the format of events: proxies close connections on which nothing moves.
                     writer.write(b": here\n\n")
                 if ending:
                     await self._tell(writer, "end", "{}")
@@ -270,6 +282,7 @@ class PageServer:
         ending = asyncio.ensure_future(self._ending.wait())
         waits: set[asyncio.Future[Any]] = {left, ending}
         await asyncio.wait(waits, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+        # Otherwise one more waiting task would be left behind by every look, until the end of the study.
         ending.cancel()
 
     def _current(self, *, fresh: bool = False) -> dict[str, str]:
