@@ -272,7 +272,7 @@ def settings_table(model: Model) -> Table:
 
 
 def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
-    # Where a person is replaced, the number of people is public and gets no noise.
+    # Only add-remove hides the number of people. Under the other relations it is public and gets no noise.
     count, noisy = model.people, model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
     if count is not None:
         yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
