@@ -96,7 +96,7 @@ def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
         return f"{found}; {why}, so nobody is protected."
-    # Rounded up, so that the sentence never promises more than the guarantee.
+    # Rounded up: rounding down would promise more than the guarantee does.
     guess = math.ceil(100 * guarantee.best_guess)
     # The unit goes on to say which rows are meant, which is too long for one sentence.
     whose = guarantee.unit.partition(",")[0] or "each person"
