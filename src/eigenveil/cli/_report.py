@@ -91,7 +91,9 @@ class BarChart:
     def __rich_console__(self, _console: Console, options: ConsoleOptions) -> Iterator[Text]:
         labels = max((len(bar.label) for bar in self.bars), default=0)
         notes = max((len(bar.note) for bar in self.bars), default=0)
+        # Longer bars are no easier to compare, and in a narrow terminal something of them must remain.
         width = max(8, min(options.max_width - labels - notes - 2, _WIDEST_CHART))
+        # All bars may be zero, as for a table of zeros.
         longest = max([self.floor, *(bar.value for bar in self.bars)]) or 1.0
         for bar in self.bars:
             line = Text(f"{bar.label:<{labels}} ", no_wrap=True)
@@ -109,6 +111,7 @@ class BarChart:
         cells = Text(f"{drawn:<{width}}", style=bar.style)
         if self.floor <= 0:
             return cells
+        # A floor above every bar lies at the very end, and its mark must stay on the line.
         place = min(int(width * self.floor / longest), width - 1)
         return Text.assemble(cells[:place], (_mark(ascii_only=ascii_only), _MARK), cells[place + 1 :])
 
@@ -130,6 +133,7 @@ def _bars(model: Model) -> Iterator[Bar]:
     for number, (variance, ratio) in enumerate(pairs, start=1):
         # Dim bars may be noise alone.
         style = "cyan" if variance > floor else "dim"
+        # Noise can make a variance negative, and a bar cannot be.
         yield Bar(f"{number:>{digits}}", max(float(variance), 0.0), f"{variance:>8.4g} {ratio:>6.1%}", style)
 
 
@@ -204,6 +208,7 @@ def model_details(model: Model, *, largest: int) -> Group:
 def _spectrum(model: Model) -> Group:
     rank, dim = model.components.shape
     title = f"{rank} component{'s' * (rank != 1)} of {dim} columns: variance along each, and its share of the whole"
+    # Said above the chart, because bars look like a finding.
     first: list[RenderableType] = [nothing_found()] if nothing_stands_out(model) else []
     return Group(*first, Text(title, style=_LABEL), scree(model), above_floor(model), *fill_line(model), *warned(model))
 
@@ -244,6 +249,7 @@ def loadings_table(model: Model, *, largest: int) -> Table:
     table.add_column(justify="right", no_wrap=True)
     table.add_column()
     for number, weights in enumerate(model.components, start=1):
+        # Stable, so that equal weights come in the order of the columns on every machine.
         order = np.argsort(-np.abs(weights), kind="stable")[:largest]
         parts = Text(", ").join(_loading(plain(names[i]), float(weights[i])) for i in order)
         table.add_row(str(number), parts)
@@ -266,6 +272,7 @@ def settings_table(model: Model) -> Table:
 
 
 def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
+    # Only add-remove hides the number of people. Under the other relations it is public and gets no noise.
     count, noisy = model.people, model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
     if count is not None:
         yield "people", f"about {count:.0f}, with noise" if noisy else f"{count:.0f}"
@@ -318,6 +325,7 @@ def round_rows(rounds: Sequence["Round"]) -> tuple[list[str], list[list[str]]]:
     no hub, so there is one column of bytes and one ledger.
     """
     residual = any(done.residual is not None and done.residual > _STILL for done in rounds)
+    # Peers have no hub, and all that they send counts as up.
     hub = any(done.bytes_down for done in rounds)
     charges = [_charged(done.charges, hub=hub) for done in rounds]
     header = ["round", "stage", "answered", *(["up", "down"] if hub else ["bytes"]), "movement"]
@@ -359,6 +367,7 @@ def spent_mu(rounds: Sequence["Round"]) -> float:
     for done in rounds:
         for place, ledger in enumerate(_by_ledger(done.charges, hub=hub)):
             squares += [0.0] * (place + 1 - len(squares))
+            # Gaussian releases compose by the squares of their mu.
             squares[place] += sum(line.mu**2 for line in ledger)
     return math.sqrt(max(squares, default=0.0))
 

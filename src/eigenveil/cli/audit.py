@@ -134,6 +134,7 @@ def audit(
         require(report is None, "--report is for the verdicts on cases. Leave it out with --demonstrate")
         _demonstrated(seed, as_json=as_json)
         return
+    # Refused before the attacks, which take long.
     require_report(report, force=force, inputs=[])
     budget = _budget(epsilon, delta)
     require(0 < confidence < 1, f"--confidence must be above 0 and below 1, such as 0.99, got {confidence:g}")
@@ -182,6 +183,7 @@ def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
         found = {name} if name in CASES else {case for case in CASES if case.startswith(name)}
         require(bool(found), f"no case is called {name!r}. Type `eigenveil audit` to list them")
         wanted |= found
+    # In the order of the list, so that the same cases give the same table however they were named.
     return tuple(case for case in CASES.values() if case.name in wanted)
 
 
@@ -207,6 +209,7 @@ def _audited(cases: "tuple[Case, ...]", **choices: Any) -> "tuple[Verdict, ...]"
     def judged(verdict: "Verdict") -> None:
         done.append(verdict)
         ends = "" if verdict.as_it_should else " (unexpected)"
+        # Whoever interrupts a long audit should still learn what was found.
         leaves(f"{len(done)} of {len(cases)} cases were done; the last was {verdict.case}: {verdict.words}{ends}")
 
     with _bar(len(cases)) as seen:
@@ -250,6 +253,7 @@ def _report(verdicts: "Sequence[Verdict]", confidence: float) -> "Report":
         kind="audit",
         title=f"Audit of {len(verdicts)} privacy claims",
         answer=first,
+        # These say that the audit itself fell short, which must not be overlooked.
         warnings=tuple(one for one in rest if one.startswith("NOT")),
         tables=(TablePart("Verdicts", header, rows),),
         facts=(
@@ -334,6 +338,7 @@ def _verdict_markdown(verdicts: "Sequence[Verdict]") -> str:
     for verdict in verdicts:
         words = verdict.words if verdict.kind == "shipped" else f"**{verdict.words}**"
         cells = (f"`{verdict.case}`", verdict.about, verdict.canary, *_figures(verdict), words)
+        # A bar inside a cell would end the cell.
         lines.append("| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |")
     return "\n".join(lines)
 
@@ -369,6 +374,7 @@ def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
         return f"mu {verdict.claim.mu:.3g}", "", "", "0"
     by_noise = [finding for finding in verdict.findings if finding.test == "noise"]
     guessed = [finding for finding in verdict.findings if finding.test != "noise"]
+    # Findings may be in different units, so they are compared by their share of the claim.
     first = max(guessed or by_noise, key=lambda finding: finding.bound / finding.claimed)
     return (
         f"{first.unit} {first.claimed:.3g}",

@@ -34,6 +34,7 @@ _RANK: Final = 5
 _SITES: Final = 5
 # Published methods are given a bound. Pixels are 0..16: a row with half of its 64 pixels 8 away from their mean has norm 45.
 _ROW_BOUND: Final = 45.0
+# A later demo recognises its own report by this title, and replaces it without --force.
 _TITLE: Final = "Handwritten digits: five private components in four settings"
 _HEADER: Final = ("setting", "who must be trusted with rows", "captured", "sent")
 _EXACT: Final = ("exact PCA, not private", "whoever sees the result", "100.0%", "nothing")
@@ -85,6 +86,7 @@ def demo(
     """
     report = model.with_suffix(".html")
     require_output(model, endings=(".safetensors",), force=force or (model.exists() and _is_own(model)), inputs=[])
+    # A folder of that name cannot be read as a report.
     again = force or (report.is_file() and _is_own_report(report))
     require_output(report, endings=(".html",), force=again, inputs=[model], option="the report")
     console = output()
@@ -117,11 +119,13 @@ def _is_own(path: Path) -> bool:
     try:
         return "demo" in Model.load(path).settings
     except ModelFileError:
+        # Whatever it is, a demo did not write it, so replacing it takes --force.
         return False
 
 
 def _is_own_report(path: Path) -> bool:
     """Whether an earlier demo wrote the report at `path`."""
+    # The file may be anybody's, in any encoding. It should fail to match, and not raise.
     return f"<h1>{_TITLE}</h1>" in path.read_text(encoding="utf-8", errors="replace")
 
 
@@ -147,6 +151,7 @@ def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]
     with busy("fitting one table"):
         first, *others = _settings(rows, seed)
         table = first()
+        # The answer is printed first and compares both, so these are fitted before any line is shown.
         published = list(_published(rows, seed))
     shares = [_captured(rows, one.basis) for one in (table, *published)]
     console.print(
@@ -178,6 +183,7 @@ def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit
     budget: dict[str, Any] = {"epsilon": _EPSILON, "delta": _DELTA, "random_state": seed}
 
     def fitted(setting: str, trusted: str, pca: Any, data: Any) -> Callable[[], DemoFit]:
+        # Fitted only when called, so that each line appears as soon as its fit is done.
         def fit() -> DemoFit:
             found = pca.fit(data)
             sent = int(found.model_.settings.get("bytes", 0))
@@ -205,9 +211,11 @@ def _published(rows: "Array", seed: int | None) -> Iterator[DemoFit]:
     from eigenveil.privacy import Budget
 
     budget, centred = Budget(_EPSILON, _DELTA), rows - rows.mean(axis=0)
+    # Rows beyond the bound would not be protected by noise of this size.
     centred *= np.minimum(1.0, _ROW_BOUND / np.linalg.norm(centred, axis=1))[:, None]
     dim = rows.shape[1]
     noise = np.random.default_rng(seed).standard_normal((dim, dim)) * mod_sulq_scale(budget, dim=dim) * _ROW_BOUND**2
+    # One draw for each pair of columns: independent draws would not give a symmetric matrix.
     noisy = centred.T @ centred + np.triu(noise) + np.triu(noise, 1).T
     yield DemoFit("MOD-SuLQ, as published", "the analyst who has it", top_eigen(noisy, rank=_RANK)[1])
     power = PrivatePCA(
@@ -217,6 +225,7 @@ def _published(rows: "Array", seed: int | None) -> Iterator[DemoFit]:
         method="power",
         calibration="paper",
         row_bound=_ROW_BOUND,
+        # The rows are centred already, with the exact mean that these methods are given.
         center=None,
         random_state=seed,
     )
@@ -230,6 +239,7 @@ def _published(rows: "Array", seed: int | None) -> Iterator[DemoFit]:
 def _captured(rows: "Array", basis: "Array") -> float:
     from eigenveil.linalg import captured_variance
 
+    # Measured on the rows as they are, not as clipped, so that all methods are compared alike.
     centred = rows - rows.mean(axis=0)
     return captured_variance(centred.T @ centred, basis)
 
@@ -271,6 +281,7 @@ def _next_steps(console: "Console", model: Path) -> None:
 def _command() -> str:
     """How to call `eigenveil` from this folder, so that the printed commands work as they are."""
     script = Path(sys.argv[0])
+    # The stem, because on Windows the script is eigenveil.exe.
     if script.stem == "eigenveil":
         return _typed(script)
     return f"{_typed(Path(sys.executable))} -m eigenveil"

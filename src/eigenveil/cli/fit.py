@@ -108,14 +108,17 @@ def _run(
 
     # Read the table first: scikit-learn takes seconds to import, and a bad file should be refused before that.
     table = reading.table(data)
+    # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
     with lasting.charged(table.rows, settings, person=reading.person, title=f"fit, {target.name}") as spending:
         pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
+        # The ledger keeps a digest of it, which shows later what the charge was for.
         spending.released = pca.components_.tobytes()
     aside = {} if table.carried is None else {"carry": list(table.carried.schema.names)}
     learned = pca.model_
     model = replace(learned, settings={**learned.settings, **reading.facts, **aside}, warnings=tuple(warned))
+    # Only after the charges are written: a crash in between loses a result, never a charge.
     model.save(target)
     wrote(target)
     console = output()

@@ -96,8 +96,10 @@ def scree_chart(
     """
     require(len(variances) > 0, "there must be a component to draw")
     count = len(variances)
+    # All variances may be zero, and an axis needs some length.
     top = max([*variances, floor, *(span.high for span in spans)]) * 1.04 or 1.0
     plane = Plane(0.4, count + 0.6, 0.0, top, top=24.0)
+    # A single bar over most of the axis would look like a block and not like a bar.
     half = 0.36 if count > 3 else 0.15
     marks = [*plane.levels(ticks(top)), *plane.below(numbers(count), "component")]
     for at, variance in enumerate(variances, 1):
@@ -132,6 +134,7 @@ def _whisker(x: float, low: float, high: float) -> Iterator[Mark]:
 
 
 def _band(plane: Plane, found: Sequence[tuple[float, Ends]], colour: str) -> Mark:
+    # Along the low ends and back along the high ones, or the outline would cross itself.
     edge = [plane.at(at, span.low) for at, span in found] + [plane.at(at, span.high) for at, span in reversed(found)]
     return Mark("area", tuple(edge), colour, opacity=0.17)
 
@@ -223,10 +226,13 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     >>> convergence_chart([None, 0.1, 0.001]).rows
     ((2, 0.1), (3, 0.001))
     """
+    # Directions that did not move at all have a sine of zero, which a logarithmic axis lacks.
     found = [(at, max(moved, 1e-16)) for at, moved in enumerate(movements, 1) if moved is not None]
     require(bool(found), "there must be a movement to draw")
     low = math.floor(math.log10(min(moved for _, moved in found)))
+    # At least one power of ten, or the axis would have no length where nothing moved little.
     plane = Plane(0.5, len(movements) + 0.5, 10.0 ** min(low, -1), 1.0, log_y=True)
+    # More labels than about seven would touch each other.
     step = max(1, math.ceil(-min(low, -1) / 6))
     powers = [(10.0**power, f"1e{power}" if power else "1") for power in range(0, min(low, -1) - 1, -step)]
     marks = [*plane.levels(powers), *plane.below(numbers(len(movements)), "round")]
@@ -245,6 +251,7 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
     count = len(series[0][1])
     totals = [sum(values[at] for _, values in series) for at in range(count)]
     top = max(totals, default=0) * 1.04 or 1.0
+    # Bytes with their unit are wider than plain numbers, so the axis starts further right.
     plane = Plane(0.4, count + 0.6, 0.0, top, left=62.0)
     marks = [*plane.levels([(tick, in_bytes(int(tick))) for tick, _ in ticks(top)])]
     marks += plane.below(numbers(count), axis)
@@ -269,6 +276,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     '1 of 2 sites missed a round.'
     """
     missed = [name for name in sites if any(name not in there for there in answered)]
+    # Among many sites, those that missed a round are what people look for.
     shown = (list(sites) if len(sites) <= MOST_ROWS else missed)[:MOST_ROWS]
     left, top = 146.0, 22.0
     cell = min(26.0, (WIDTH - 12 - left) / max(len(answered), 1))
@@ -288,6 +296,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     )
     if missed and len(shown) < len(sites):
         said += f" {len(shown)} of {len(sites)} sites are drawn."
+    # If nobody missed a round, the sentence above says everything.
     rows = tuple(
         (name, sum(name in there for there in answered), len(answered)) for name in (shown if missed else shown[:0])
     )
@@ -348,6 +357,7 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
     marks.append(line([plane.at(point.epsilon, point.nothing) for point in ordered], "muted", dashed=True, width=1.2))
     for x, colour, text in _PLAN_KEYS:
         marks += [bar(x, 8, x + 10, 18, colour), words(x + 15, 17, text, "ink")]
+    # There may be no point at the asked epsilon, if the method is refused there.
     chosen = next((point for point in ordered if point.epsilon == asked), ordered[-1])
     said = (
         f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that can be captured, "
@@ -383,6 +393,7 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     marks = [line([(plane.left, y), (plane.right, y)], "grid", width=1.0) for y in (plane.top, plane.bottom)]
     marks += [words(plane.left - 6, plane.y(at) + 4, f"{at:.3g}", anchor="end") for at in ends[1]]
     marks += plane.below([(at, f"{at:.3g}") for at in ends[0]], "component 1 (across), component 2 (up)")
+    # Half transparent, so that rows on top of each other look denser.
     marks += [dot(*plane.at(*score), "bad", radius=2.0, opacity=0.5) for score in scores]
     said = (
         f"{len(scores)} row{'s' * (len(scores) != 1)} along components 1 and 2. Raw data of the people in these rows."

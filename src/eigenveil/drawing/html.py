@@ -156,6 +156,7 @@ def table(
     1
     """
     lines = [tuple(row) for row in rows]
+    # Without rows every column would count as one of numbers.
     right = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(header))]
     marks = [' class="n"' if one else "" for one in right]
     head = "".join(f'<th scope="col"{mark}>{escaped(name)}</th>' for name, mark in zip(header, marks, strict=True))
@@ -165,6 +166,7 @@ def table(
     )
     named = f"<caption>{escaped(caption)}</caption>" if caption else ""
     chosen = " ".join(filter(None, ("sorts" * sorts, css)))
+    # Python 3.11 allows no such quote inside the braces of an f-string.
     return (
         f"<table{f' class={chr(34)}{chosen}{chr(34)}' if chosen else ''}>{named}<thead><tr>{head}</tr></thead>\n"
         f"<tbody>{body}</tbody></table>"
@@ -172,6 +174,7 @@ def table(
 
 
 def _is_number(value: Cell) -> bool:
+    # None is an empty cell, and leaves a column of numbers what it is.
     return not isinstance(value, str) or _NUMBER.fullmatch(value) is not None
 
 
@@ -208,8 +211,10 @@ def fragment(body: str) -> str:
 
 def page(title: str, body: str) -> str:
     """A whole document that loads nothing and runs nothing but the sorting of tables."""
+    # A file has no server that could draw a nonce, so the policy names our own texts by their hashes.
     allowed = f"style-src '{hash_of(STYLE)}'; script-src '{hash_of(SORT)}'"
     policy = f"default-src 'none'; {allowed}; base-uri 'none'; form-action 'none'"
+    # The policy comes before the style and the script: in a file it holds only for what follows it.
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n'

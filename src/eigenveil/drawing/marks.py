@@ -112,6 +112,7 @@ class Mark:
                 anchor = "" if self.anchor == "start" else f' text-anchor="{self.anchor}"'
                 return f'<text x="{x:.1f}" y="{y:.1f}" {paint}{anchor}{bold}>{escaped(self.words)}</text>'
             case "bar":
+                # SVG draws no rectangle of negative width, and a bar of a negative weight ends left of its start.
                 (left, right), (top, bottom) = (sorted(ends) for ends in zip(*self.places, strict=True))
                 size = f'width="{right - left:.1f}" height="{bottom - top:.1f}"'
                 return f'<rect x="{left:.1f}" y="{top:.1f}" {size} {paint}>{tip}</rect>'
@@ -182,6 +183,7 @@ def _wrapped(text: str, width: int) -> Iterable[str]:
 
 def png(chart: Chart) -> bytes:
     """The chart as a PNG, on a light ground, drawn by matplotlib where that is installed."""
+    # Not pyplot, which would look for a screen and keep every figure until the program ends.
     from matplotlib.figure import Figure
 
     # 100 units are an inch, and the plane has its zero at the top left, as SVG has.

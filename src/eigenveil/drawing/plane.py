@@ -51,7 +51,9 @@ class Plane:
 
 def _share(value: float, low: float, high: float, *, log: bool) -> float:
     if log:
+        # Zero has no logarithm, but it must get a place at the edge.
         value, low, high = (math.log(max(number, 1e-300)) for number in (value, low, high))
+    # Cut off at the edges, so that nothing is drawn outside, and in the middle if the axis has no length.
     return 0.5 if high == low else min(1.0, max(0.0, (value - low) / (high - low)))
 
 

@@ -59,6 +59,7 @@ class ScreeDisplay(Display):
     def from_estimator(cls, estimator: Any, *, ax: "Axes | None" = None) -> "ScreeDisplay":
         """Draw the spectrum of a fitted `estimator`, a `Model`, or the path of a model file."""
         model = model_from(estimator)
+        # Taken from the report's own numbers, so that a picture and a report never disagree.
         spans = components_of(model).intervals
         made = cls(
             explained_variance=model.explained_variance,
@@ -212,6 +213,7 @@ class BiplotDisplay(Display):
         if self.scores is not None:
             # Below the arrows, and light: many rows would hide them.
             self.points_ = axes.scatter(self.scores[:, 0], self.scores[:, 1], s=8, alpha=0.4, color=FAINT, linewidths=0)
+            # Rows may all score zero, and axes need some length.
             farthest = float(np.abs(self.scores).max(initial=0.0)) or 1.0
         unit = _REACH * farthest / (float(lengths.max()) or 1.0)
         order = np.argsort(-lengths, kind="stable")[:largest]
@@ -227,6 +229,7 @@ class BiplotDisplay(Display):
         axes.axhline(0.0, color=FAINT, linewidth=0.6)
         axes.axvline(0.0, color=FAINT, linewidth=0.6)
         axes.set(xlim=(-farthest, farthest), ylim=(-farthest, farthest), xlabel=self._axis(0), ylabel=self._axis(1))
+        # With unequal axes the angles between arrows would mean nothing.
         axes.set_aspect("equal")
         axes.set_title(
             RAW if self.scores is not None else "Weights of columns, arrows scaled to fit", fontsize="medium"

@@ -95,6 +95,7 @@ class PlanDisplay(Display):
         by = "`eigenveil plan --json`"
         found, facts = json_in(source, "curve", written_by=by), json_in(source, "facts", written_by=by)
         try:
+            # Where the method is refused the file has null, because JSON has no infinities.
             drawn = [point for point in found["points"] if point["captured"] is not None]
             points = sorted(drawn, key=lambda point: float(point["epsilon"]))
             made = cls(
@@ -118,6 +119,7 @@ class PlanDisplay(Display):
             epsilons=tuple(epsilon for epsilon, _ in pairs),
             captured=tuple(found.captured for _, found in pairs),
             sines=tuple(found.sine for _, found in pairs),
+            # Random directions do not depend on the noise, so they capture the same at every epsilon.
             nothing=pairs[0][1].nothing,
             method=method,
             asked=asked,
@@ -138,6 +140,7 @@ class PlanDisplay(Display):
         self.nothing_ = axes.axhline(self.nothing, color=FAINT, linestyle="--", label="random directions")
         if self.asked is not None:
             self.asked_ = axes.axvline(self.asked, color="0.3", linestyle=":", label=f"epsilon = {self.asked:g}")
+        # A little beyond 0 and 1, so that lines at the ends are not cut in half.
         axes.set(xscale="log", ylim=(-0.02, 1.02), xlabel="epsilon", ylabel="share, 0 to 1")
         axes.set_title(f"What a budget buys: {self.method}")
         axes.legend(fontsize="small")

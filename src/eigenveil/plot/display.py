@@ -34,6 +34,7 @@ class Display(ABC):
     def _axes(self, ax: "Axes | None") -> "Axes":
         """The axes to draw into. Changes the display in place: they are `ax_` from here on."""
         if ax is None:
+            # The constrained layout makes room for long column names, which would otherwise be cut off.
             ax = pyplot().subplots(layout="constrained")[1]
         self.ax_, self.figure_ = ax, ax.figure
         return ax
@@ -44,6 +45,7 @@ def pyplot() -> Any:
     try:
         import matplotlib.pyplot as plt
     except ImportError as error:
+        # Something that matplotlib itself needs is missing then, and our advice would not help.
         if (error.name or "").partition(".")[0] != "matplotlib":
             raise
         raise ImportError("plots need matplotlib: pip install 'eigenveil[plot]'", name="matplotlib") from error

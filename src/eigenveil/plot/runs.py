@@ -87,6 +87,7 @@ class BudgetDisplay(Display):
             self.budget_ = axes.axvline(self.epsilon, color="C1", linestyle="--", label=words)
             axes.legend(loc="upper right")
         axes.set_yticks(places, names, **LITERAL)
+        # The first release stands at the top, as in a ledger.
         axes.invert_yaxis()
         axes.set(xlabel=f"epsilon spent, at delta = {self.delta:g}", title=f"Spent: epsilon = {self.spent:.3g}")
         return self
@@ -121,6 +122,7 @@ class ConvergenceDisplay(Display):
         axes = self._axes(ax)
         numbers, movements = [at for at, _ in found], [moved for _, moved in found]
         (self.line_,) = axes.plot(numbers, movements, marker="o", color="C0")
+        # Movements may be given without saying who was missing.
         lacked = [(at, moved) for at, moved in found if at <= len(self.missing) and self.missing[at - 1]]
         if lacked:
             (self.missing_,) = axes.plot(

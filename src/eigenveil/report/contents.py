@@ -56,6 +56,7 @@ class ComponentsPart:
     people: float | None = None
 
     def __post_init__(self) -> None:
+        # A report may come from a file that was edited, and everything that draws it relies on these shapes.
         require(len(self.weights) >= 1, "there must be a component")
         widths = {len(one) for one in self.weights} | ({len(self.columns)} if self.columns is not None else set())
         require(len(widths) == 1, "every component must have one weight for each column")
@@ -181,6 +182,7 @@ class Report:
     kind: Kind
     title: str
     answer: str
+    # Spelled out and not named, because the schema is read off this type.
     format: Literal["eigenveil-report"] = "eigenveil-report"
     version: int = VERSION
     eigenveil: str = __version__

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["components_of", "forecast_part", "model_report", "plan_part", "round_parts", "spectrum_of"]
 
+# Spread evenly over the logarithmic axis, from strong to weak.
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
 _WORDS: Final = (
     "no",
@@ -95,7 +96,9 @@ def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
         return f"{found}; {why}, so nobody is protected."
+    # Rounded up: rounding down would promise more than the guarantee does.
     guess = math.ceil(100 * guarantee.best_guess)
+    # The unit goes on to say which rows are meant, which is too long for one sentence.
     whose = guarantee.unit.partition(",")[0] or "each person"
     return f"{found}; an attacker's best guess about {whose} is right at most {min(guess, 100)} times in 100, a coin 50 times."
 
@@ -104,6 +107,7 @@ def components_of(model: Model) -> ComponentsPart:
     """The components of a model with their variances and, where it is known, the interval of each."""
     floor, variances = model.noise_floor, tuple(model.explained_variance.tolist())
     shares = tuple(model.explained_variance_ratio.tolist())
+    # Any component with a share gives the total. Those below the floor have none, and would divide by zero.
     at = next((at for at, share in enumerate(shares) if share > 0), None)
     return ComponentsPart(
         columns=model.columns,
@@ -139,6 +143,7 @@ def _intervals(model: Model) -> Iterator[Span]:
     if floor == 0 or settings.get("method") != "covariance" or "scale_from" in settings:
         return
     for variance in model.explained_variance.tolist():
+        # No variance is negative, so the interval need not reach below zero.
         yield Span(variance, max(0.0, variance - floor), variance + floor)
 
 
@@ -257,6 +262,7 @@ def _planned(model: Model) -> "tuple[Facts | None, str]":
         facts = Facts(
             dim=dim,
             rank=rank,
+            # The released number has noise, and can fall below what a plan accepts.
             people=max(2, round(people)),
             budget=Budget(guarantee.epsilon, guarantee.delta),
             # In units of the bound, which the fill gives, so that the bound itself is not needed.

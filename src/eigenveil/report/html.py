@@ -105,6 +105,7 @@ def cumulative_of(part: ComponentsPart) -> Chart:
     if part.intervals and whole:
         for count in range(1, len(part.shares) + 1):
             ends = [math.fsum(getattr(span, end) for span in part.intervals[:count]) / whole for end in ("low", "high")]
+            # A share cannot exceed the whole, whatever the noise allows.
             spans.append(Span(math.fsum(part.shares[:count]), min(1.0, ends[0]), min(1.0, ends[1])))
     return cumulative_chart(part.shares, spans=spans)
 
@@ -203,6 +204,7 @@ def charts_of(rounds: Sequence[RoundPart], sites: Sequence[str]) -> Iterator[tup
 def _rounds(report: Report) -> str:
     rounds = report.rounds
     seen = [name for one in rounds for name in (*one.answered, *one.missing)]
+    # Not every record lists its sites, so those that were asked stand in for them.
     sites = [one.name for one in report.sites] or list(dict.fromkeys(seen))
     drawn = "".join(figure(chart, name) for name, chart in charts_of(rounds, sites))
     header = ("round", "stage", "answered", "missing", "up", "down", "moved", "charge, mu")
@@ -215,6 +217,7 @@ def _rounds(report: Report) -> str:
             in_bytes(one.bytes_up),
             in_bytes(one.bytes_down),
             one.movement,
+            # Charges compose by the squares of their mu.
             math.hypot(*(charge.mu for charge in one.charges)) if one.charges else None,
         )
         for one in rounds
@@ -246,6 +249,7 @@ def _guarantee(guarantee: Guarantee) -> str:
 
 def _strength(guarantee: Guarantee, epsilon: float, delta: float) -> Iterator[str]:
     """Epsilon and delta in words. The best guess is under "What that means"."""
+    # Beyond this the number tells nobody anything, and later it would overflow.
     times = f"{math.exp(epsilon):.3g}" if epsilon < 50 else "more than 1e21"
     one = "interaction" if guarantee.relation == "interaction" else "person"
     yield (

@@ -25,6 +25,7 @@ _LONGEST: Final = 1 << 28
 
 def to_json(report: Report) -> str:
     """The report as JSON, in ASCII: a hostile name is a string like any other."""
+    # NaN would become a word that other readers of JSON refuse.
     return json.dumps(_values(report), indent=2, allow_nan=False) + "\n"
 
 
@@ -106,6 +107,7 @@ def _one_of(kinds: tuple[Any, ...], value: Any, where: str) -> Any:
 def _record(kind: Any, value: Any, where: str) -> Any:
     require(isinstance(value, Mapping), f"{where} must be a table")
     known, hints = {one.name: one for one in fields(kind)}, _hints(kind)
+    # A key that is dropped silently could be the one that mattered, so an unknown one is refused.
     strange = [name for name in value if name not in known]
     require(not strange, f"{where} has an unknown key: {strange[0] if strange else ''}")
     lacking = [name for name, one in known.items() if name not in value and _needed(one)]
@@ -113,6 +115,7 @@ def _record(kind: Any, value: Any, where: str) -> Any:
     return kind(**{name: _read(hints[name], value[name], f"{where}.{name}") for name in known if name in value})
 
 
+# Resolving type hints is slow, and a report has the same records many times.
 @cache
 def _hints(kind: Any) -> dict[str, Any]:
     return get_type_hints(kind)
@@ -131,6 +134,7 @@ def schema() -> dict[str, Any]:
         "title": "An Eigenveil report",
         "description": _first_line(Report),
         **_shape(Report, found),
+        # Sorted, so that the schema file changes only where a type has changed.
         "$defs": dict(sorted(found.items())),
     }
 
@@ -159,6 +163,7 @@ def _reference(kind: Any, defined: dict[str, Any]) -> dict[str, Any]:
         return _shape(kind, defined)
     name = kind.__name__  # type: ignore[union-attr]
     if name not in defined:
+        # Noted before it is filled in, so that a type that contains itself would come to an end.
         defined[name] = {}
         defined[name] = _shape(kind, defined)
     return {"$ref": f"#/$defs/{name}"}

@@ -17,6 +17,7 @@ __all__ = ["ENDINGS", "read_report", "require_printer", "write_report"]
 
 ENDINGS: Final = (".html", ".json", ".pdf")
 _BROWSERS: Final = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
+# Printing must work without a network, and must not call anybody.
 _QUIET: Final = (
     "--headless",
     "--disable-gpu",
@@ -75,11 +76,13 @@ def _print(html: str, target: Path) -> None:
         source.write_text(html, encoding="utf-8")
         # The sandbox of Chromium refuses to start as root. The page is ours, and it may neither run nor load anything.
         root = ["--no-sandbox"] if hasattr(os, "geteuid") and os.geteuid() == 0 else []
+        # With the person's own profile, a browser that is open already would take the command over and print nothing.
         profile = f"--user-data-dir={folder}/profile"
         command = [browser, *_QUIET, *root, profile, f"--print-to-pdf={made}", source.as_uri()]
         try:
             subprocess.run(command, check=True, capture_output=True, timeout=_PRINTING)
         except (subprocess.SubprocessError, OSError) as error:
             raise ValueError(f"{browser} could not print the report ({type(error).__name__})") from error
+        # Chromium may end with success and no file.
         require(made.is_file(), f"{browser} printed nothing")
         target.write_bytes(made.read_bytes())

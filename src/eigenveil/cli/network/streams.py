@@ -56,9 +56,11 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     keys = option.keys_beside(
         given.study, study, given.keys, role="site", passphrase=passphrase_from(given.passphrase_file)
     )
+    # Called for its refusals: keys of somebody else, or out of date, end the command before a row is read.
     place_of(study, keys, role="site")
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
+    # With --yes nobody is asked, so the policy must have said who is protected.
     if given.yes and rules is not None and given.policy is not None:
         consent.require_unit(study, rules, given.policy)
     if not given.ledger.exists():
@@ -72,6 +74,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
         known = consent.known_study(ledger, study.digest, role="site")
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role="site")
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": rules}
+        # The file is read anew each time, so a key can be withdrawn while the stream runs.
         if given.policy is not None:
             settings["withdrawn"] = withdrawn_in(given.policy)
         agent: SlotSiteAgent = allowed_agent(
@@ -87,6 +90,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
             voice.say("This was a dry run: nothing was written and nobody was called.")
             return
         note = None
+        # After a restart the ledger knows the study, and nobody has to agree twice.
         if known is None:
             note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
         with voice.under(view):
@@ -122,6 +126,7 @@ def _disclose(
     life = None if agent.policy is None else agent.policy.life
     cost = words.cost_fact(account, state, life=life, joined=joined)
     voice.item(cost.label, cost.words)
+    # What was said above, in words for this very site, is not repeated.
     for fact in facts_of(study):
         if fact.label not in ("Study", "Warning", "Columns", "Who learns what", "Cost"):
             voice.item(fact.label, fact.words)
@@ -139,6 +144,7 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
     view = PartyView(voice)
 
     def show(agent: "SlotHubAgent") -> None:
+        # Before the first release there is no model, but a line is written all the same.
         learned = agent.model()
         if learned is not None:
             learned.save(model)
@@ -146,6 +152,7 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
         before = lines.read_text(encoding="utf-8") if lines.exists() else ""
         with whole_file(lines) as temporary:
             temporary.write_text(f"{before}{current_line(agent)}\n", encoding="utf-8")
+            # Released numbers only, and whoever watches may be another user of this machine.
             temporary.chmod(0o644)
 
     with SlotHubAgent.log_for(log, found) as written:
@@ -201,11 +208,13 @@ def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[t
     """The lines of the hub as they come, from the last one on; until the study is over."""
     seen = 0
     while True:
+        # Opened anew at every look: the hub replaces the file, and an open one would stay as it was.
         lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
         require(bool(lines) or not once, f"{path} has no line yet: the hub has not asked for a slot, or runs elsewhere")
         # From the last one: what was current before is of no use now.
         for line in lines[max(seen, len(lines) - 1 if seen == 0 else seen) :]:
             facts = json.loads(line)
+            # The study file may have been changed since these lines were written.
             require(facts.get("digest") == study.digest, f"{path} is of another study")
             yield facts, line
             if facts["over"] or once:

@@ -42,6 +42,7 @@ PageToken: TypeAlias = Annotated[
     ),
 ]
 
+# A browser sends the name that the person typed, so every usual name of this machine is listed.
 _LOOPBACK: Final = ("127.0.0.1", "localhost", "::1")
 # A Host header: a name, or an address in brackets, and perhaps a port. Nothing may follow.
 _HOST: Final = re.compile(r"(?P<name>\[[0-9a-f:.]+\]|[^:\[\]]+)(:\d+)?")
@@ -65,6 +66,7 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
 
     host: str
     port: int
+    # Left out of the repr: a traceback or a log line must not show it.
     token: str | None = field(default=None, repr=False)
 
     @classmethod
@@ -86,6 +88,7 @@ readers, or use 127.0.0.1:8080 and an SSH tunnel
 
     def url(self, port: int, *, secret: bool) -> str:
         """What to open in a browser. With the token only if it may be shown (`secret`)."""
+        # The address that stands for all addresses is for binding. A browser is sent to loopback instead.
         host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
         where = f"http://{f'[{host}]' if ':' in host else host}:{port}/"
         return f"{where}?token={self.token}" if secret and self.token is not None else where
@@ -125,6 +128,7 @@ def _halves(address: str) -> tuple[str, int]:
     bare = host.removeprefix("[").removesuffix("]")
     # Port 0 is meant: the system chooses, and the command prints what it chose.
     good = bare and port.isascii() and port.isdigit() and int(port) <= 65535
+    # Without its brackets the last group of an IPv6 address would be taken for the port.
     named = re.fullmatch(r"[A-Za-z0-9.:-]+", bare) is not None and (":" not in bare or host.startswith("["))
     require(
         bool(good) and named,
@@ -153,6 +157,7 @@ def _token_in(path: Path) -> str:
         # `whole_file` makes files that only their owner can read.
         with whole_file(path) as temporary:
             temporary.write_text(f"{secrets.token_urlsafe(_BYTES)}\n", encoding="ascii")
+    # A file that others can read is refused: the token would be no secret then.
     token = read_owned(path, most=1000, private=True).decode("ascii", errors="replace").strip()
     require(
         _TOKEN.fullmatch(token) is not None,

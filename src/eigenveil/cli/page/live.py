@@ -32,6 +32,7 @@ class LivePage:
 
     def line(self, words: str, style: str | None = None) -> None:
         """Something that happened just now."""
+        # Cut to a bounded length, because all lines are sent again whenever one is added.
         self._lines.append((f"{datetime.now().astimezone():%H:%M:%S}", words[:_LONGEST], style))
 
     def parts(self) -> dict[str, str]:

@@ -85,10 +85,12 @@ const listen = () => {
 };
 listen();
 """
+# Hashes allow our own style and script and nothing that a name could smuggle in. Events come from this server alone.
 POLICY: Final = (
     f"default-src 'none'; style-src '{hash_of(_STYLE)}'; script-src '{hash_of(_SCRIPT)}'; connect-src 'self'; "
     "img-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 )
+# A page that stays open over a restart reloads itself if this has changed: its script may be old.
 VERSION: Final = hash_of(_STYLE + _SCRIPT)
 
 
@@ -163,6 +165,7 @@ def _budget(spending: PageBudget | None) -> str:
         return ""
     gauge = ""
     if spending.share is not None:
+        # Rounding can leave a budget that is all spent just above one.
         width = 100 * min(1.0, max(0.0, spending.share))
         # The sentence below says the same, so the picture is only decoration to a screen reader.
         gauge = (

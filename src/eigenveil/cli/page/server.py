@@ -37,6 +37,7 @@ _REST: Final = 0.5
 _LONGEST_REQUEST: Final = 8192
 # In milliseconds: how soon a browser tries again.
 _RETRY: Final = 2000
+# No cache may keep the page, no other page may frame it, and no link may carry its address away.
 _HEADERS: Final = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
@@ -93,6 +94,7 @@ class PageServer:
         self._ending = asyncio.Event()
         self._readers, self._waiting = 0, list[asyncio.WriteTransport]()
         self._looked, self._parts = float("-inf"), dict[str, str]()
+        # A daemon: a page that hangs must not keep the command from ending.
         self._thread = threading.Thread(target=self._serve, name="live page", daemon=True)
 
     def __enter__(self) -> "PageServer":
@@ -117,6 +119,7 @@ class PageServer:
             self._loop.close()
 
     async def _until_the_end(self) -> None:
+        # The limit bounds what a stranger can make us hold before a request is complete.
         server = await asyncio.start_server(self._answer, sock=self._socket, limit=_LONGEST_REQUEST, backlog=_MOST)
         await self._ending.wait()
         server.close()
@@ -155,6 +158,7 @@ class PageServer:
                     while await reader.read(_LONGEST_REQUEST):
                         pass
         except (OSError, TimeoutError, EOFError):
+            # The reader is gone or too slow. That is not the study's concern.
             pass
         finally:
             self._readers -= reading
@@ -171,6 +175,7 @@ class PageServer:
         except asyncio.LimitOverrunError:
             raise _Refused(431, "The request is too long.") from None
         line, _, rest = head.partition(b"\r\n")
+        # Latin-1 decodes every byte, so a strange request line is refused below instead of raising here.
         words = line.decode("latin-1").split(" ")
         if len(words) != 3 or not words[2].startswith("HTTP/1."):
             raise _Refused(400, "This is not an HTTP request.")
@@ -195,11 +200,13 @@ class PageServer:
             raise _Refused(421, "This page does not answer to that name. Use the address that the command printed.")
         # A page of somebody else may not hold a connection, although it could not read what comes.
         foreign = headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
+        # A person may follow a link from elsewhere, which browsers call a navigation.
         if foreign and headers.get("Sec-Fetch-Mode") != "navigate":
             raise _Refused(403, "Other web pages may not use this one.")
 
     def _admitted(self, request: _Request) -> _Request:
         """The request, if it shows the token where one is needed: in the address, a cookie, or as a bearer."""
+        # Programs such as curl keep no cookies unless told to, so they may send the token as a bearer.
         bearer = request.headers.get("Authorization", "").removeprefix("Bearer ")
         if any(self._address.admits(one) for one in (request.token, self._cookie(request.headers), bearer)):
             return request
@@ -235,6 +242,7 @@ class PageServer:
         body = text.encode()
         self._head(writer, status, {"Content-Type": kind, "Content-Length": str(len(body)), **(more or {})})
         writer.write(body)
+        # Someone who asks and then takes nothing must not hold a place for ever.
         async with asyncio.timeout(_TAKE):
             await writer.drain()
             writer.write_eof()
@@ -249,6 +257,7 @@ class PageServer:
         """The parts that this reader has not got, as long as it reads. A slow one gets fewer and newer states."""
         self._head(writer, 200, {"Content-Type": "text/event-stream; charset=utf-8"})
         writer.write(f"retry: {_RETRY}\n\n".encode())
+        # A browser sends nothing more on an event stream, so whatever arrives means that it has left.
         left = asyncio.ensure_future(reader.read(1))
         sent: dict[str, str] = {}
         quiet = 0.0
@@ -263,6 +272,7 @@ class PageServer:
                     await self._tell(writer, "parts", json.dumps({"version": self._source.version, "parts": new}))
                 elif quiet >= _QUIET:
                     quiet = 0.0
+                    # A comment in the format of events: proxies close connections on which nothing moves.
                     writer.write(b": here\n\n")
                 if ending:
                     await self._tell(writer, "end", "{}")
@@ -281,6 +291,7 @@ class PageServer:
         ending = asyncio.ensure_future(self._ending.wait())
         waits: set[asyncio.Future[Any]] = {left, ending}
         await asyncio.wait(waits, timeout=_LOOK, return_when=asyncio.FIRST_COMPLETED)
+        # Otherwise one more waiting task would be left behind by every look, until the end of the study.
         ending.cancel()
 
     def _current(self, *, fresh: bool = False) -> dict[str, str]:

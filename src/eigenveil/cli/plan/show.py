@@ -224,6 +224,7 @@ def command_of(facts: "Facts", chosen: "Forecast") -> str:
         return rehearsal_of(facts, chosen)
     peers = isinstance(params, GossipParams)
     where = ["--peer-address", "NAME=HOST:7443"] if peers else ["--address", "HOST:7443"]
+    # Under such a relation the numbers of people are public, and the study file states them.
     sizes = ["--size", "NAME=PEOPLE"] if facts.neighbours.count_is_public else []
     head = ["study", "new", "study.toml", "--authority", "FOLDER", *where, "--columns-from", "PUBLIC_TABLE"]
     return _line(*head, *options, *sizes)
@@ -339,6 +340,7 @@ def as_report(answer: PlanAnswer) -> "Report":
         "Not included": answer.unpredicted(),
         "To run it (capitals stand for what only you know)": (f"{label}: {line}" for label, line in answer.runs()),
     }
+    # Tuples first: an iterator cannot be asked whether it is empty.
     filled = ((title, tuple(items)) for title, items in lists.items())
     return Report(
         kind="plan",
@@ -407,6 +409,7 @@ def _listed(console: "Console", title: str, lines: "Sequence[str] | Iterator[str
 
     grid = Table.grid(padding=(0, 1))
     for line in lines:
+        # A line may quote the source of a spectrum, which comes from someone else's file.
         grid.add_row("-", Text(plain(line), style=style))
     if grid.row_count:
         _headed(console, title)
@@ -425,6 +428,7 @@ def _runs(console: "Console", answer: PlanAnswer) -> None:
 
 def _guarantees(forecasts: "Sequence[Forecast]") -> list[tuple[str, str]]:
     """One entry per setting, in the order of the table."""
+    # All methods of one setting protect the same people from the same readers, so it is said once.
     return list({str(found.setting): found.guarantee for found in forecasts}.items())
 
 
@@ -445,6 +449,7 @@ def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites:
     for found in forecasts:
         sent = [str(found.rounds), in_bytes(found.traffic)] if sites > 1 else []
         style = "bold green" if chosen is not None and found.method == chosen.method else ""
+        # In a narrow terminal the longest names would leave no room for the last column.
         name = found.method if roomy else found.method.replace("independent/", "independent/\n")
         table.add_row(name, _short(found.captured), _short(found.sine), *sent, in_bytes(found.memory), style=style)
     return table

@@ -73,8 +73,10 @@ def report(
     path = source.with_suffix(".html") if target is None else target
     inputs = [source, *([] if scores is None else [scores])]
     require_output(path, endings=ENDINGS, force=force, inputs=inputs)
+    # The line above has settled whether the file may be replaced. This one asks whether a PDF could be printed.
     require_report(path, force=True, inputs=inputs)
 
+    # A function, so that the files are read while `write` shows that it is busy.
     def made() -> "Report":
         found = _read(source)
         return found if scores is None else replace(found, scores=_scores(scores))
@@ -90,6 +92,7 @@ def _read(path: Path) -> "Report":
         case ".json":
             return read_report(path)
         case ".toml":
+            # Imported here: the report of a model does not need the code of studies.
             from eigenveil.cli.report.study import study_report
 
             return study_report(path)
@@ -108,9 +111,11 @@ def _scores(path: Path) -> "ScoresPart":
 
     require(path.suffix.lower() == ".csv", f"--raw-scores must be a .csv file, got {path}")
     require_file(path)
+    # Excel starts a CSV file with a byte order mark, which would stick to the first column name.
     with path.open(encoding="utf-8-sig", newline="") as file:
         lines = csv.reader(file)
         names = next(lines, [])
+        # Found by name, because an id may stand before the scores.
         places = [names.index(name) for name in ("component1", "component2") if name in names]
         require(
             len(places) == 2, f"{path} has no columns component1 and component2. Write it with `eigenveil transform`"

@@ -24,6 +24,7 @@ def require_report(path: Path | None, *, force: bool, inputs: Sequence[Path]) ->
     if path is None:
         return
     require_output(path, endings=ENDINGS, force=force, inputs=inputs, option="--report")
+    # Asked before the fit: a printer that is missing at the end would be noticed after the budget was spent.
     if path.suffix.lower() == ".pdf":
         from eigenveil.report.write import require_printer
 
@@ -61,6 +62,7 @@ def require_picture(path: Path, *, force: bool, inputs: Sequence[Path]) -> None:
     """Refuse a picture that could not be drawn."""
     require_output(path, endings=PICTURES, force=force, inputs=inputs, option="--plot")
     if path.suffix.lower() == ".png":
+        # Looked up and not imported: matplotlib is slow to load, and the command may still be refused.
         from importlib.util import find_spec
 
         from eigenveil.errors import require

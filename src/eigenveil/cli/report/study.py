@@ -21,6 +21,7 @@ def study_report(path: Path) -> "Report":
     facts = list(facts_of(study))
     agreed = tuple(FactLine(fact.label, fact.words) for fact in facts)
     run = _run_of(study, path)
+    # The result says more than the agreement, so it becomes the report, with what was agreed first in its facts.
     if run is not None:
         return replace(run, facts=(*agreed, *run.facts))
     places = study.peers if study.carrier == "gossip" else study.sites

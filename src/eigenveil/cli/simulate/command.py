@@ -161,6 +161,7 @@ def simulate(
             dead or [],
             model,
             report,
+            # Comparing looks at the exact components, which no guarantee covers, so a private run must ask for it.
             asked.epsilon is None if compare is None else compare,
             guarantee,
             even_if_noise,
@@ -179,6 +180,7 @@ def _run(job: _Job) -> None:
         parted, pca, warned = _fitted(job, view)
         model = replace(_model(job, pca), warnings=tuple(warned))
         view.found(model, pca.transcript_)
+    # Saved before the comparison, which may take as long as the fit and may be interrupted.
     if job.target is not None:
         model.save(job.target)
         wrote(job.target)
@@ -292,6 +294,7 @@ def _model(job: _Job, pca: "Estimator") -> "Model":
     """The model with what is public of the split and the file, and with the caveat that it was simulated."""
     extra: dict[str, Any] = {"split": job.rule.words} | job.reading.facts
     guarantee = pca.model_.guarantee
+    # One process has the rows of all sites here, which no study across organisations would allow.
     if guarantee.epsilon is not None:
         guarantee = replace(guarantee, caveats=(*guarantee.caveats, _SIMULATED))
     settings = {**pca.model_.settings, **extra}
@@ -307,6 +310,7 @@ def _watching(view: "_View") -> Iterator[None]:
     if not console.is_terminal:
         yield
         return
+    # Transient, because the table of rounds that follows has all of it.
     with Live(view, console=console, refresh_per_second=8, transient=True):
         yield
 
@@ -349,6 +353,7 @@ class _View:
         """The same for a browser, with everything that is printed at the end."""
         rounds, model = self._rounds, self._model
         variances, floor, known = PageState.scree(model, rounds)
+        # Before a round has ended nobody can be called missing.
         answered = frozenset(self.last.answered) if self.last is not None else frozenset(self._sites)
         return PageState(
             f"Simulated study: {self._word}" + " around a hub" * self._job.hub,
@@ -474,9 +479,11 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     )
     models = (replace(exact.model_, components=pca.components_), exact.model_)
     captured = np.zeros(2)
+    # Block by block, so that the scores of all rows are never in memory at once.
     for block in parted.pooled.blocks(block_size(parted.pooled)):
         weights = 1.0 if block.weights is None else block.weights[:, None]
         captured += [float(np.sum(weights * np.square(model.transform(block.values)))) for model in models]
+    # In a table without variance every answer is as good as the exact one.
     share = captured[0] / captured[1] if captured[1] > 0 else 1.0
     sine = float(sines(pca.subspace_.basis, exact.subspace_.basis)[0])
     return f"{share:.4%} of the variance that the exact components of the whole table capture; largest sine {sine:.1e}"

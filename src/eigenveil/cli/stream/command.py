@@ -107,6 +107,7 @@ def stream(
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
+    # A wrong address is refused here, before the first row is read.
     shown_at = page_at(page, page_token)
     job = Job(
         source,
@@ -123,6 +124,7 @@ def stream(
         shown_at,
     )
     run(job)
+    # With --json, stdout has lines of JSON and nothing else.
     if known is not None and settings is not None and settings["epsilon"] is not None and not as_json:
         from eigenveil.privacy import Neighbours
         from eigenveil.privacy.facts import Person
@@ -169,6 +171,7 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     """Refuse a state file that could not be written, or must not be overwritten."""
     require(path.parent.is_dir(), f"--state {path}: the folder {path.parent} does not exist. Create it first")
     require(not path.is_dir(), f"--state {path} is a folder. Name a file in it")
+    # Compared after links are followed, because two names may be one file.
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
     # While a private stream continues from a state, the file has this name, so that nobody resumes it twice.

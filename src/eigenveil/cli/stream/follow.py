@@ -81,6 +81,7 @@ def run(job: Job) -> None:
         # Checked before the first row, which may take long to arrive.
         pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
         pca.require_parameters()
+        # A resumed stream has rows of earlier runs, which must not count towards the speed of this one.
         before, began = _rows(pca), time.monotonic()
         with job.ledger.streamed(job.settings or {}, _unit(pca), title=f"stream, {job.target.name}") as spending:
             writer = _Writer(pca, job, spending)
@@ -88,6 +89,7 @@ def run(job: Job) -> None:
                 with live_view(before, job.page) as view:
                     _follow(pca, job, stop, writer, view)
                     model = _ended(pca, job, writer)
+                    # The last release comes after the last row, and the page must show it before it ends.
                     if view is not None:
                         view.look(pca, again=True)
             except (KeyboardInterrupt, Exception) as error:
@@ -98,6 +100,7 @@ def run(job: Job) -> None:
                 raise
             seconds, reason = time.monotonic() - began, pca.plan_.reason
             if job.state is not None:
+                # Said before the attempt, so that an error while saving is reported with what is there already.
                 leaves(f"the model had been written to {job.target}, but the state could not be saved")
                 pca.save_state(job.state)
                 leaves(f"the model had been written to {job.target} and the state to {job.state}")
@@ -132,6 +135,7 @@ class _Writer:
         """Release what is pending and rewrite the model. Whoever reads the file sees the old one or the new one."""
         # At the end of a block nothing is pending. Then this only says what the last release warns of.
         _, warned = despite_noise(self._pca.sync, _WORDS, even_if_noise=True)
+        # After the release is computed and before it is written: nothing has left this process yet.
         self.pay()
         learned = self._pca.model_
         # What was said before the first release names no parameter. The rest is in the words of the command.
@@ -144,6 +148,7 @@ class _Writer:
         self.times += int(model.settings["rows"]) > self.rows
         self.rows = int(model.settings["rows"])
         if self._job.as_json:
+            # Flushed, because a program at the other end of the pipe waits for this line. NaN is not JSON.
             print(json.dumps(self._line(model, final=final), allow_nan=False), flush=True)
         return model
 
@@ -237,12 +242,14 @@ def _take(
     """Take the rows of a batch, and write the model whenever a release is due."""
     # A table has a column for the person, too.
     table = hasattr(batch, "schema")
+    # Where the first block ends must be known before its rows are taken, and the fitted plan comes only after them.
     plan = pca.plan_ if _rows(pca) else pca.plan_for(batch.shape[1] - table, sparse=hasattr(batch, "indptr"))
     start = 0
     while start < batch.shape[0]:
         seen = _rows(pca)
         due = _due(plan, seen, sync_every)
         rows = batch.slice(start, due) if table else batch[start : start + due]
+        # The estimator takes names from the first rows only, and a table of the others would be a needless copy.
         pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None and not table else rows)
         start += rows.shape[0]
         # Rows that a person has too many of are not taken. Then nothing is due that was not due before.

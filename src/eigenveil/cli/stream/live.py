@@ -46,8 +46,10 @@ def live_view(rows: int, page: "PageAddress | None" = None) -> Iterator["LiveVie
     def say(words: str) -> None:
         console.print(words, soft_wrap=True)
 
+    # Transient, because the summary that follows says the same for good.
     drawn = Live(view, console=console, refresh_per_second=_PER_SECOND, transient=True)
     with (
+        # Only a person at a terminal is shown the token: stderr may be a log file.
         live_page(page, view.page, say=say, secret=console.is_terminal),
         drawn if console.is_terminal else nullcontext(),
     ):
@@ -77,6 +79,7 @@ class LiveView:
         self._rows = pca.n_samples_seen_
         if now - self._marks[-1][0] >= 1 / _PER_SECOND:
             fresh = tuple(mark for mark in self._marks if now - mark[0] <= _RECENT)
+            # After a long pause no mark is fresh. The last one is kept, so that the speed has a beginning.
             self._marks = (*(fresh or self._marks[-1:]), (now, self._rows))
         if now >= self._look_at:
             self.look(pca)
@@ -90,6 +93,7 @@ class LiveView:
         self._known, self._looked = tuple(_lines(pca, self._model)), self._rows
         self._spending = _spending(pca)
         done = self._clock()
+        # A wide table takes longer to decompose, so it is looked at less often.
         self._look_at = done + max(_LOOK_AFTER, (done - began) / _SHARE)
 
     def __rich__(self) -> "Table":
@@ -104,6 +108,7 @@ class LiveView:
 
     def page(self) -> PageState:
         """The same for a browser."""
+        # Taken once: the thread of the stream may replace it between two reads.
         model = self._model
         variances, floor, known = PageState.scree(model, ())
         return PageState(
@@ -119,6 +124,7 @@ class LiveView:
 
     def _facts(self) -> Iterator[tuple[str, str]]:
         began, first = self._marks[0]
+        # In the first moments a few rows over no time would show an absurd speed.
         rate = (self._rows - first) / max(self._clock() - began, 1 / _PER_SECOND)
         yield "rows", f"{self._rows:,}" + (f", {self._before:,} of them from the state" if self._before else "")
         yield "speed", f"{rate:,.0f} rows/s"

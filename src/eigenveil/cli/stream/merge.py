@@ -44,6 +44,7 @@ def merge_states(paths: Sequence[Path], *, target: Path, state: Path | None) -> 
     model.save(target)
     wrote(target)
     if state is not None:
+        # Said first, so that an error while saving is reported together with the model that is there.
         leaves(f"the model had been written to {target}, but the state could not be saved")
         merged.save_state(state)
     console = output()

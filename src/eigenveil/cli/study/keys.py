@@ -98,6 +98,7 @@ def init(
     """
     from eigenveil.network.identity.authority import AUTHORITY, HUB, Authority, new_request, write_new
 
+    # Asked for before anything is written: whoever gives up here leaves no folder behind.
     secret = new_passphrase(passphrase, passphrase_file)
     authority = Authority.fresh(days=days)
     request, private = new_request(_tidy(hub), "hub", host or (), passphrase=secret)
@@ -233,6 +234,7 @@ def sign(
         )
     # Shown before the question: the person compares this pin with the one they heard.
     show_facts(facts_of(asked))
+    # A pin from the command line was compared above, and nothing is left to ask.
     if pin is None and not yes:
         _ask(asked.name)
     certificate = signer.sign(asked, days=days)
@@ -397,6 +399,7 @@ def _replace(path: Path, pem: str) -> None:
     shutil.copy2(path, path.with_name(f"{path.name}.old"))
     with whole_file(path) as temporary:
         temporary.write_text(pem, encoding="ascii")
+        # Certificates are public, and `whole_file` makes files for their owner alone.
         temporary.chmod(0o644)
     wrote(path)
 
@@ -405,6 +408,7 @@ def _ask(name: str) -> None:
     try:
         same = typer.confirm(f"\nIs this the pin that {name} read to you?")
     except typer.Abort:
+        # Without a terminal nobody can answer, and silence must not sign anything.
         raise ValueError(
             "nobody answered, so nothing was signed. Give the pin with --pin to be asked nothing"
         ) from None

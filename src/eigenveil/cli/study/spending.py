@@ -105,6 +105,7 @@ class StreamSpending:
         """Write the whole budget of the stream, a charge of `mu`, unless that was done before."""
         from eigenveil.privacy import Charge
 
+        # Written once for the whole stream: every release after the first draws on the same budget.
         if self.lasting is not None and not self.charged:
             whole = [Charge("the whole budget of the stream", mu)]
             self.lasting.commit(self.study, 0, came=b"", said=[], charges=whole, keep=False)
@@ -167,6 +168,7 @@ class LastingLedger:
             try:
                 yield spending
             except BaseException as error:
+                # Releases that were drawn before the error stay charged. Only what was never drawn is given back.
                 _settle(lasting, study, spending)
                 lasting.abandon(study)
                 if not isinstance(error, Exception):
@@ -224,6 +226,7 @@ class LastingLedger:
             life = self._life(lasting, dataset, cost)
             if marks:
                 self._require_one_name(lasting, dataset, marks)
+            # A random name, so that two fits of one table with the same settings are two studies.
             study = secrets.token_hex(32)
             account = StudyBudget(
                 study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
