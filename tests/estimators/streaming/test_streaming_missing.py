@@ -99,5 +99,6 @@ def test_columns_that_are_hardly_ever_there_do_not_drown_the_others_in_noise() -
     torn = whole.copy()
     torn[:, 5:][rng.random((20000, 3)) < 0.97] = np.nan
     pca = StreamingPCA(3, epsilon=1.0, delta=1e-6, row_bound=12.0, missing="counts", random_state=2).fit(torn)
-    # Divided without regard to noise, products of rare columns become 2500 times as loud, and .5 is captured.
+    # Divided without regard to noise, products of rare columns become 2500 times as loud, and hide all others.
+    assert pca.n_above_noise_ == 3
     assert pca.subspace_.captured(whole) / Subspace.of(whole, rank=3).captured(whole) > 0.75
