@@ -216,6 +216,7 @@ class ColumnChoice:
         else:
             asked = {}
             for name, exact in self._found("columns", self.columns, source, names, known):
+                # A column that an entry names and another one matches counts as named: someone wants it as it is.
                 asked[name] = asked.get(name, False) or exact
         read = tuple(name for name in asked if name not in apart)
         require(len(read) > 0, f"{source} has no columns left to analyse")
@@ -227,6 +228,7 @@ class ColumnChoice:
         if kinds is not None:
             require_kinds(kinds, [name for name in read if name not in self.one_hot])
         made = tuple(_named(read, self.one_hot))
+        # A level may make a name that another column has already, such as sex_f.
         require_names(f"{source}, with its text as 0 and 1,", made, ())
         ids = tuple(name for name in read if name not in self.one_hot and not asked[name] and looks_like_id(name))
         return ColumnLayout(
@@ -275,10 +277,12 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> list[Array
     import pyarrow as pa
     import pyarrow.compute as pc
 
+    # pandas has NaN for what is missing, and `from_pandas` makes it missing here as well.
     values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, from_pandas=True)
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = _kind(values.type)
+    # Levels are given as text, so truth values become the words true and false.
     if kind == "truth value":
         values, kind = values.cast(pa.string()), "text"
     # All missing: a column of no type.

@@ -252,6 +252,7 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
         raise error.at(str(table.source)) from None
     columns = layout.names if table.named else None
     aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
+    # A pipe and a text file do not say how many rows they have, so they are read once and held.
     if table.count is None:
         rows, others = _held(table, layout, aside, gaps=gaps)
     else:

@@ -65,6 +65,7 @@ class RowCovariance:
         clear = values > floor
         others = values[~clear]
         rest = max(float(others.mean()), _hidden(model)) if len(others) else 0.0
+        # `eigh` sorts upwards, and components begin with the largest variance.
         return cls(model.mean, vectors[:, clear].T[::-1], np.maximum(values[clear][::-1], rest), rest, model.scale)
 
     @property
@@ -75,6 +76,7 @@ class RowCovariance:
     def matrix(self) -> Array:
         """The covariance, (d, d), in the units of the columns."""
         found = (self.directions.T * (self.variances - self.rest)) @ self.directions
+        # Only the diagonal is changed, in place: an identity would be another matrix of this size.
         found.flat[:: self.dim + 1] += self.rest
         return found if self.scale is None else self.scale[:, None] * found * self.scale
 
@@ -100,6 +102,7 @@ class RowCovariance:
             moved -= along @ self.directions
             squares += np.einsum("ij,ij->i", moved, moved) / self.rest
             logarithms += (self.dim - len(self.variances)) * math.log(self.rest)
+        # A density is per volume, and dividing the columns divides volumes by the product of their units.
         units = 0.0 if self.scale is None else 2.0 * float(np.log(self.scale).sum())
         return np.asarray(-0.5 * (squares + logarithms + units + self.dim * math.log(2 * math.pi)))
 

@@ -185,6 +185,7 @@ class Graph:
                 reached = self.distances(name)
                 seen |= reached.keys()
                 groups.append(tuple(other for other in self.names if other in reached))
+        # `sorted` keeps the order of equals, so every peer finds the same components.
         return tuple(sorted(groups, key=len, reverse=True))
 
     @property
@@ -204,6 +205,7 @@ class Graph:
         """
         self.neighbours(source)
         found, queue = {source: 0}, [source]
+        # Peers join the queue in the order of their distance, so the first one found for a peer is the shortest.
         for name in queue:
             for other in self._near[name]:
                 if other not in found:

@@ -77,6 +77,7 @@ class Sketch:
         if factor == 1.0:
             return self
         space = Subspace(self.subspace.basis, self.subspace.values * math.sqrt(factor))
+        # A mean stays where it is if all rows count less.
         return Sketch(space, self.mean, self.weight * factor, self.energy * factor)
 
 
@@ -129,6 +130,7 @@ def merge_many(sketches: Sequence[Sketch], *, rank: int, center: bool) -> Sketch
     require(len(sketches) > 0, "merge_many needs at least one sketch, got none")
     dims = {sketch.dim for sketch in sketches}
     require(len(dims) == 1, f"sketches of {', '.join(map(str, sorted(dims)))} columns cannot be merged")
+    # `fsum` rounds once, so the order of the sketches has no effect.
     weight = math.fsum(sketch.weight for sketch in sketches)
     energy = math.fsum(sketch.energy for sketch in sketches)
     spaces, mean = [sketch.subspace for sketch in sketches if sketch.subspace.rank > 0], np.zeros(dims.pop())

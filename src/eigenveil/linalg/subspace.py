@@ -52,6 +52,7 @@ class Subspace:
         )
         require(bool((values >= 0).all()), "values must be non-negative")
         require(bool((np.diff(values) <= 0).all()), "values must not increase")
+        # What was checked above holds only as long as nobody changes the arrays.
         basis.setflags(write=False)
         values.setflags(write=False)
         object.__setattr__(self, "basis", basis)
@@ -80,6 +81,7 @@ class Subspace:
         `overwrite` lets the matrix be destroyed, which saves a copy of it.
         """
         values, vectors = top_eigen(gram, rank=rank, overwrite=overwrite)
+        # Noise can make eigenvalues negative, and then nothing is known along their directions.
         return cls(vectors, np.sqrt(np.maximum(values, 0.0)))
 
     @classmethod

@@ -220,6 +220,7 @@ class Spectrum:
         else:
             moved = table - mean
             moved *= _factors(np.einsum("ij,ij->i", moved, moved), row_bound)[:, None]
+            # Both products have the same eigenvalues apart from zeros, so the smaller one is formed.
             gram = moved @ moved.T if count <= dim else moved.T @ moved
         values = np.maximum(np.linalg.eigvalsh(gram)[::-1], 0.0) / count
         require(bool(np.isfinite(values).all()) and values.sum() > 0, "rows must be finite and must vary")
@@ -245,6 +246,7 @@ class Spectrum:
         values = self.values * np.exp(self.spread * walk) + self.error * rng.standard_normal(self.dim)
         values = np.sort(np.maximum(values, 0.0))[::-1]
         total = float(values.sum())
+        # A draw in which nothing is left is no plausible spectrum, so the guess itself stands for it.
         if total <= 0:
             return self.values
         # No fill above 1: rows lie within row_bound.
@@ -323,6 +325,7 @@ def _decay_for(dim: int, rank: int, explained: float) -> float:
         share=explained,
     )
     low, high = 0.0, _STEEPEST
+    # Sixty halvings of this interval reach the last bit of a double.
     for _ in range(60):
         middle = (low + high) / 2
         shape = _power_law(dim, middle)
@@ -350,6 +353,7 @@ def _factors(squares: Array, row_bound: float | None) -> Array:
     """Factors, (n,), that clip rows of these squared norms to `row_bound`."""
     if row_bound is None:
         return np.ones(len(squares))
+    # Squares of sparse rows were expanded, and rounding can make those near the mean negative.
     norms = np.sqrt(np.maximum(squares, 0.0))
     with np.errstate(divide="ignore"):
         return np.asarray(np.minimum(1.0, row_bound / norms))

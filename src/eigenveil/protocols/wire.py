@@ -138,6 +138,7 @@ def decode(data: bytes, *, limits: MessageLimits | None = None) -> Message:
     try:
         return _decode(data, limits)
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError, struct.error) as error:
+        # Bytes of a stranger can fail anywhere while they are parsed, and none of that may end this process.
         raise ProtocolError(f"not a message of version {VERSION}: {error}") from error
 
 

@@ -111,6 +111,7 @@ class SiteSpaces(Task[Subspace | None, tuple[SiteSpace, ...], Subspace]):
             return (SiteSpace(space),)
         # Rounded to a whole number: the last digits of a sum of weights 1/m would reveal m.
         people = float(round(float(bounded_count(rows, neighbours=self.neighbours).value)))
+        # A site without people has no directions, and still its divisor must not be zero.
         return (SiteSpace(space, max(people, 1.0)),)
 
     def combine(self, left: tuple[SiteSpace, ...], right: tuple[SiteSpace, ...]) -> tuple[SiteSpace, ...]:

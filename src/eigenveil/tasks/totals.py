@@ -77,6 +77,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
             min(weights) >= 0 and sum(weights) > 0,
             f"weights must be non-negative and not all zero, got {weights}",
         )
+        # Where incomplete rows are dropped, the number that is left is private even if the number of rows is public.
         require(
             self.count_weight == 0 or self._drops or not self.neighbours.count_is_public,
             f"the count is public under {self.neighbours.value!r} and needs no release",
@@ -91,6 +92,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         else:
             bounds = (
                 self.domain.sum_sensitivity(self.neighbours),
+                # Under every relation a person's rows may become incomplete, which takes away one.
                 1.0 if self._drops else count_sensitivity(self.neighbours),
                 self.domain.trace_sensitivity(self.neighbours),
                 1.0 if gaps is None else gaps.sensitivity(),
@@ -125,6 +127,7 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         if by_observed:
             assert self.domain.gaps is not None
             parts.append(by_observed * bounded_observed(rows, gaps=self.domain.gaps).value)
+        # The trace is last, so that `update` finds it without counting what comes before.
         if by_trace:
             trace = bounded_trace(rows, domain=self.domain, neighbours=self.neighbours)
             parts.append(by_trace * np.atleast_1d(trace.value))

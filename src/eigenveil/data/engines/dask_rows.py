@@ -130,6 +130,7 @@ class DaskRows:
                     seen(count)
 
         found: _Sums = self._answers(level, look)[0]
+        # Some tasks may have ended after the last look.
         look()
         return found
 
@@ -164,6 +165,7 @@ class DaskRows:
         return replace(self, futures=tuple(weighted), facts=tuple(facts), counts_people=True)
 
     def _submit(self, act: Callable[..., Any], *given: Any) -> Any:
+        # If calls were pure, Dask would hash the arguments of every task to find an equal one.
         return self.client.submit(there.answered, act, *given, pure=False)
 
     def _answers(self, futures: Sequence[Any], look: Callable[[], None] | None = None) -> list[Any]:
@@ -197,6 +199,7 @@ def answers_of(client: Any, futures: Sequence[Any], look: Callable[[], None] | N
             raise _lost("the cluster no longer has the rows") from None
         alone = None if _workers(client) else alone or monotonic()
         if alone is not None and monotonic() - alone > _PATIENCE:
+            # Tasks that nobody waits for must not begin when a worker comes back.
             client.cancel(list(futures), force=True)
             raise _lost("the cluster has lost all its workers")
     for future in futures:
@@ -240,6 +243,7 @@ def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None, gaps: boo
         not np.isnan(np.array(X.shape, dtype=float)).any(),
         "the Dask array has chunks of unknown size. Call its compute_chunk_sizes() first",
     )
+    # A row must be whole on one worker, because its norm decides how far it is clipped.
     whole = X if len(X.chunks[1]) == 1 else X.rechunk({1: -1})
     return _opened(np.ravel(whole.to_delayed()).tolist(), ArrayPlan(int(X.shape[1]), convert, gaps))
 

@@ -71,6 +71,7 @@ class People:
 
     def bucket(self, number: int, buckets: int) -> _Places:
         """The places of those people who are counted in one of the `buckets`."""
+        # Digests look random, so their first byte divides people into tables of about the same size.
         first = self.digests.view(np.uint8).reshape(-1, _DIGEST)[:, 0]
         return np.flatnonzero(first % buckets == number)
 
@@ -86,6 +87,7 @@ class Partition:
 
     def weighted(self, weights: Array) -> "Partition":
         """The same rows, weighted."""
+        # The weights are in the digest, so a partition that is made again must have the same ones.
         mark = hashlib.blake2b(self.digest + np.ascontiguousarray(weights).tobytes(), digest_size=_DIGEST).digest()
         return replace(self, rows=WeightedRows(self.rows, weights), digest=mark)
 
@@ -155,6 +157,7 @@ class FramePlan:
             f"{what} has other columns than the table declares, or another order. Make all partitions alike",
         )
         used = [*self.layout.read, *([] if self.layout.person is None else [self.layout.person])]
+        # A person column may be analysed as well, and pandas would then give it twice.
         table = pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False)
         require_kinds(kinds_of(table.schema), self.layout.plain, source=what)
         found = _checked(self.layout.numbers(table, gaps=self.gaps), gaps=self.gaps)
@@ -179,6 +182,7 @@ def _checked(values: Any, *, gaps: bool) -> Partition:
 
 def answered(act: Callable[..., Any], *given: Any) -> Any:
     """`act(*given)`, or the first refusal among what is given, alone or in a list: nothing is raised on a worker."""
+    # A refusal is handed on as a value: Dask logs the text of an exception, and that may quote the data.
     for one in given:
         for refused in one if isinstance(one, list) else [one]:
             if isinstance(refused, PieceRefusal):
@@ -228,6 +232,7 @@ def weighed(partition: Partition, answers: list[list[_Places]], number: int) -> 
     totals = np.empty(len(people.digests))
     for bucket, answer in enumerate(answers):
         totals[people.bucket(bucket, len(answers))] = answer[number]
+    # Nobody asks for the people again, so their digests do not stay on the workers.
     return replace(partition.weighted(1.0 / totals[people.codes]), people=None)
 
 

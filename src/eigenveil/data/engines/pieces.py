@@ -65,6 +65,7 @@ def _public(error: Exception) -> Exception:
 def _raised_by_us(error: Exception) -> bool:
     """Whether a `raise` in this package raised it, and not compiled code that it calls, which has no frame of its own."""
     last: Any = error.__traceback__
+    # The last frame is where the error began. The frames before it only passed the call on.
     while last.tb_next is not None:
         last = last.tb_next
     module = str(last.tb_frame.f_globals.get("__name__", "")).partition(".")[0]

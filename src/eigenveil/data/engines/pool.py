@@ -136,6 +136,7 @@ class PoolRows:
                     found = sums if found is None else work.joined(found, sums)
                     if seen is not None:
                         seen(self.pieces[done].count)
+                    # An answer shows that the processes work, so attempts are counted anew.
                     done, lost = done + 1, 0
             except BrokenProcessPool:
                 lost += 1
@@ -174,6 +175,7 @@ class PoolRows:
 
 def _summed(work: Work[_Sums], piece: FilePiece, weights: Array | None, gaps: bool) -> _Sums:
     """In another process: the sum over one piece."""
+    # This is checked where the piece is read and at every sum, since a file may change during a fit.
     piece.mark.require_same()
     rows = piece.rows(gaps=gaps)
     return work.of(rows if weights is None else WeightedRows(rows, weights))

@@ -90,6 +90,7 @@ class SlotStart:
 
     def to_text(self) -> str:
         """One line of text, for whoever stores it. It has counts and checksums, and no number of a row."""
+        # JSON has no infinity, so a stream that has closed no slot yet is stored without a time.
         wall = None if math.isinf(self.wall) else self.wall
         return json.dumps({"slot": self.slot, "offset": self.offset.to_text(), "wall": wall})
 
@@ -157,6 +158,7 @@ class Follower:
             return self._close(slot, now)
         if slot < 0 or self.start.slot >= self.rule.horizon:
             return None
+        # By count, a read stops at the end of the slot, so that every row belongs to the slot that is open.
         wanted = most if isinstance(self.rule, ByClock) else min(most, self.rule.rows - self._count)
         rows, offset = self.source.read(self._offset, most=wanted)
         # Only now, when nothing can be refused any more.
@@ -169,6 +171,7 @@ class Follower:
             return min(self.start.slot + (self._count == self.rule.rows), self.rule.horizon)
         self._require_steady(now, self.rule.seconds * _TOLERATED)
         slot = self.rule.slot_at(now.wall)
+        # A clock that is set back must not open a closed slot again, and before the first slot nothing is read.
         return slot if slot < 0 and self.start.slot == 0 else max(slot, self.start.slot)
 
     def _require_steady(self, now: Instant, tolerated: float) -> None:
@@ -181,6 +184,7 @@ class Follower:
             raise ClockJumped(f"the clock jumped ahead by {past:.0f} seconds. Set it right, and the slots go on")
 
     def _close(self, slot: int, now: Instant) -> Closed:
+        # Slots that passed while nobody looked are skipped: this site has nothing to say of them.
         closed = Closed(self.start.slot, self._count, SlotStart(slot, self._offset, now.wall))
         self.start, self._count, self._last = closed.then, 0, now
         return closed

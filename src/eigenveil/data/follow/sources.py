@@ -125,6 +125,7 @@ def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: Fil
     said = FileParams() if how is None else how
     if said.kind not in (None, "csv"):
         raise ParameterError("only csv can be followed, got {kind=}", kind=said.kind)
+    # Line ends are searched for as bytes, and in UTF-16 such a byte may be half of another letter.
     if "\n".encode(said.encoding) != b"\n":
         raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=said.encoding)
     if not isinstance(source, Path):
@@ -203,6 +204,7 @@ class FollowedFile:
     def _checked(self, file: Any, offset: Offset) -> int:
         """Where to go on reading, after checking that what is before has not changed."""
         size = os.fstat(file.fileno()).st_size
+        # The length comes first, because the bytes before the offset may not be there any more.
         if size < max(offset.byte, len(self.head)):
             raise SourceChanged(f"{self.source} has become shorter: it was emptied or replaced. {_AGAIN}")
         if offset.header not in ("", _digest(self.head)) or _at(file, 0, len(self.head)) != self.head:
@@ -210,6 +212,7 @@ class FollowedFile:
         if offset.byte == 0:
             return len(self.head)
         tail = _at(file, max(0, offset.byte - _TAIL), min(_TAIL, offset.byte))
+        # An offset lies behind a line end, so any other byte there already tells of another file.
         if not tail.endswith(b"\n") or _checksum(tail) != offset.tail:
             raise SourceChanged(f"{self.source} has other rows than were read: it was replaced or rotated. {_AGAIN}")
         return offset.byte
@@ -288,6 +291,7 @@ class FollowedFolder:
         if offset.name not in names:
             raise SourceChanged(f"{offset.name} is gone from {self.source}, and it may have had more rows. {_AGAIN}")
         before = names.index(offset.name)
+        # Files that were read may be taken away. A new one in front of them would never be read.
         if before > offset.earlier:
             raise SourceChanged(
                 f"{self.source} has a new file that comes before {offset.name}, which was read. Give it a later name"
@@ -348,6 +352,7 @@ class FollowedPipe:
         """The next rows. `SourceChanged` if the pipe ended within a line, or if rows are wanted that were read before."""
         if self._read not in (None, offset.rows):
             raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
+        # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         while len(self._held) < _MOST_BYTES and not self._over and self._ready():
             self._take()
         records, ends = whole_records(self._held, quote=self._text.quote, most=most)
@@ -388,6 +393,7 @@ def _files(folder: Path) -> list[Path]:
 def _head(path: Path) -> bytes | None:
     """The first line with its end, None if it is not complete."""
     with path.open("rb") as file:
+        # The limit keeps a file without any line end from filling the memory.
         line = file.readline(LONGEST_LINE)
     return line if line.endswith(b"\n") else None
 

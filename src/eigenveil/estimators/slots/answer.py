@@ -77,6 +77,7 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     """The released sums around the origin, with the variances of their noise."""
     matrix: Array = state.value
     spec = parties.spec
+    # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
     scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
     # Symmetric noise has half the variance off the diagonal.
     entry = state.noise * scale**2 / 2
@@ -84,8 +85,10 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     return Sums(
         matrix[:-1, :-1],
         total,
+        # Noise can leave less than one row, and means are divided by this.
         max(task.count_of(matrix), 1.0),
         entry,
+        # The sum of rows was released times the constant, so its variance is divided by the square.
         entry / task.constant**2 if spec.center else 0.0,
     )
 
@@ -131,6 +134,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
         inner = HubAndSites(
             spec.budget if at_site else None, None if at_site else spec.budget, tree=spec.fanout is not None
         )
+    # Releases about one person add up in mu^2, so each slot has the root of an equal part.
     each = spec.budget.mu / math.sqrt(spec.person_slots)
     given = tuple(name for name in ("origin", "scale") if getattr(spec, name) is not None)
     return GuaranteeFacts(
@@ -158,6 +162,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> 
     """The settings of a model of the answer so far. `asked` are those that were asked for."""
     spec = parties.spec
     kind = "sums" if isinstance(parties.task, SlotSums) else "sketches"
+    # The hub ticks on through the window of the last slot, which stays the newest one there is.
     newest = min(hub.newest, spec.slots - 1)
     return settings_of(
         asked,

@@ -168,6 +168,7 @@ class SlotParties:
             return Exact(because=NO_PRIVACY["stream"])
         if self.spec.trust == "hub":
             return Exact(because="the hub, which is trusted, adds the noise")
+        # A ledger is made at the first release: where the hub adds the noise, a site has none.
         if name not in self.ledgers:
             self.ledgers[name] = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
         return Gaussian(self.multiplier, self.ledgers[name], self._noise(name, slot))
@@ -176,12 +177,14 @@ class SlotParties:
         """Charge again what a hub released before it was stopped, so that its ledger says so. Nothing is released."""
         if not isinstance(self.task, SlotSums) or self.spec.trust != "hub" or self.spec.budget is None:
             return
+        # The ledger refuses to go back, and the order in which slots were folded is not stored.
         for slot, often in sorted(folds.items()):
             for group in range(often):
                 mechanism = self.hub_mechanism(slot, group)
                 assert isinstance(mechanism, Gaussian)
                 question = Question(slot)
                 where = replace(self.task.slot(question), group=f"{group}")
+                # This is the share and the noise of the release itself, so the ledger says what it said before.
                 mu = math.sqrt(self.task.share(question)) / self.multiplier
                 mechanism.ledger.spend(mu, label=self.task.label(question), slot=where)
 

@@ -98,6 +98,7 @@ class SlotSimulation:
         return filled.close()
 
     def _tick(self, away: Collection[str]) -> None:
+        # The dict is changed in place, because the network holds the same one.
         self._there.clear()
         self._there.update({name: party for name, party in self._everyone.items() if name not in away})
         self._network.send(self.hub.name, self.hub.tick())
@@ -105,9 +106,11 @@ class SlotSimulation:
         while not self.hub.idle:
             if not self._network.step():
                 raise ProtocolError("no message is left to deliver, and the hub still waits")
+        # The hub has ended, but its result is still on the way to the sites.
         if self.hub.result is not None:
             while self._network.busy:
                 self._network.step()
+        # The last rank is passed on: one that adapts moves by one from there.
         self.answer = answer_of(self.parties, self.hub.state, rank=self.answer.rank)
 
     def _count(self, message: Message) -> None:

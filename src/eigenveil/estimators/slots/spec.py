@@ -120,6 +120,7 @@ def slot_spec(
         center=asked.center is not None,
         slots=asked.slots,
         window=asked.window,
+        # The person of a device is in every slot, so the budget must last for all of them.
         person_slots=asked.slots if asked.device else asked.person_slots,
         device=asked.device,
         forget=asked.forget,
@@ -128,6 +129,7 @@ def slot_spec(
         survivors=len(names) if survivors is None else survivors,
         colluders=asked.colluders,
         seed=seed,
+        # A slot counts with whoever answers: the window says how long others may take, and not a quorum.
         terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
         clock=clock,
         size=size,
@@ -190,4 +192,5 @@ def _per_column(name: str, value: Any, dim: int) -> Array | None:
         numbers.ndim == 0 or numbers.shape == (dim,), f"{{{name}}} must be one number, or one for each of {dim} columns"
     )
     require_param(bool(np.isfinite(numbers).all()), f"{{{name}}} must be finite")
+    # This is a copy, because a spec must not change when the caller's array does.
     return np.array(np.broadcast_to(numbers, (dim,)))

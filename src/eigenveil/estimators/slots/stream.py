@@ -143,6 +143,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         asked = checked(FederatedStream, self)
         rows, columns = self._read(asked, sites)
         simulation = self._begun(asked, tuple(sites), columns)
+        # The tree, the masks and the noise were planned for the sites of the first slot, so none can join later.
         unknown = [name for name in (*sites, *away) if name not in simulation.members]
         require(not unknown, f"{', '.join(unknown[:3])} is not a site of this study, which the first slot has named")
         simulation.slot({name: _blocks(one) for name, one in rows.items()}, away=away)
@@ -209,6 +210,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         simulation = self._simulation = SlotSimulation(spec, faults=asked.faults)
         self._columns = columns
         self.n_features_in_ = columns.count
+        # Names of an earlier fit must not stay if these rows have none.
         self.__dict__.pop("feature_names_in_", None)
         if columns.shown is not None:
             self.feature_names_in_ = columns.shown

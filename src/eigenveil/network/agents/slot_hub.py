@@ -111,6 +111,7 @@ class SlotHubAgent:
             while self._thanks < set(self.below) and time.monotonic() < until:
                 await asyncio.sleep(_SHORTEST)
         finally:
+            # Sites are told, so that their operators know why nothing is asked and leave them running.
             if not self.durable.over:
                 for name in self.below:
                     await runner.note(name, STOPPED)
@@ -131,6 +132,7 @@ class SlotHubAgent:
                 await runner.act(self.durable.tick)
             while not self.durable.party.idle:
                 await asyncio.sleep(_SHORTEST)
+                # An error in the task that carries messages is raised here: the hub would otherwise wait for ever.
                 if carrying.done():
                     carrying.result()
             self.answer = answer_of(self.parties, self.durable.party.state, rank=self.answer.rank)

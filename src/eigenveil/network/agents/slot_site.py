@@ -95,6 +95,7 @@ class SlotSiteAgent:
                 self._on_event(Event("resumed", self.place.name, f"from slot {start.slot + 1} on"))
             if not durable.over:
                 await self._carry(durable, Follower(source, rule_of(self.study), start=start), address)
+            # This comes last: a site that stops before it can be started again and goes on.
             self._durable_ledger.finish(self.study.digest)
 
     def _durable(self, entered: Opened) -> tuple[DurableSlotSite, SlotStart]:
@@ -181,6 +182,7 @@ class SlotSiteAgent:
                 return False
             if isinstance(event, Closed):
                 durable.close(event.slot, filled.close(), then=event.then.to_text())
+                # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
                 filled = task.open()
                 self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
             else:

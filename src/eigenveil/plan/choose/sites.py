@@ -110,6 +110,7 @@ def plan_sites(
         most, growth = (_KEPT_ROUNDS, _KEPT_GROWTH) if chosen == "krylov" else (ROUNDS, GROWTH)
     rounds = most if rounds is None else rounds
     growth = 1.0 if equal_shares else growth
+    # With noise, shares are fixed in advance: a round that is left out would leave its share unused.
     stop = (0.0 if budget is not None else _TOLERANCE) if tolerance is None else tolerance
     steps = _schedule(local_steps, rounds) if chosen == "fedpower" else constant_steps(1, rounds)
     return SitesPlan(chosen, width, rounds, geometric_shares(rounds, growth=growth), steps, stop, reason)

@@ -175,6 +175,7 @@ def float_gram_columns(block: Block, *, width: int, domain: Domain) -> Iterator[
 
 def float_scores(rows: Rows, *, basis: Array, domain: Domain) -> Array:
     """The scores, (n, k), of the clipped rows on `basis`, (d, k)."""
+    # The empty part is for a table without rows: numpy cannot stack an empty list.
     parts = [np.zeros((0, basis.shape[1]))]
     for block in rows.blocks(block_size(rows)):
         require(
@@ -235,6 +236,7 @@ def _product_of_raw_rows(block: Block, basis: Array, domain: Region, pull: Array
         for start in range(0, len(block), _CACHED_PRODUCT):
             rows = block.values[start : start + _CACHED_PRODUCT]
             scores = rows @ basis
+            # Where the center takes most of the scores away, digits are lost, and these two sums of squares tell.
             if pull is not None:
                 before += float(np.vdot(scores, scores))
                 scores -= pull

@@ -44,6 +44,7 @@ class Gaps:
     def __post_init__(self) -> None:
         require(self.rule in _RULES, f"the rule of gaps must be one of {', '.join(_RULES)}, got {self.rule!r}")
         require((self.values is not None) == (self.rule == "fill"), "only the rule fill has public values")
+        # The "or" over each group in `_lost` is wrong for a group without columns, so there must be none.
         found = np.unique(self.group)
         require(
             self.group.ndim == 1 and np.array_equal(found, np.arange(len(found))),
@@ -125,6 +126,7 @@ class Gaps:
             missing = np.isnan(block.values)
             return ~(missing if self.rule == "counts" else self._lost(missing))
         matrix = block.values
+        # What is not stored is a zero and no gap, so only stored entries can be missing.
         found = np.ones((len(block), self.groups), dtype=bool)
         stored = np.isnan(matrix.data)
         lines = np.repeat(np.arange(len(block)), np.diff(matrix.indptr))

@@ -34,6 +34,7 @@ def weighted_sum(points: Sequence[bytes], factors: Sequence[int]) -> bytes | Non
     for table, factor in zip(tables, factors, strict=True):
         for place, digit in _digits(factor):
             x, y = table[abs(digit) // 2]
+            # The opposite of a point has the opposite y, so digits below zero need no table of their own.
             steps.setdefault(place, []).append((x, y if digit > 0 else _FIELD - y))
     total = _ZERO
     for place in reversed(range(max(steps, default=-1) + 1)):
@@ -44,6 +45,7 @@ def weighted_sum(points: Sequence[bytes], factors: Sequence[int]) -> bytes | Non
     if z == 0:
         return None
     ((x, y),) = _divided([total])
+    # A compressed key begins with 2 or 3, which says whether y is even or odd.
     return bytes([2 + (y & 1)]) + x.to_bytes(32, "big")
 
 
@@ -84,6 +86,7 @@ def _divided(points: Sequence[_Jacobian]) -> list[_Affine]:
     inverse = pow(before[-1], -1, _FIELD)
     found: list[_Affine] = []
     for (x, y, z), product in zip(reversed(points), reversed(before[:-1]), strict=True):
+        # `inverse` is one over the product of all z up to this one, so the product before it leaves 1 / z.
         one, inverse = inverse * product % _FIELD, inverse * z % _FIELD
         square = one * one % _FIELD
         found.append((x * square % _FIELD, y * square * one % _FIELD))
@@ -95,6 +98,7 @@ def _double(point: _Jacobian) -> _Jacobian:
     x, y, z = point
     square, height = z * z % _FIELD, y * y % _FIELD
     width = x * height % _FIELD
+    # In this curve a = -3, so 3 x^2 + a z^4 is a product of two factors.
     slope = 3 * (x - square) * (x + square) % _FIELD
     across = (slope * slope - 8 * width) % _FIELD
     return across, (slope * (4 * width - across) - 8 * height * height) % _FIELD, 2 * y * z % _FIELD

@@ -167,6 +167,7 @@ class SlotHub(Party):
         older = range(max(0, self._newest - self._window), min(self._newest, last + 1))
         # Under masks a late part is lost: masks of a round serve one list of survivors.
         again = [] if self._exchanges is not None else [slot for slot in older if self.missing(slot)]
+        # The newest slot goes first: whoever is silent for it is not asked for older ones in this tick.
         self._queue = ([self._newest] if self._newest <= last else []) + again
         self._silent = set()
         return self._onward()
@@ -212,6 +213,7 @@ class SlotHub(Party):
 
     def restore(self, snapshot: HubSnapshot) -> None:
         """Go on from a snapshot. Nothing is released or charged again."""
+        # A hub that has begun would forget whom it has counted, and could count them twice.
         require(self._round < 0, "a hub that has begun cannot be restored")
         self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
         self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
@@ -272,6 +274,7 @@ class SlotHub(Party):
                 return self._onward()
             answered, _ = now.sites()
         else:
+            # Only without masks are older slots asked for in the same tick, so only here does silence matter.
             self._silent |= self._not_heard(now)
         self._fold(now, answered)
         self._now = None
@@ -289,6 +292,7 @@ class SlotHub(Party):
                 self._mechanism(slot, often),
                 parts=len(answered),
                 noise=self._noise(len(answered)),
+                # Later folds of a slot are about other sites, so the ledger counts the costliest and not their sum.
                 group=f"{often}",
             )
             self._folds[slot] = often + 1

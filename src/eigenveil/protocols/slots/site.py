@@ -115,16 +115,19 @@ class SlotMember(Party):
     def _answered(self, round_: int, question: Question) -> Give | Decline:
         if self.result is not None:
             raise PeerError(self._hub, "asked again after the result")
+        # The hub has closed an older round, so an answer to it would count nowhere.
         if round_ < self._round:
             raise PeerError(self._hub, f"asked for round {round_} in round {self._round}")
         require_asked(self._task, question, by=self._hub)
         slot = question.step
+        # A round is about one slot. An honest hub may repeat its question but never changes it.
         if round_ == self._round and slot != self._asked:
             raise PeerError(self._hub, f"asked for two slots in round {round_}")
         self._round, self._asked, self._newest = round_, slot, max(self._newest, slot)
         # The window is public: nobody may ask for what lies before it, so it need not be kept.
         for old in [number for number in self._kept if number < self._newest - self._window]:
             del self._kept[old]
+        # The hub is not told why: the slot may be open, or left out, or its charge was refused.
         if slot not in self._kept:
             return Decline(round_)
         return Give(round_, self._kept[slot], symmetric=self._task.halved(question))

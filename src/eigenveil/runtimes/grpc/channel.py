@@ -57,6 +57,7 @@ class Accepted(Channel):
             frame = await self._context.read()
         except _BROKEN:
             return None
+        # At the end of a stream gRPC gives a mark of its own in place of bytes.
         return frame if isinstance(frame, bytes) else None
 
     async def write(self, frame: bytes) -> bool:

@@ -103,6 +103,7 @@ class RowBounds:
         unknown = isinstance(scale, str)
         if unknown:
             _require_findable_units(private=private, column_bounds=column_bounds, mean_bound=mean_bound)
+            # In units of its own spread each column adds about one to the squared norm, so sqrt(d) needs no search.
             scale, row_bound = None, math.sqrt(dim) if isinstance(row_bound, str) else row_bound
         # Column bounds bound rows as well, and without privacy nothing is clipped that the caller did not ask for.
         find = private and column_bounds is None and isinstance(row_bound, str)
@@ -249,6 +250,7 @@ class RowBounds:
             offset = offset * (self.mean_bound / norm)
         center = offset if self.scale is None else offset * self.scale
         center = center if start is None else center + start
+        # Rows were clipped to the box, so their mean lies in it, and only noise can have put it outside.
         if self.low is not None and self.high is not None:
             center = np.clip(center, self.low, self.high)
         return center, far
@@ -292,6 +294,7 @@ def _number(name: str, value: Any) -> float:
         number = float(value)
     except (TypeError, ValueError):
         raise ParameterError(f"{{{name}}} must be a number, got {{@value}}", value=value) from None
+    # NaN fails every comparison, so later checks would say that it is not positive, which helps nobody.
     require_param(not math.isnan(number), f"{{{name}}} must not be NaN")
     return number
 

@@ -107,6 +107,7 @@ class CenterSearch(SumTask[Center, Center]):
     def update(self, state: Center, released: Array) -> Center:
         """The center, moved to the estimate of the mean."""
         found = self._totals(self.ask(state)).update(None, released)
+        # The count is released with the first step, and later steps use it.
         people = found.count if state.people is None else state.people
         assert found.sum is not None
         assert people is not None
@@ -130,6 +131,7 @@ class CenterSearch(SumTask[Center, Center]):
         return question.step == 0 and self.people is None
 
     def _observed(self, question: Question) -> float:
+        # Which entries are there does not depend on the center, so they are counted once.
         return self.observed_share if question.step == 0 else 0.0
 
     def _totals(self, question: Question) -> Totals:

@@ -70,6 +70,7 @@ def _grouped(text: str, dim: int, names: Sequence[str] | None) -> NDArray[np.int
     owner: dict[int, int] = {}
     for number, entries in enumerate(text.split(";")):
         for entry in filter(None, (part.strip() for part in entries.split(","))):
+            # The exact name counts as well: as a pattern, a column called `a[1]` would mean `a1`.
             found = [place for place, name in enumerate(known) if name == entry or fnmatchcase(name, entry)]
             if not found and entry.isdecimal() and int(entry) < dim:
                 # A table with names has numbers for its columns, too.
@@ -117,8 +118,10 @@ class Rates:
         of the two rates (James and Stein 1961). So where noise is all there is, columns are treated alike.
         """
         people = max(people, 1.0)
+        # Without noise a count is exact, so the smallest rate that can be seen is that of one person.
         least = _LEAST if noise > 0 else 1.0 / people
         found, error = observed / people, noise / people
+        # Pairs of single columns are not counted: with a sensitivity near d / sqrt(2) they cost more than they tell.
         if gaps.rule == "counts":
             found = np.clip(_towards(np.full(len(found), found.mean()), found, error=error), least, 1.0)
             return cls(found, None, gaps.group)
@@ -147,6 +150,7 @@ class Rates:
             group = self.group if len(self.joint) > 1 else np.zeros_like(self.group)
             return np.asarray(self.joint[np.ix_(group, group[here])])
         pairs = np.outer(self.columns, self.columns[here])
+        # A column is never there without itself, so the diagonal has its rate and not the square of it.
         places = np.arange(len(self.columns))[here]
         pairs[places, np.arange(len(places))] = self.columns[here]
         return pairs
@@ -178,6 +182,7 @@ class Rates:
         """
         pairs = self.of_pairs()
         squares = np.square(pairs)
+        # The squares of released entries have those of the noise in them, so these are taken out first.
         signal = (float(np.square(gram).sum()) - gram.size * noise**2) / float(squares.sum())
         # If noise is all there is, entries count as their rates do, and no number overflows.
         ratio = min(noise**2 / signal, 1e6) if signal > 0 else 1e6 if noise > 0 else 0.0
@@ -188,6 +193,8 @@ class Rates:
 def _towards(prior: Array, found: Array, *, error: float) -> Array:
     """`found`, moved towards `prior` by as much as noise of this `error` on each number explains their distance."""
     distance = float(np.square(found - prior).sum())
+    # The rule subtracts three where the prior is the average of the same numbers. For pairs that is cautious.
     free = len(found) - 3
+    # The factor stops at zero: beyond the prior, the plain rule only adds error.
     kept = 1.0 if free <= 0 or distance == 0 else max(0.0, 1.0 - free * error**2 / distance)
     return prior + kept * (found - prior)

@@ -146,6 +146,7 @@ class BoundSearch(SumTask[Center, Center]):
 
     def result(self, state: Center) -> Center | None:
         """The center and the bound, once the mean was good enough or no step is left."""
+        # The first mean is of a ball around the origin, which may be far too wide, so it is always refined once.
         least = 4 if self._moves else 1
         return state if state.steps >= least and (not state.far or state.steps == len(self.split.mean)) else None
 
@@ -196,6 +197,7 @@ class BoundSearch(SumTask[Center, Center]):
         first = step == 0 and self._moves
         edge = _reach(tails) if first else self._edge(tails, step)
         bound = float(NORMS.edges[edge])
+        # The caller may know where the mean lies, and a smaller ball needs less noise.
         if first:
             bound = min(bound, self.bounds.mean_bound)
         elif self._moves:
@@ -234,6 +236,7 @@ class BoundSearch(SumTask[Center, Center]):
         center, _ = self.bounds.found(state.bound).center_from(state.center, total, people, noise=noise)
         # If noise is as large as the ball, the mean stays where it was, which is off by the radius at most.
         doubt = min(state.bound, noise / max(people, 1.0))
+        # The norms were taken around the old center, so its error counts. Another pass pays if this one halved it.
         poor = state.doubt > _DOUBT * state.bound and doubt < state.doubt / 2
         bound = max(state.bound, self._nearest(center))
         return replace(moved, center=center, steps=state.steps + 1, bound=bound, doubt=doubt, far=poor)

@@ -309,6 +309,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             case _:
                 people = state.center.people if result.count is None else result.count
                 trace = state.trace if result.trace is None else result.trace
+                # Entries were counted with the totals, so the Gram matrix has waited for its rates until now.
                 if result.observed is not None:
                     where = replace(state.center, people=people, observed=result.observed)
                     return self._ended(replace(state, center=where))
@@ -412,6 +413,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         expected = 7 if self.bounds.find else 6 if self.bounds.units else 5
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
         trace, people, steps, tied, at_rest, *more = numbers.tolist()
+        # A search for units replaces that for a bound, so the last numbers can only be of one of them.
         bound, energy = (more, None) if self.bounds.find else ([], more[0] if more else None)
         require(tied in (-1, 0, 1) and at_rest in (-1, 0, 1), "the numbers of an answer are malformed")
         agreed = not isinstance(self.center, np.ndarray) or np.array_equal(center, self.center)
@@ -496,6 +498,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         rates = self._rates(state.center)
         if rates is not None:
             energy = float(np.trace(gram))
+            # Nearly all entries lie off the diagonal, where symmetric noise has half the variance.
             gram, louder = rates.whole_gram(gram, noise=self._noise(state.center) * math.sqrt(0.5))
             state = replace(state, energy=energy, louder=louder)
         state = replace(state, tied=self._ties(gram))
@@ -555,6 +558,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
 
     def _portion(self, question: Question, mechanism: Mechanism) -> Mechanism:
         """The mechanism, limited to what this stage may spend."""
+        # The search has shares of the whole budget already, and without noise there is nothing to limit.
         if question.stage == self._first or isinstance(mechanism, Exact):
             return mechanism
         return Portion(mechanism, self._fraction(question))
@@ -653,6 +657,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         if self.bounds.find:
             # A search for a bound ends with a mean, at the earliest with the second one.
             return range(4, len(self.split.mean) + 1, 2) if isinstance(self.center, str) else range(1, 2)
+        # A search for units never ends early: it always takes all its rounds and the mean.
         if self.bounds.units:
             return range(len(self.split.mean), len(self.split.mean) + 1)
         return range(int(isinstance(self.center, str)), len(self.split.mean) + 1)

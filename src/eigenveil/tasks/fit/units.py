@@ -161,6 +161,7 @@ class UnitSearch(SumTask[Center, Center]):
         sure = math.sqrt(_SURE**2 + 2 * math.log(self.bounds.dim))
         found = [spread_of(column, sure=sure) for column in tails]
         medians = np.array([median for median, _ in found])
+        # Entries were counted around the old center, so the medians found are offsets from it.
         center = medians if state.center is None else state.center + medians
         return replace(
             state,
@@ -231,6 +232,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     from scipy.special import ndtri
 
     edges, people = tails.cells.edges, tails.people
+    # Noise can leave nobody in a column that few people have, and then nothing is known of it.
     if people <= 0:
         return 0.0, 0.0
     # Counts fall with the edges. A hair of slope makes each count belong to one place only.
@@ -238,6 +240,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
 
     def place(share: float) -> float:
         """The number that this share of people is beyond."""
+        # Both are negated because `np.interp` needs numbers that grow.
         return float(np.interp(-share * people, -falling, edges))
 
     median = place(0.5)
@@ -247,6 +250,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     sizes = edges[edges > 0]
     above = np.interp(median + sizes, edges, tails.beyond, right=0.0)
     below = people - np.interp(median - sizes, edges, tails.beyond, left=people)
+    # Counts above and below are added, and the sum has the errors of both.
     noise = sure * math.sqrt(2) * float(tails.error.max())
     share = np.clip((above + below - noise) / people, 0.0, 1.0)
     weak = float((sizes * np.sqrt(share)).max()) / _WEAK

@@ -43,8 +43,10 @@ def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]
     >>> aged(SlotState(1.0, reference=4), 6, 0.5), aged(SlotState(1.0, reference=4), 3, 0.5)
     ((0.0625, 1.0, 6), (1.0, 0.25, 4))
     """
+    # Nothing is there to age yet, so the first slot that arrives is the reference, whatever its number.
     if state.value is None:
         return 1.0, 1.0, slot
+    # The reference only moves forward. So no factor is above one, and sums of long streams do not overflow.
     if slot > state.reference:
         return forget ** (2 * (slot - state.reference)), 1.0, slot
     return 1.0, forget ** (2 * (state.reference - slot)), state.reference
@@ -97,6 +99,7 @@ class SlotShelf:
 
     def drop_before(self, slot: int) -> None:
         """Forget the slots before this one."""
+        # The list is made first, because a dict must not change while it is read.
         for number in [number for number in self._slots if number < slot]:
             del self._slots[number]
 
@@ -113,6 +116,7 @@ class SlotShelf:
     @property
     def shape(self) -> tuple[int, int]:
         """No rows, and the number of columns."""
+        # Which slot is meant is not known here, and its number of rows may be private.
         return 0, self._dim
 
     @property

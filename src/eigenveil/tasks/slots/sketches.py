@@ -91,6 +91,7 @@ class SlotSketches(SlotTask[Sketches]):
         """The one sketch of a site, or of a node for all sites below it."""
         require(len(arrays) == 4, f"a part must be a basis, values, a mean and two numbers, got {len(arrays)} arrays")
         rank = int(np.shape(arrays[0])[1]) if np.ndim(arrays[0]) == 2 else 0
+        # The sender chooses the rank, so this bound also limits what the hub's merge costs.
         require(rank <= self.width, f"a part must have at most {self.width} directions, got {rank}")
         basis, values = require_array(arrays[0], (self.dim, rank)), require_array(arrays[1], (rank,))
         weight, energy = map(float, require_array(arrays[3], (2,)))
@@ -158,9 +159,11 @@ class _OpenSketch(OpenSlot):
         return ClosedSlot(self._sketch, self._task.dim, self._rows)
 
     def _fold(self) -> None:
+        # The empty block is for a slot without rows: numpy cannot concatenate an empty list.
         task, rows = self._task, np.concatenate([np.empty((0, self._task.dim)), *self._held])
         self._held, self._waiting = [], 0
         fresh = Sketch.of(rows, rank=task.width, center=task.center)
         both = [one for one in (self._sketch, fresh) if one.weight > 0]
         if both:
+            # A first piece is kept as it is: a merge would cost a decomposition and find the same directions.
             self._sketch = both[0] if len(both) == 1 else merge_many(both, rank=task.width, center=task.center)

@@ -104,6 +104,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         wide = self.wide
         found = wide.gram_sensitivity(self.neighbours)
         assert wide.unit is not None
+        # A device's mean is rounded down, which moves each of (d + 1)^2 entries by less than a unit.
         return found + (wide.dim * wide.unit**2 if self.device else 0.0)
 
     def shape(self, question: Question) -> tuple[int, ...]:
@@ -129,6 +130,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The released matrix. Where the number of rows is public, it is put back without noise."""
+        # It is closed once, because the exact corner must come from the sums that are released.
         closed = self.closed(question, rows)
         released = SumTask.work(self, question, closed, mechanism)
         return self._counted(released, float(closed.kept[-1, -1])) if self.counts else released
@@ -165,6 +167,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         private = Bounded(total, (1 + rounding) * self.sensitivity(question), symmetric=True)
         where = replace(self.slot(question), group=group)
         released = mechanism.release(private, label=self.label(question), share=self.share(question), slot=where)
+        # A public count needs no noise, and means are better with the exact one.
         if self.counts:
             released = self._counted(released, float(total[-1, -1]))
         return self._added(state, slot, released, parts, noise)
@@ -211,6 +214,7 @@ class _OpenSums(OpenSlot):
     def add_weighted(self, rows: Any, weights: Array | None) -> None:
         """The same for rows that count less than one each."""
         task, dim = self._task, self._task.domain.dim
+        # All checks come before the first change: a refused block must leave the sums as they were.
         require(
             getattr(rows, "ndim", 0) == 2 and rows.shape[1] == dim,
             f"rows of this stream must have {dim} columns, got {getattr(rows, 'shape', type(rows).__name__)}",
@@ -228,6 +232,7 @@ class _OpenSums(OpenSlot):
         """The matrix in float64, rounded once. For a device, the mean over its rows."""
         task, unit = self._task, self._wide.unit
         assert unit is not None
+        # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
         gram = self._gram // max(self._rows, 1) if task.device else self._gram
         matrix = gram.astype(np.float64)
         matrix *= unit**2
@@ -235,4 +240,5 @@ class _OpenSums(OpenSlot):
             # Exact, where it is public: on the grid the constant is a little shorter.
             size = 1.0 if task.device else float(round(self._people))
             matrix[-1, -1] = size * task.constant**2
+        # The size would tell how many rows came, so it is zero where that is protected.
         return ClosedSlot(matrix, task.domain.dim, self._rows if task.counts else 0)

@@ -161,11 +161,13 @@ class HubLog:
         """Replace everything by a snapshot, all at once. It is on disk when this returns."""
         row = (self._count, snapshot.kind, snapshot.sender, snapshot.data, snapshot.released, snapshot.asked)
         try:
+            # One transaction: after a crash the file has the old entries or the snapshot, never neither.
             self._connection.execute("BEGIN IMMEDIATE")
             self._connection.execute("DELETE FROM events")
             self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", row)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
+            # SQLite may have rolled back itself, as on a full disk, and a second rollback would be an error.
             if self._connection.in_transaction:
                 self._connection.execute("ROLLBACK")
             raise TranscriptError(

@@ -76,6 +76,7 @@ class ReplayMechanism(Mechanism):
         released = self._through.release_columns(
             slices, dim=dim, sensitivity=sensitivity, label=label, share=share, slot=slot
         )
+        # `map` is lazy, so a slice is released when it is wanted, and they are never all in memory.
         return map(self._kept, released)
 
     def _kept(self, released: Array) -> Array:

@@ -81,6 +81,7 @@ class DurableSlotHub(DurableParty):
     ) -> None:
         self._parties, self._log, self._limits, self._on_event, self._watch = parties, log, limits, on_event, watch
         self._memory: ReplayMechanism | None = None
+        # Rounds of the log were reported by the process before, and must not be reported again.
         self._replaying = True
         self.party: SlotHub = parties.hub(
             masking=parties.masking(secret=log.secret), watch=self._note, through=self._through, answer=answer
@@ -119,6 +120,7 @@ class DurableSlotHub(DurableParty):
         return _outgoing(self.party.rejoined(other))
 
     def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
+        # The party moves first: a message that it refuses must not get into the log.
         said = move()
         if self.party.idle:
             # Everything up to here is in the snapshot, so one entry replaces all others.
@@ -134,6 +136,7 @@ class DurableSlotHub(DurableParty):
         return _outgoing(said)
 
     def _through(self, mechanism: Mechanism) -> Mechanism:
+        # Without noise a replay computes the same numbers again, so none are stored.
         if isinstance(mechanism, Exact):
             return mechanism
         if self._memory is None:
@@ -153,6 +156,7 @@ class DurableSlotHub(DurableParty):
                 self._parties.respend(snapshot.folds)
                 continue
             if event.released is not None:
+                # Any slot will do: this only makes the memory, and each release brings its own mechanism.
                 self._through(self._parties.hub_mechanism(0, 0))
                 assert self._memory is not None
                 self._memory.recall(event.released)

@@ -54,6 +54,7 @@ class SlotsBefore:
         series: dict[str, tuple[int, int, float, tuple[float, ...]]] = {}
         then = ""
         for step in steps:
+            # Pruned steps have lost their bytes but not their charges, so these are read of every step.
             charges += step.charges
             if step.kept and (record := json.loads(step.came))["what"] == _SLOT:
                 then = record["then"]
@@ -93,6 +94,7 @@ class DurableSlotSite(DurableParty):
         # The step of each slot, so that old ones can be dropped.
         self._steps: dict[int, int] = {}
         for step in joined.steps:
+            # An earlier slot has paid for the whole study, which must not be charged twice.
             if self._whole in step.charges:
                 self._whole = None
             if step.kept:
@@ -123,8 +125,10 @@ class DurableSlotSite(DurableParty):
         # From here until the commit the party knows more than the disk: any error must end this process.
         self._ahead = True
         arrays = self.party.close(slot, closed)
+        # It is asked for again, because a site's ledger is made at its first release.
         ledger = self._ledger()
         charges = () if ledger is None else ledger.charges[before:]
+        # The site cannot see what a hub releases later, so its first part costs all that the study may.
         if arrays is not None and self._whole is not None:
             charges, self._whole = (*charges, self._whole), None
         record = {
@@ -155,6 +159,7 @@ class DurableSlotSite(DurableParty):
             self._refusals.note(error)
             return []
         if isinstance(message.body, Done):
+            # The party has the result and the disk has not, so an error in between must end this process.
             self._ahead = True
             self._commit({"what": _RESULT}, [data], ())
             self._on_event(Event("over", self._above, "the result is here"))

@@ -48,6 +48,7 @@ class Mover:
         """The rows, (b, d), centered and in scaled units: what `Domain` does to dense rows, without its clipping of norms."""
         xp = self.xp
         rows = xp.astype(values, xp.float64)
+        # The steps have the order of `Domain`: each of them rounds, and the bits must agree.
         if self.low is not None and self.high is not None:
             rows = xp.minimum(xp.maximum(rows, self.low), self.high)
         if self.center is not None:
@@ -74,6 +75,7 @@ class Mover:
     def whole(self, block: DeviceBlock, *, unit: float, squared: bool) -> Any:
         """The clipped rows, (b, d), in whole numbers of `unit`: the bits of `Domain.whole`."""
         rows, squares = self.measured(block.values)
+        # `Domain` computes the factors in memory, so that there is one formula for them in one place.
         factors = self.domain.grid_factors(on_host(squares), block.weights, unit=unit, squared=squared)
         return self.xp.round(rows * self.put(factors)[:, None])
 
@@ -123,6 +125,7 @@ def leaves(size: int) -> list[tuple[int, int]]:
 
 
 def _halves(start: int, size: int) -> Iterator[tuple[int, int]]:
+    # numpy divides at a multiple of its eight running sums, so this must do the same.
     half = size // 2 - size // 2 % _LANES if size > _LEAF else size
     yield start, half
     yield start + half, size - half

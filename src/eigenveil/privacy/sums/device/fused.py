@@ -56,6 +56,7 @@ class _Table:
     def of(cls, values: Any, domain: Domain) -> "_Table":
         """A domain's numbers on the device of the rows. One that is missing is never read."""
         found = [domain.center, domain.scale, domain.low, domain.high]
+        # A kernel needs an address also for a part that its flags switch off, and that of the rows will do.
         there = tuple(
             values if part is None else torch.as_tensor(part, dtype=torch.float64, device=values.device)
             for part in found
@@ -132,6 +133,7 @@ def _factors(
             limits = torch.as_tensor(np.where(huge, SQUARABLE, np.inf), device=table.values.device)
             squares = on_host(_squares(table, plan, limits))
         factors = domain.grid_factors(squares, weights, unit=unit_of(domain), squared=True)
+        # Only the last domain is kept: factors take eight bytes a row of the device's memory.
         kept.clear()
         kept[key] = torch.as_tensor(factors, device=table.values.device), limits
     factors, limits = kept[key]

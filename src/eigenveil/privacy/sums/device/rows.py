@@ -114,6 +114,7 @@ class DeviceRows:
 
     def by_person(self, person: Any) -> "DeviceRows":
         """The same rows, weighted so that a person with several of them counts once."""
+        # Kept factors have the old weights in them, so these rows begin with none.
         return replace(self, weights=person_weights(person, self.shape[0]), _kept={})
 
     def blocks(self, size: int) -> Iterator[Block]:
@@ -144,6 +145,7 @@ class DeviceRows:
 
     def products(self, domain: Domain, basis: Array) -> WholeSums | None:
         """The Gram matrix times a basis on its grid, by kernels for NVIDIA GPUs; None where these do not apply."""
+        # The kernels need the whole table on the device, and rows in memory come block by block.
         if getattr(self.device, "type", None) != "cuda" or isinstance(self.values, np.ndarray):
             return None
         from eigenveil.privacy.sums.device.fused import fused_products
@@ -208,6 +210,7 @@ def _uploaded(slices: Iterator[tuple[int, Any]], device: Any) -> Iterator[tuple[
         if sent[slot] is None:
             buffers[slot] = torch.empty(source.shape, dtype=source.dtype, pin_memory=True)
         else:
+            # A buffer is filled again only after its last copy has left it.
             sent[slot].synchronize()
         pinned = buffers[slot][: len(source)].copy_(source)
         with torch.cuda.stream(lane):
@@ -248,6 +251,7 @@ def words_for_the_device() -> Iterator[None]:
     try:
         yield
     except Exception as error:
+        # The error is told by its name, because torch may not be installed.
         if type(error).__name__ == "OutOfMemoryError":
             raise EngineLost(
                 "the device has too little free memory for this sum, and nothing was released. Pass a numpy array to "

@@ -93,6 +93,7 @@ def _gram(rows: Blocks, work: GramWork, mover: Mover) -> WholeSums:
 
     def product(block: DeviceBlock) -> Any:
         inside = mover.whole(block, unit=unit, squared=True)
+        # Whole numbers below 2^53 add up exactly in float64, so BLAS may add them in any order.
         return inside.T @ inside
 
     shape, each = (work.region.dim, work.region.dim), 1 << 2 * _ROW_BITS
@@ -133,6 +134,7 @@ def _added_up(rows: Blocks, product: Callable[[DeviceBlock], Any], shape: tuple[
     for block in rows.device_blocks():
         assert len(block) <= _EXACT_ROWS
         found = rows.xp.astype(product(block), rows.xp.int64)
+        # The running sum is brought here before it could overflow. When that is depends on row counts alone.
         if (count + len(block)) * each > _ROOM and running is not None:
             total = total or Total.zeros(shape, each=each)
             total.add(on_host(running), count)
@@ -155,6 +157,7 @@ def _own(values: Any) -> Any:
 def _trace(rows: Blocks, work: TraceWork, mover: Mover) -> int:
     unit, total = unit_of(work.region) ** 2, 0
     for block in rows.device_blocks():
+        # Rows are clipped to the ball, so a norm beyond it counts as the radius.
         inside = np.minimum(on_host(mover.measured(block.values)[1]), work.region.radius**2)
         inside = inside if block.weights is None else inside * block.weights
         total += int(np.floor(inside / unit).sum())
