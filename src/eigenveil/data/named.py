@@ -105,6 +105,7 @@ def matching(path: Path) -> tuple[Path, ...]:
     >>> matching(Path("people.csv"))
     ()
     """
+    # A file may have a star or a bracket in its own name, and then that file is meant.
     if path.exists() or not any(sign in path.name for sign in "*?["):
         return ()
     # Only the last part is a pattern: one folder is one table.

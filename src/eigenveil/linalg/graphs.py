@@ -205,7 +205,7 @@ class Graph:
         """
         self.neighbours(source)
         found, queue = {source: 0}, [source]
-        # Peers join the queue in the order of their distance, so the first one found for a peer is the shortest.
+        # Peers join the queue in the order of their distance, so the first distance found is the shortest.
         for name in queue:
             for other in self._near[name]:
                 if other not in found:

@@ -157,7 +157,6 @@ class FramePlan:
             f"{what} has other columns than the table declares, or another order. Make all partitions alike",
         )
         used = [*self.layout.read, *([] if self.layout.person is None else [self.layout.person])]
-        # A person column may be analysed as well, and pandas would then give it twice.
         table = pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False)
         require_kinds(kinds_of(table.schema), self.layout.plain, source=what)
         found = _checked(self.layout.numbers(table, gaps=self.gaps), gaps=self.gaps)

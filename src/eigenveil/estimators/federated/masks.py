@@ -126,6 +126,7 @@ class _LongestWork:
     def of(self, rows: Rows) -> list[float]:
         """Those of rows that are here."""
         with np.errstate(over="ignore"):
+            # The zero is for a site without rows, where `max` would have nothing to take.
             return [0.0, *(_longest(block, self.domain) for block in rows.blocks(block_size(rows)))]
 
     def joined(self, left: list[float], right: list[float]) -> list[float]:

@@ -263,6 +263,7 @@ class Tails:
             return 0.0
         squares = np.square(np.concatenate([[0.0], self.cells.edges[: edge + 1]]))
         share = np.concatenate([[self.people], self.beyond[: edge + 1]]) / self.people
+        # Where in a cell norms lie is not known, so the share beyond is taken to fall evenly within it.
         return float(np.sum(np.diff(squares) * (share[1:] + share[:-1]) / 2))
 
 
@@ -338,6 +339,7 @@ def _times_root(counts: Total, *, columns: int) -> Array:
     The product is exact and rounded once at the end. Where counts were carried over, both parts are rounded, and then their sum.
     Nothing is negative, so the result is off by less than 2^-51 of itself.
     """
+    # How rows were cut decides when counts are carried over, and the bits of the product must not depend on that.
     counts.settle()
     product = _whole_times_root(counts.low, columns)
     if counts.high is not None:
@@ -410,6 +412,7 @@ def _sparse_norms(block: Block, domain: Domain) -> Array:
     squares = row_sums(np.square(values - there), matrix.indptr)
     # The center's squares in the columns that are not stored.
     rest = float(np.add.reduce(np.square(center))) - row_sums(np.square(there), matrix.indptr)
+    # Rounding can make the rest slightly negative where the whole center lies in stored columns.
     return np.asarray(np.sqrt(squares + np.maximum(rest, 0.0)))
 
 

@@ -115,6 +115,7 @@ class Gathering(Exchange):
 
     def asks(self, sender: str, *, again: bool = False) -> list[Message]:
         """The question to everybody, or, with `again`, to those who have not answered."""
+        # A set has no order, and the same question must have the same bytes on every run.
         ask = Ask(self.round, self.question, tuple(sorted(self._gone)))
         return [Message(sender, name, ask) for name, answer in self._answers.items() if answer is None or not again]
 
@@ -150,6 +151,7 @@ class Gathering(Exchange):
 
     def total(self) -> Any:
         """The sum of all parts received, None if there were none. Ends the round: no answer may follow."""
+        # Silent sites have held up the order, and no answer will come from them any more.
         for name in self._order[self._next :]:
             self._add(name)
         self._next = len(self._order)
