@@ -17,7 +17,7 @@ from eigenveil.drawing.charts import (
     scree_chart,
     taking_part_chart,
 )
-from eigenveil.drawing.html import figure, fragment, listing, page, table
+from eigenveil.drawing.html import figure, fragment, listing, page, prose, table
 from eigenveil.drawing.marks import COLOURS, Chart, Mark, escaped, in_bytes, plain, png, variables
 
 __all__ = [
@@ -41,6 +41,7 @@ __all__ = [
     "plain",
     "plan_chart",
     "png",
+    "prose",
     "scatter_chart",
     "scree_chart",
     "table",

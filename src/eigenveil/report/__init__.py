@@ -15,7 +15,15 @@ from eigenveil.report.contents import (
     SitePart,
     TablePart,
 )
-from eigenveil.report.fitted import components_of, forecast_part, model_report, plan_part, round_parts, spectrum_of
+from eigenveil.report.fitted import (
+    components_of,
+    counted,
+    forecast_part,
+    model_report,
+    plan_part,
+    round_parts,
+    spectrum_of,
+)
 from eigenveil.report.html import charts_of, cumulative_of, plan_of, scree_of, to_html
 from eigenveil.report.schema import from_json, schema, to_json
 from eigenveil.report.write import ENDINGS, read_report, require_printer, write_report
@@ -34,6 +42,7 @@ __all__ = [
     "TablePart",
     "charts_of",
     "components_of",
+    "counted",
     "cumulative_of",
     "forecast_part",
     "from_json",
