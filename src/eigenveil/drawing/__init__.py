@@ -15,6 +15,7 @@ from eigenveil.drawing.charts import (
     plan_chart,
     scatter_chart,
     scree_chart,
+    shares_chart,
     taking_part_chart,
 )
 from eigenveil.drawing.html import figure, fragment, listing, page, prose, table
@@ -44,6 +45,7 @@ __all__ = [
     "prose",
     "scatter_chart",
     "scree_chart",
+    "shares_chart",
     "table",
     "taking_part_chart",
     "variables",

@@ -25,6 +25,7 @@ __all__ = [
     "plan_chart",
     "scatter_chart",
     "scree_chart",
+    "shares_chart",
     "taking_part_chart",
 ]
 
@@ -188,6 +189,25 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
     left = f" {len(weights) - len(order)} smaller weights are not drawn." * (len(weights) > len(order))
     rows = tuple((names[at], float(weights[at])) for at in order)
     return Chart(title, f"Largest weights: {first}.{left}", height + 14, tuple(marks), ("column", "weight"), rows)
+
+
+def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -> Chart:
+    """Shares of the whole, one bar below the other.
+
+    >>> shares_chart(["ours", "theirs"], [0.98, 0.5], title="Captured").rows
+    (('ours', '98.0%'), ('theirs', '50.0%'))
+    """
+    left, reach = 186.0, 176.0
+    marks: list[Mark] = []
+    for place, (name, share) in enumerate(zip(names, shares, strict=True)):
+        y, end = 4 + 22.0 * place, left + reach * min(1.0, max(0.0, share))
+        marks.append(words(left - 8, y + 13, fitted(name, left - 12), "ink", anchor="end"))
+        # The whole in the colour of the grid, so that what is missing can be seen.
+        marks += [bar(left, y, left + reach, y + 17, "grid", opacity=0.6), bar(left, y, end, y + 17, "first")]
+        marks.append(words(left + reach + 6, y + 13, f"{share:.1%}", "ink"))
+    said = f"From {min(shares):.0%} to {max(shares):.0%}"
+    rows = tuple((name, f"{share:.1%}") for name, share in zip(names, shares, strict=True))
+    return Chart(title, f"{said}.", 22.0 * len(rows) + 6, tuple(marks), ("name", "share"), rows)
 
 
 def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importance: Sequence[float]) -> Chart:
@@ -358,7 +378,7 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
         marks += [dot(*plane.at(at, one.value), colour) for at, one in found]
     marks.append(line([plane.at(point.epsilon, point.nothing) for point in ordered], "muted", dashed=True, width=1.2))
     for x, colour, text in _PLAN_KEYS:
-        marks += [bar(x, 8, x + 10, 18, colour), words(x + 15, 17, text, "ink")]
+        marks += [bar(x, 2, x + 10, 12, colour), words(x + 15, 11, text, "ink")]
     # There may be no point at the asked epsilon, if the method is refused there.
     chosen = next((point for point in ordered if point.epsilon == asked), ordered[-1])
     said = (

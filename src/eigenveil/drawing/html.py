@@ -91,7 +91,7 @@ body{margin:0;background:var(--ground)}
 .eigenveil dd ul{padding-left:1rem}
 .eigenveil .long{max-height:30rem}
 .eigenveil .scroll td{max-width:16em}
-.eigenveil .scroll td.w{min-width:15em}
+.eigenveil .scroll td.w{min-width:15em;max-width:28em}
 .eigenveil .scroll thead th{position:sticky;top:0;background:var(--ground)}
 .eigenveil details{margin:.3rem 0;font-size:.93em}
 .eigenveil summary{color:var(--muted);cursor:pointer}
@@ -106,8 +106,8 @@ body{margin:0;background:var(--ground)}
 .eigenveil .paper{display:none}
 @media(min-width:900px){.eigenveil dl.short{grid-template-columns:fit-content(11rem) 1fr fit-content(11rem) 1fr;max-width:none}}
 @media(max-width:520px){.eigenveil .scroll th,.eigenveil .scroll td{padding-right:.5rem}
-.eigenveil .scroll td{max-width:9em}
-.eigenveil .scroll td.w{min-width:11em}
+.eigenveil .scroll td{max-width:10.5em}
+.eigenveil .scroll td.w{min-width:11em;max-width:14em}
 .eigenveil th.n{white-space:normal}
 .eigenveil dl:not(.short){grid-template-columns:1fr;gap:.1rem}
 .eigenveil dl:not(.short) dd{margin-bottom:.6rem}
@@ -123,7 +123,7 @@ body{margin:0;background:var(--ground)}
 .eigenveil p,.eigenveil dl,.eigenveil .note{max-width:none}
 .eigenveil dl{gap:.12rem 1rem;grid-template-columns:9.5rem 1fr}
 .eigenveil dl.short{grid-template-columns:fit-content(9rem) 1fr fit-content(9rem) 1fr;break-inside:avoid}
-.eigenveil .scroll td.w{min-width:9em}
+.eigenveil .scroll td.w{min-width:9em;max-width:18em}
 .eigenveil dd ul{margin:0}
 .eigenveil td,.eigenveil th{padding-top:.1rem;padding-bottom:.1rem}
 .eigenveil main{padding:0;max-width:none}

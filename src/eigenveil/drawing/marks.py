@@ -46,7 +46,7 @@ COLOURS: Final = {
 # Half a screen, or a whole telephone: at these 420 units, letters of 12 stay readable on both.
 WIDTH: Final = 420.0
 _SIZE: Final = 12.0
-# After characters of these categories a joiner belongs to the spelling: pictures and their modifiers, marks, scripts without case.
+# After these categories a joiner belongs to the spelling: pictures and their modifiers, marks, and scripts without case.
 _JOINED: Final = frozenset(("So", "Sk", "Mn", "Mc", "Lo"))
 # How wide characters are in DejaVu Sans, the widest of the usual fonts, as shares of the font's size.
 _WIDTHS: Final = (("iljtfrI.,:;'|!()[]{}- /\\", 0.42), ("mwMW@%…—", 1.0), ("<>=+~#&", 0.85))

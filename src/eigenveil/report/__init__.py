@@ -16,12 +16,14 @@ from eigenveil.report.contents import (
     TablePart,
 )
 from eigenveil.report.fitted import (
+    answer_of,
     components_of,
     counted,
     forecast_part,
     model_report,
     plan_part,
     round_parts,
+    settings_facts,
     spectrum_of,
 )
 from eigenveil.report.html import charts_of, cumulative_of, plan_of, scree_of, to_html
@@ -40,6 +42,7 @@ __all__ = [
     "ScoresPart",
     "SitePart",
     "TablePart",
+    "answer_of",
     "charts_of",
     "components_of",
     "counted",
@@ -54,6 +57,7 @@ __all__ = [
     "round_parts",
     "schema",
     "scree_of",
+    "settings_facts",
     "spectrum_of",
     "to_html",
     "to_json",

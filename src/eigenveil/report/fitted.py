@@ -4,7 +4,7 @@ Everything follows from the released numbers in the model's file. No row is read
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from eigenveil.estimators.rounds import Round
     from eigenveil.plan import Facts, Forecast, Spectrum
 
-__all__ = ["components_of", "counted", "forecast_part", "model_report", "plan_part", "round_parts", "spectrum_of"]
+__all__ = [
+    "answer_of",
+    "components_of",
+    "counted",
+    "forecast_part",
+    "model_report",
+    "plan_part",
+    "round_parts",
+    "settings_facts",
+    "spectrum_of",
+]
 
 # Spread evenly over the logarithmic axis, from strong to weak.
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -58,7 +68,7 @@ def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | N
     return Report(
         kind=more.pop("kind", "model"),
         title=title or f"{counted(rank, 'principal component').capitalize()} of {dim} columns",
-        answer=_answer(part, guarantee),
+        answer=answer_of(part, guarantee),
         warnings=model.warnings,
         components=part,
         rounds=round_parts(rounds),
@@ -80,12 +90,16 @@ def counted(number: int, word: str) -> str:
     return f"{said} {word}{'s' * (number != 1)}"
 
 
-def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
+def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     """What was found and who is protected, in one sentence."""
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
-    if part.noise_floor == 0:
+    # What all directions have together was not released, so nobody knows a share.
+    of_it = f" and {{has}} {share:.0%} of the variance" if part.shares else ""
+    if part.noise_floor == 0 and part.shares:
         found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
         found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
+    elif part.noise_floor == 0:
+        found = f"{counted(rank, 'component').capitalize()} {'was' if rank == 1 else 'were'} found"
     elif above == 0:
         found = "Nothing stands out from the noise, so these components may be noise alone"
     else:
@@ -94,7 +108,7 @@ def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
         said = [str(number) if many else _WORDS[number] for number in (above, rank)]
         stand = f"{said[0] if above == rank else ' of '.join(said)} component{'s' * (rank != 1)}"
         stands, has = ("stands", "has") if above == 1 else ("stand", "have")
-        found = f"{stand.capitalize()} {stands} out from the noise and {has} {share:.0%} of the variance"
+        found = f"{stand.capitalize()} {stands} out from the noise{of_it.format(has=has)}"
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
         return f"{found}; {why}, so nobody is protected."
@@ -118,8 +132,8 @@ def components_of(model: Model) -> ComponentsPart:
         shares=shares,
         intervals=tuple(_intervals(model)),
         noise_floor=floor,
-        # A published calibration adds noise, but its floor was never worked out.
-        floor_known=not (floor == 0 and model.settings.get("calibration") == "paper"),
+        # A published calibration and files of version 0.1 have noise, but its floor was never worked out.
+        floor_known=floor > 0 or model.guarantee.epsilon is None,
         total=None if at is None else variances[at] / shares[at],
         fill=_number(model, "fill"),
         clipped=_number(model, "clipped"),
@@ -154,7 +168,12 @@ def _facts(model: Model) -> Iterator[FactLine]:
     if people is not None:
         noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
         yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
-    for name, value in model.settings.items():
+    yield from settings_facts(model.settings)
+
+
+def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
+    """The settings of a fit as a person reads them, without those that a report shows where they belong."""
+    for name, value in settings.items():
         if name in _SAID:
             continue
         words = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)

@@ -25,13 +25,15 @@ from eigenveil.drawing import (
     prose,
     scatter_chart,
     scree_chart,
+    shares_chart,
     table,
     taking_part_chart,
 )
 from eigenveil.drawing.charts import MOST_BARS
+from eigenveil.drawing.marks import Cell
 from eigenveil.model import SCORES_ARE_RAW
 from eigenveil.privacy import Guarantee
-from eigenveil.report.contents import ComponentsPart, PlanPart, Report, RoundPart
+from eigenveil.report.contents import ComponentsPart, PlanPart, Report, RoundPart, TablePart
 
 __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
 
@@ -39,6 +41,8 @@ __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
 _BARS, _COLUMNS = 4, 8
 # Rows of a table that are printed, as the style says, and charges that the guarantee lists one by one.
 _PRINTED, _LISTED = 30, 6
+# Rows of the largest table.
+_ROWS = 2000
 # Longer tables scroll, so that what comes after them is found.
 _TALL = 20
 _RAW = "RAW DATA: this report shows the owner's own rows. Only the owner may read it; do not pass it on."
@@ -56,9 +60,8 @@ def to_html(report: Report) -> str:
 
 def _sections(report: Report) -> Iterator[str]:
     yield _top(report)
-    for part in report.tables:
-        wide = _scrolling(table(part.header, part.rows, sorts=True), part.title, len(part.rows))
-        yield f"<h2>{prose(part.title)}</h2>{wide}" + (f"<p>{prose(part.note)}</p>" if part.note else "")
+    for at, part in enumerate(report.tables):
+        yield _table(part, f"table{at}")
     if report.components is not None:
         yield _variance(report.components)
         yield _loadings(report.components)
@@ -82,6 +85,26 @@ def _sections(report: Report) -> Iterator[str]:
     open_to_all = report.guarantee is not None and not report.guarantee.private
     about = _RAW if report.raw else _OPEN if open_to_all else _PUBLIC
     yield f"<footer><p>Made by Eigenveil {escaped(report.eigenveil)}. {about}</p></footer>"
+
+
+def _table(part: TablePart, name: str) -> str:
+    wide = _scrolling(table(part.header, part.rows, sorts=True), part.title, len(part.rows))
+    note = f"<p>{prose(part.note)}</p>" if part.note else ""
+    if part.bars:
+        at = part.header.index(part.bars)
+        # A report may come from a file that was edited, so a cell may be anything.
+        found = [(str(row[0]), share) for row in part.rows if (share := _share(row[at])) is not None]
+        if found:
+            drawn = shares_chart(*map(list, zip(*found, strict=True)), title=part.bars.capitalize())
+            wide = f'<div class="charts">{wide}{figure(drawn, name)}</div>'
+    return f"<h2>{prose(part.title)}</h2>{wide}{note}"
+
+
+def _share(value: Cell) -> float | None:
+    try:
+        return float(str(value).removesuffix("%")) / 100
+    except ValueError:
+        return None
 
 
 def _mark(report: Report) -> str:
@@ -127,14 +150,15 @@ def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
 
 
 def _variance(part: ComponentsPart) -> str:
-    drawn = figure(scree_of(part), "scree") + figure(cumulative_of(part), "cumulative")
+    # Without shares there is nothing to add up.
+    drawn = figure(scree_of(part), "scree") + (figure(cumulative_of(part), "cumulative") if part.shares else "")
     said = "".join(f"<p>{escaped(words)}</p>" for words in _about_noise(part))
     return f'<h2>Variance</h2><div class="charts">{drawn}</div>{said}'
 
 
 def _about_noise(part: ComponentsPart) -> Iterator[str]:
     if not part.floor_known:
-        yield "The noise follows a published formula, and its floor is not known."
+        yield "Noise was added, and its floor is not known: any component may be noise alone."
     elif part.noise_floor == 0:
         yield "No noise was added, so there is no noise floor."
     else:
@@ -164,12 +188,17 @@ def _loadings(part: ComponentsPart) -> str:
     drawn = f'<div class="charts">{"".join(charts)}</div>'
     if len(names) > MOST_BARS or rank > _BARS:
         drawn += f"<h3>All at a glance</h3>{figure(heat_chart(names, part.weights, _importance(part)), 'heat')}"
-    few = part.weights[:_COLUMNS]
+    few, order = part.weights[:_COLUMNS], list(range(len(names)))
+    if len(names) > _ROWS:
+        # A catalogue of items may have more rows than a browser can show. Those that matter most stay, in their order.
+        heavy = _importance(part)
+        order = sorted(sorted(order, key=lambda at: -heavy[at])[:_ROWS])
     header = ("column", *(f"component {at}" for at in range(1, len(few) + 1)))
     # A sign for every number: they are compared down a column.
-    rows = [(name, *(f"{one[at]:+.4f}" for one in few)) for at, name in enumerate(names)]
+    rows = [(names[at], *(f"{one[at]:+.4f}" for one in few)) for at in order]
     left = f" The other {rank - len(few)} are in the JSON report." if rank > len(few) else ""
-    said = f"<p>Weights of every column in the first {len(few)} components.{left}</p>" if rank > 1 else ""
+    which = "every column" if len(order) == len(names) else f"the {len(order)} of {len(names)} columns that matter most"
+    said = f"<p>Weights of {which} in the first {len(few)} components.{left}</p>" if rank > 1 else ""
     whole = _scrolling(table(header, rows, sorts=True), "weights of columns", len(rows))
     return f"<h2>What the components are made of</h2>{drawn}<h3>Every weight</h3>{said}{whole}"
 
@@ -179,6 +208,8 @@ def _component(part: ComponentsPart, at: int) -> str:
         ", not above the noise"
         if part.variances[at] <= part.noise_floor
         else f", {part.shares[at]:.1%} of the variance"
+        if part.shares
+        else ""
     )
     return f"Component {at + 1}{noise}"
 
