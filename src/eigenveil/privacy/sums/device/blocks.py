@@ -8,7 +8,7 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.domain import SQUARABLE, Domain
+from eigenveil.privacy.sums.domain import SQUARABLE, Domain, clip_factors
 
 __all__ = ["DeviceBlock", "Mover", "leaves", "on_host"]
 
@@ -42,7 +42,8 @@ class Mover:
 
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
-        return self.xp.asarray(np.ascontiguousarray(values, dtype=np.float64), device=self.device)
+        # Writable ones: torch warns of others. Nothing here writes to them.
+        return self.xp.asarray(np.require(values, np.float64, ["C", "W"]), device=self.device)
 
     def moved(self, values: Any) -> Any:
         """The rows, (b, d), centered and in scaled units: what `Domain` does to dense rows, without its clipping of norms."""
@@ -75,9 +76,10 @@ class Mover:
     def whole(self, block: DeviceBlock, *, unit: float, squared: bool) -> Any:
         """The clipped rows, (b, d), in whole numbers of `unit`: the bits of `Domain.whole`."""
         rows, squares = self.measured(block.values)
-        # `Domain` computes the factors in memory, so that there is one formula for them in one place.
-        factors = self.domain.grid_factors(on_host(squares), block.weights, unit=unit, squared=squared)
-        return self.xp.round(rows * self.put(factors)[:, None])
+        # The formula is that of `Domain`. It runs here, because the device would wait while norms go to memory and back.
+        limits = self.domain.grid_limits(block.weights, unit=unit, squared=squared)
+        factors = clip_factors(self.xp, squares, *map(self.put, limits))
+        return self.xp.round(rows * factors[:, None])
 
     def clipped(self, block: DeviceBlock, *, squared: bool) -> Any:
         """The clipped rows, (b, d), in floating point, for a fit without privacy."""

@@ -143,8 +143,8 @@ class DeviceRows:
             if self.seen is not None:
                 self.seen(int(values.shape[0]))
 
-    def products(self, domain: Domain, basis: Array) -> WholeSums | None:
-        """The Gram matrix times a basis on its grid, by kernels for NVIDIA GPUs; None where these do not apply."""
+    def products(self, domain: Domain, basis: Any) -> WholeSums | None:
+        """The Gram matrix times a basis on its grid, on the device, by kernels for NVIDIA GPUs; None where these do not apply."""
         # The kernels need the whole table on the device, and rows in memory come block by block.
         if getattr(self.device, "type", None) != "cuda" or isinstance(self.values, np.ndarray):
             return None

@@ -65,8 +65,8 @@ class Blocks(Protocol):
         """The rows in order."""
         ...
 
-    def products(self, domain: Domain, basis: Array) -> WholeSums | None:
-        """Products with a basis on its grid, computed in a faster way; None where the device has none."""
+    def products(self, domain: Domain, basis: Any) -> WholeSums | None:
+        """Products with a basis on its grid and on the device, computed in a faster way; None where the device has none."""
         ...
 
 
@@ -110,10 +110,10 @@ def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
 
 
 def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
-    domain, basis = mover.domain, on_basis_grid(work.basis)
-    if (faster := rows.products(domain, basis)) is not None:
+    domain, there = mover.domain, on_basis_grid(mover.put(work.basis), rows.xp)
+    if (faster := rows.products(domain, there)) is not None:
         return faster
-    unit, there = unit_of(domain), mover.put(basis)
+    unit = unit_of(domain)
 
     def product(block: DeviceBlock) -> Any:
         inside = mover.whole(block, unit=unit, squared=True)
@@ -124,7 +124,7 @@ def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
         # Groups are added in int64: more of these products do not fit into float64.
         return sum(rows.xp.astype(part, rows.xp.int64) for part in parts)
 
-    total = _added_up(rows, product, basis.shape, each=1 << (_ROW_BITS + SCORE_BITS))
+    total = _added_up(rows, product, work.basis.shape, each=1 << (_ROW_BITS + SCORE_BITS))
     return WholeSums(total, unit * (unit / SCORE))
 
 
