@@ -38,7 +38,7 @@ _SCORED_ROWS, _MOST_ROWS = 1 << 9, 1 << 18
 _AT_ONCE: Final = 1 << 21
 # Tiles, found by trying: rows x columns of scores, columns x rows of products, each with warps and stages. And into how many
 # parts a sum's rows are divided.
-_SCORE_TILE, _BACK_TILE, _PARTS = (64, 32, 4, 4), (64, 16, 2, 3), 8
+_SCORE_TILE, _BACK_TILE, _PARTS = (64, 16, 4, 4), (64, 16, 2, 3), 4
 # What a sum in int64 may reach.
 _ROOM: Final = 1 << 61
 
