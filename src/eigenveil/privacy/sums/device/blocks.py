@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
@@ -36,9 +37,15 @@ class Mover:
 
     def __init__(self, xp: Any, device: Any, domain: Domain) -> None:
         self.xp, self.device, self.domain = xp, device, domain
-        self.center, self.scale, self.low, self.high = (
+
+    @cached_property
+    def parts(self) -> tuple[Any, Any, Any, Any]:
+        """Center, scale, low and high on the device; None for each that the domain has not. Kernels bring their own."""
+        domain = self.domain
+        center, scale, low, high = (
             None if part is None else self.put(part) for part in (domain.center, domain.scale, domain.low, domain.high)
         )
+        return center, scale, low, high
 
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
@@ -47,14 +54,14 @@ class Mover:
 
     def moved(self, values: Any) -> Any:
         """The rows, (b, d), centered and in scaled units: what `Domain` does to dense rows, without its clipping of norms."""
-        xp = self.xp
+        xp, (center, scale, low, high) = self.xp, self.parts
         rows = xp.astype(values, xp.float64)
         # The steps have the order of `Domain`: each of them rounds, and the bits must agree.
-        if self.low is not None and self.high is not None:
-            rows = xp.minimum(xp.maximum(rows, self.low), self.high)
-        if self.center is not None:
-            rows = rows - self.center
-        return rows if self.scale is None else rows / self.scale
+        if low is not None and high is not None:
+            rows = xp.minimum(xp.maximum(rows, low), high)
+        if center is not None:
+            rows = rows - center
+        return rows if scale is None else rows / scale
 
     def measured(self, values: Any) -> tuple[Any, Any]:
         """The moved rows, (b, d), and their squared norms, (b,), with entries that no square could hold clipped."""
