@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
@@ -26,6 +27,7 @@ from eigenveil import (
     PrivatePCA,
     PrivateRecommender,
     StreamingPCA,
+    Symmetric,
     find_bounds,
 )
 from eigenveil.data.columns import ColumnChoice
@@ -177,6 +179,41 @@ def test_nothing_is_pulled_silently() -> None:
     scores = array().map_blocks(pca.model_.transform, dtype=float, chunks=(array().chunks[0], (2,)))
     np.testing.assert_array_equal(scores.compute(), pca.transform(ROWS))
     assert "array" not in repr(array_rows(array()))
+
+
+def refusals_of_whoever_needs_numbers() -> dict[str, Callable[[], Any]]:
+    """Calls that need numbers in this process, each with a Dask collection in their place."""
+    pca, histories = fitted(ROWS), array((ROWS > 4).astype(float))
+    recommender = PrivateRecommender(2, epsilon=4.0, delta=1e-6, random_state=1).fit(histories)
+    return {
+        "scores of an estimator": lambda: pca.transform(frame()[NAMES]),
+        "scores of a model": lambda: pca.model_.transform(array()),
+        "rows of an estimator": lambda: pca.inverse_transform(array()[:, :2]),
+        "rows of a model": lambda: pca.model_.inverse_transform(array()[:, :2]),
+        "likelihoods": lambda: pca.score_samples(array()),
+        "recommendations": lambda: recommender.recommend(histories),
+        "a matrix of a site": lambda: Symmetric(array()[:5], people=5),
+        "people of rows that are here": lambda: fitted(ROWS, person=array(PEOPLE[:, None])[:, 0]),
+        "people of a stream": lambda: StreamingPCA(2, **PRIVATE, person="patient").partial_fit(frame()),
+        "a delayed table": lambda: fitted(delayed(ROWS)),
+        "a bag": lambda: fitted(db.from_sequence(range(9))),
+        "delayed histories": lambda: PrivateRecommender(2, epsilon=4.0, delta=1e-6).fit(delayed(ROWS)),
+        "entries that are masked": lambda: fitted(da.ma.masked_greater(array(), 20)),
+    }
+
+
+def test_numpy_never_converts_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`numpy.asarray` of a Dask collection copies all of it to this process, without a word."""
+    calls = refusals_of_whoever_needs_numbers()
+    asked = []
+    for kind in (da.Array, type(frame()), type(frame()["age"])):
+        monkeypatch.setattr(kind, "__array__", lambda self, *_, **__: asked.append(type(self)))
+        monkeypatch.setattr(kind, "compute", lambda self, *_, **__: asked.append(type(self)))
+    for name, call in calls.items():
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert not asked, name
+        assert "NotImplemented" not in str(caught.value)
 
 
 def test_progress_counts_every_row_of_a_pass() -> None:

@@ -132,6 +132,10 @@ class ArrayPlan:
         known = isinstance(part, np.ndarray) or sp.issparse(part)
         require(known, f"{what} must be a numpy array or a scipy sparse matrix, got {type(part).__name__}")
         require(
+            not isinstance(part, np.ma.MaskedArray),
+            f"{what} is a masked array, whose hidden entries would be used. Fill them first",
+        )
+        require(
             part.ndim == 2 and part.shape[1] == self.dim, f"{what} must have {self.dim} columns, as the array declares"
         )
         require_real(part.dtype, what)
