@@ -83,7 +83,7 @@ person, or leave those rows out.
     )
     require(
         not hasattr(person, "__dask_graph__"),
-        f"{what} is a Dask collection, and the rows are in this process. Compute the identifiers first, or put the rows beside them",
+        f"{what} is a Dask collection, but the rows are in this process. Compute it first, or make a collection of the rows too",
     )
     # Lists and masked arrays are checked first: numpy makes one type out of several, the text "nan" out of NaN, and drops masks.
     require(not np.ma.is_masked(person), _missing(what, "person"))
