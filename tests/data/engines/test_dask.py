@@ -264,6 +264,30 @@ def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
     assert ledger.charges == ()
 
 
+def test_a_scheduler_that_does_not_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask then closes the client of this process, and says that there is none."""
+    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
+
+    def nobody(*_: Any, **__: Any) -> None:
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr("distributed.wait", nobody)
+    with pytest.raises(EngineLost, match="does not answer any more"):
+        fitted(rows, ledger=ledger)
+    assert ledger.charges == ()
+
+
+def test_a_worker_that_dies_while_it_is_asked_for_its_version_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Exception] = [OSError("connection closed")]
+
+    def asked(client: Any) -> None:
+        if answers:
+            raise answers.pop()
+
+    monkeypatch.setattr(dask_rows, "require_versions", asked)
+    assert same(fitted(ROWS), fitted(array())) and not answers
+
+
 def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     found = client.get_versions()
     found["scheduler"]["packages"]["distributed"] = "2020.1.0"
