@@ -17,6 +17,7 @@ import pandas as pd
 import pytest
 import scipy.sparse as sp
 from dask.delayed import delayed
+from dask.sizeof import sizeof
 
 from cli.cli_tables import eigenveil, refusal
 from cli.network.network_folders import Folders
@@ -40,7 +41,8 @@ from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.privacy import Neighbours, bounded_count
+from eigenveil.privacy import Domain, Neighbours, bounded_count
+from eigenveil.privacy.sums.whole import GramWork
 from network.network_studies import COLUMNS as STUDIED
 from network.network_studies import Company
 
@@ -368,6 +370,16 @@ def test_no_row_in_a_log_or_an_exception_of_driver_or_worker(client: Any, caplog
     assert SECRET not in logged(client) and SECRET not in caplog.text
     # The log does say that something failed.
     assert "Its exception is not shown" in logged(client)
+
+
+def test_dask_knows_how_large_a_partition_and_a_sum_are(client: Any) -> None:
+    """By their sizes it decides what to move between workers and what to spill."""
+    rows, wide = array_rows(array()), array_rows(array(np.ones((40, 500)), 20).map_blocks(sp.csr_array, dtype=float))
+    sizes = client.nbytes(summary=False)
+    assert sum(sizes[one.key] for one in rows.futures) >= ROWS.nbytes
+    assert sum(sizes[one.key] for one in wide.futures) >= 40 * 500 * 8
+    domain = Domain(500, 1.0)
+    assert sizeof(GramWork(domain).of(DenseRows(np.ones((3, 500))))) >= 500 * 500 * 8
 
 
 def test_rows_are_held_by_futures_and_not_here() -> None:
