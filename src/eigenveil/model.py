@@ -14,6 +14,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.archive import ArchiveKind
+from eigenveil.data.elsewhere import require_here
 from eigenveil.data.rows import in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
@@ -116,6 +117,7 @@ class Model:
     @in_silence
     def project(self, rows: Any) -> Array:
         """The same in the units of the rows, whether or not the model whitens."""
+        require_here(rows, "rows")
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -147,6 +149,7 @@ class Model:
     @in_silence
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
+        require_here(scores, "scores")
         # The scale comes first, because the mean is in the units of the columns already.
         rows = (scores * self._deviations() if self.whiten else scores) @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean

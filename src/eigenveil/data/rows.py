@@ -423,7 +423,8 @@ class Symmetric:
 def _symmetric(matrix: Any) -> Array:
     """A read-only, exactly symmetric copy of a real, finite matrix that is symmetric up to rounding. No error shows an entry."""
     require(
-        not is_sparse(matrix) and not isinstance(matrix, np.ma.MaskedArray),
+        # A Dask array would be computed and copied here.
+        not (is_sparse(matrix) or isinstance(matrix, np.ma.MaskedArray) or hasattr(matrix, "__dask_graph__")),
         f"matrix must be a plain array with every entry in it, got {type(matrix).__name__}",
     )
     given = np.asarray(matrix)

@@ -15,6 +15,7 @@ from numpy.typing import ArrayLike
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.exceptions import NotFittedError
 
+from eigenveil.data.elsewhere import is_dask
 from eigenveil.data.people import Marks
 from eigenveil.data.rows import in_silence
 from eigenveil.data.streams import Source, open_source
@@ -676,6 +677,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """The chosen columns of a batch, and whose rows they are. A batch that is `ready` has a column for the person at most."""
         marks = None
         if self.person is not None:
+            require_param(
+                not is_dask(X), "{person} is for batches in this process: a stream takes Dask batches row by row"
+            )
             require_param(
                 self.person in (column_names(X) or ()), "{person=} names no column of {X}", person=self.person
             )
