@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from numpy.random import Generator
 
-from clip_level import table
+from benchmarks.clip_level import table
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array
 
