@@ -38,7 +38,7 @@ from eigenveil.privacy.noise.steps import CAPACITY, distance_in_steps, step_of, 
 from eigenveil.privacy.sums import bounded
 from eigenveil.privacy.sums.floating import float_gram, float_sum
 from laws.strategies import Case, cases
-from laws.test_exact_sums_laws import SUMS, Table, alike
+from laws.sums.test_exact_sums_laws import SUMS, Table, alike
 
 Integers = NDArray[np.int64]
 MULTIPLIER, SHARE, PART, CARRIED = 3.0, 0.36, 0.25, 1.5

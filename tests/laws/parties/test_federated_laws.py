@@ -24,9 +24,9 @@ from eigenveil.privacy import Budget, Domain, Exact, Mechanism, Neighbours, mu_f
 from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.protocols import Hub
 from eigenveil.tasks import LocalPower, Question
-from laws.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown
+from laws.parties.federated_views import Played, View, fitted_view, outside_mu, places_mu, sent_bytes, shown
+from laws.parties.transcripts import realised_mu
 from laws.strategies import PERSONAL, SIZES, person
-from laws.transcripts import realised_mu
 
 DIM, SITES = 4, 4
 SLACK = 1 + 1e-9

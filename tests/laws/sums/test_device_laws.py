@@ -18,8 +18,8 @@ from eigenveil.privacy import Domain, Neighbours, bounded_gram_times
 from eigenveil.privacy.sums.device import DeviceRows
 from eigenveil.privacy.sums.device.blocks import row_sums
 from eigenveil.privacy.sums.device.rows import words_for_the_device
-from laws.test_elsewhere_laws import PEOPLE, PRIVATE, REMOTE, ROWS
-from laws.test_exact_sums_laws import SUMS, Table, alike, tables
+from laws.sums.test_elsewhere_laws import PEOPLE, PRIVATE, REMOTE, ROWS
+from laws.sums.test_exact_sums_laws import SUMS, Table, alike, tables
 
 ADD = Neighbours.ADD_REMOVE
 

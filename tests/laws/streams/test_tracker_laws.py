@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.privacy import Gaussian, Ledger, Noise
 from eigenveil.tracking import NOTHING_ASKED
-from laws.trackers import (
+from laws.streams.trackers import (
     ADAPTS_RANK,
     ALL_TRACKERS,
     CUTS_CHANGE_NOTHING,

@@ -18,8 +18,8 @@ from eigenveil import StreamingPCA
 from eigenveil.data.rows import Block
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, mu_for
+from laws.parties.transcripts import realised_mu
 from laws.strategies import SIZES, person, torn
-from laws.transcripts import realised_mu
 
 DIM, BLOCK, BLOCKS = 4, 3, 7
 # A row that is to count as nothing, and still be there: the law's own mark, which no other row has.

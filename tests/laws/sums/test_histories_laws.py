@@ -21,10 +21,10 @@ from eigenveil.privacy import (
     bounded_sum,
     bounded_trace,
 )
-from laws.exact_rows import exact_history_sums, rounded
-from laws.histories_cases import LEASTS, HistoryCase, contractions, history_cases, obvious_rows
+from laws.parties.test_masked_laws import lattice, length, sent
 from laws.strategies import all_tasks
-from laws.test_masked_laws import lattice, length, sent
+from laws.sums.exact_rows import exact_history_sums, rounded
+from laws.sums.histories_cases import LEASTS, HistoryCase, contractions, history_cases, obvious_rows
 
 TOLERANCE = 1 + 1e-9
 Release = Callable[[Rows, Histories, Neighbours], Bounded]

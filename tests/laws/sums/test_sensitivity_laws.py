@@ -30,9 +30,9 @@ from eigenveil.privacy import (
     gram_sensitivity,
     gram_times_sensitivity,
 )
-from laws.exact_rows import exact_gram, exact_sum, exact_trace, gone, moved, rounded, squared, table_of
-from laws.exact_rows import given as given_entries
 from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table
+from laws.sums.exact_rows import exact_gram, exact_sum, exact_trace, gone, moved, rounded, squared, table_of
+from laws.sums.exact_rows import given as given_entries
 
 TOLERANCE = 1 + 1e-9
 Release = Callable[[Rows, Domain, Neighbours], Bounded]

@@ -21,9 +21,9 @@ from eigenveil.privacy import Domain, Histories, bounded_gram, bounded_gram_time
 from eigenveil.privacy.sums.quantiles import TailsWork
 from eigenveil.privacy.sums.whole import GramWork, Total, WholeSums
 from eigenveil.privacy.sums.whole import total as total_module
-from laws.histories_cases import HistoryCase, history_cases
-from laws.remote_rows import RemoteRows
-from laws.test_exact_sums_laws import ADD, LENGTHS, SUMS, Table, alike, basis_of, tables
+from laws.sums.histories_cases import HistoryCase, history_cases
+from laws.sums.remote_rows import RemoteRows
+from laws.sums.test_exact_sums_laws import ADD, LENGTHS, SUMS, Table, alike, basis_of, tables
 
 # Those that need blocks here are for streams, which have the rows of a block in hand.
 REMOTE = [name for name in SUMS if name not in ("slices", "blocks of a stream")]

@@ -56,9 +56,9 @@ from eigenveil.privacy.sums.whole import (
 from eigenveil.privacy.sums.whole import gram as gram_module
 from eigenveil.privacy.sums.whole import products as products_module
 from eigenveil.privacy.sums.whole import total as total_module
-from laws.exact_rows import exact_gram, exact_sum, rounded, table_of
-from laws.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 from laws.strategies import SIZES, Case, cases, domains
+from laws.sums.exact_rows import exact_gram, exact_sum, rounded, table_of
+from laws.sums.histories_cases import WEIGHTS, HistoryCase, contractions, history_cases
 
 ADD, REPLACE = Neighbours.ADD_REMOVE, Neighbours.REPLACE_ONE
 LENGTHS, SIGNED = Cells.norms(1e-3, 1e6, per_doubling=4), Cells.signed(1e-2, 1e2, per_doubling=2)
