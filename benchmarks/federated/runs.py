@@ -22,8 +22,8 @@ PAPER = ("a9a", "connect4", "w8a", "mnist:train", "housing")
 class Followed:
     """One run, with values after each round.
 
-    They are the stage, the largest sine to the true space (1 while there is none), the captured variance, and all
-    bytes so far without the last broadcast of the answer.
+    They are the stage, the largest sine to the true space (1 while there is none) and the captured variance. The last is all
+    bytes so far, without the last broadcast of the answer.
     """
 
     stages: tuple[str, ...]

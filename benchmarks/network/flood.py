@@ -7,8 +7,8 @@ holds connections from the same address as everybody else, and opens each one ag
 - strangers: TLS with a certificate of another authority.
 - idle: TLS with the certificate of one of the sites, which then says nothing.
 
-While it does, an honest site calls the hub, several times. Then one authenticated site sends messages while the hub waits,
-a hostile hub sends a site tables that its step does not use, and a study asks for 20000 columns and 6000 components.
+While it does, an honest site calls the hub, several times. Then one authenticated site sends messages while the hub waits. A
+hostile hub sends a site tables that its step does not use. A study asks for 20000 columns and 6000 components.
 
 Everything is on loopback, and the attacker shares the processors with those it attacks.
 

@@ -13,8 +13,8 @@ before it is scaled. A dash: PPM's calibration, which Balcan et al. and Analyze 
 `PrivateRecommender` with a trusted curator and its own start. "item" protects one interaction, "user" the whole
 history. m is a public number, and a user's degree counts as at least m. The reference is that of m = 1.
 
-To reach on jester1 and ml100k with p = 32: ours at item level, with some m and method, is at epsilon <= 3 no worse
-than PPM as published at epsilon = 10. On jester1 this should hold at whole-user level too.
+The target, on jester1 and ml100k with p = 32: at epsilon <= 3, ours at item level is no worse than PPM as
+published at epsilon = 10. Some m and one method must do that. On jester1 this should hold at whole-user level too.
 
 About 15 minutes of one core for figures 1 and 3; --quick, 3 runs of jester1, half a minute; gowalla about 4.
 

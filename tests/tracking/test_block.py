@@ -166,8 +166,8 @@ def test_the_adaptive_error_lies_between_those_of_its_lowest_and_highest_rank(
 ) -> None:
     """FPCA supplement, D.1, which expects it and does not prove it.
 
-    Over seeds 0..14 it fails by at most 4e-6, because all these runs are approximate, and with forgetting by at most 0.8%:
-    error (66) is over all rows, also those that were forgotten.
+    Over seeds 0..14 it fails by at most 4e-6, because all these runs are approximate. With forgetting it fails by at most
+    0.8%, because error (66) is over all rows, also those that were forgotten.
     """
     rows = synth(alpha, 400, 40, np.random.default_rng(0))
     adapt = EnergyBounds(0.01, 0.1)

@@ -143,9 +143,9 @@ def places_mu(one: View, other: View, *, hub: bool) -> float:
 def outside_mu(one: View, other: View) -> float:
     """The mu for who sees only what the hub releases, where sites add noise too; `other` was played "hub" alone.
 
-    A person at k sites, who moves what each of them sends by g under its noise s, moves the total by G = sum w_i g under the
-    hub's noise h and w_i s from each site, and (sum w_i)^2 <= k sum w_i^2:
-    G^2 / (h^2 + sum w_i^2 s^2) <= 1 / ((h / G)^2 + (s / g)^2 / k). Noise of other sites is not counted on.
+    A person at k sites moves what each of them sends by g, under its noise s. The total moves by G = sum w_i g, under the
+    hub's noise h and w_i s from each site. As (sum w_i)^2 <= k sum w_i^2, G^2 / (h^2 + sum w_i^2 s^2) <= 1 / ((h / G)^2 + (s /
+    g)^2 / k). Noise of other sites is not counted on.
     """
     square, sites = 0.0, list[float]()
     for left, right in _pairs(one, other):

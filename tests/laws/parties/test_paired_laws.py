@@ -1,7 +1,7 @@
 """No test of one person gets past the stated mu: any graph, any colluders, and honest peers who were told different things.
 
-The adversary's view is built from its parts, a column for each independent normal, and not from the formula: own noise, and pair
-noise once for both ends or, where two ends do not share it, once for each.
+The adversary's view is built from its parts, a column for each independent normal, and not from the formula. These are own
+noise, and pair noise: once for both ends or, where two ends do not share it, once for each.
 """
 
 import itertools

@@ -176,7 +176,7 @@ def test_every_task_keeps_its_sensitivity(case: Case, seed: int) -> None:
 def test_sensitivities_are_tight(name: str, neighbours: Neighbours) -> None:
     """One row on the sphere, or two orthogonal or opposite ones, reach the bound: it cannot be smaller.
 
-    But for the grid: a row keeps sqrt(d) / 2 units away from the sphere and is rounded by less than one, with 2^16 units to
+    But for the grid: a row keeps sqrt(d) / 2 units away from the sphere and is rounded by less than one. There are 2^16 units to
     this radius for products and 2^33 for a sum; squares of lengths are rounded down to one of 2^32.
     """
     domain = Domain(3, 2.0)

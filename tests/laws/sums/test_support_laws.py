@@ -213,8 +213,11 @@ def distance_and_room(one: Bounded, other: Bounded, name: str) -> tuple[float, f
 
 
 def placed_to_round_apart(size: int, about: float, multiplier: float) -> tuple[Bounded, Bounded]:
-    """Neighbours as far apart as their sensitivity, `about` this: a little over a whole number of steps in every entry, from just
-    below a half to just above one, so that each entry is rounded apart by nearly one step more."""
+    """Neighbours as far apart as their sensitivity, `about` this.
+
+    They differ by a little over a whole number of steps in every entry, from just below a half to just above one. So each entry
+    is rounded apart by nearly one step more.
+    """
     step = step_of(about, size, multiplier=multiplier)
     gap = math.floor(about / step / math.sqrt(size)) - 1 + 2.0**-10
     sensitivity = gap * step * math.sqrt(size) * (1 + 2.0**-50)

@@ -82,9 +82,9 @@ def peer(
       eigenveil peer heart.toml --data patients.parquet \\
         --policy policy.toml --yes
 
-    Exit codes: 1 if the person says no or the total budget is too
-    small, 2 if the policy refuses, 3 if others did not join or are gone,
-    130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 1 if the person says no or the total budget is too small,
+    2 if the policy refuses, 3 if others did not join or are gone. It is
+    130 after Ctrl-C and 143 after SIGTERM.
     """
     require_grpc()
     allowed = option.bytes_allowed(memory)

@@ -84,9 +84,9 @@ def site(
 
       eigenveil site sensors.toml --follow sensor.csv --dataset sensor
 
-    Exit codes: 1 if the person says no or the total budget is too
-    small, 2 if the policy refuses or the hub has another study file,
-    130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 1 if the person says no or the total budget is too small,
+    2 if the policy refuses or the hub has another study file. It is 130
+    after Ctrl-C and 143 after SIGTERM.
     """
     require_grpc()
     from eigenveil.network.study.places import address
