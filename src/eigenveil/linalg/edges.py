@@ -49,8 +49,8 @@ def product_edge(dim: int, width: int) -> float:
     y^2 - a y - m = 0 and a = 1/u - w u / 2. The edge z* is the least z(u) over u > 0.
 
     Near it the trace of the resolvent behaves like a constant less kappa sqrt(z - z*), with
-    kappa = (w + m d(1/y)/du) sqrt(2 / z''). So the largest eigenvalue exceeds the edge by kappa^(-2/3) times a Tracy-Widom variable (Lee and Schnelli 2016). For
-    w = d that is `symmetric_edge`. Exceeded by 0.1 to 0.8%.
+    kappa = (w + m d(1/y)/du) sqrt(2 / z''). So the largest eigenvalue exceeds the edge by kappa^(-2/3) times a Tracy-Widom
+    variable (Lee and Schnelli 2016). For w = d that is `symmetric_edge`. Exceeded by 0.1 to 0.8%.
 
     >>> round(product_edge(800, 20), 2), round(math.sqrt(800) + math.sqrt(20), 2)
     (34.25, 32.76)
