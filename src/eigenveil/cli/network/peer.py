@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -86,6 +87,7 @@ def peer(
     2 if the policy refuses, 3 if others did not join or are gone. It is
     130 after Ctrl-C and 143 after SIGTERM.
     """
+    require_file(study)
     require_grpc()
     allowed = option.bytes_allowed(memory)
     given = Given(
