@@ -1,8 +1,8 @@
 """Rows on a GPU: the clipped Gram matrix, products with a basis, and rows that come from memory, against what the device can do.
 
-Each figure is a ratio to something measured in the same run on the same device: the rate of a plain float64 product, the time of
-one read of the rows, and that of a plain copy to the device. The first rows are computed in memory too, and must agree
-bit for bit.
+Each figure is a ratio to something measured in the same run on the same device. That is the rate of a plain float64 product,
+the time of one read of the rows, or that of a plain copy to the device. The first rows are computed in memory too, and must
+agree bit for bit.
 
     python benchmarks/gpu.py                       # a million rows, 4096 columns: 33 GB on the device
     python benchmarks/gpu.py --rows 100000 --columns 1000

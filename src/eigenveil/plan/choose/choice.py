@@ -17,7 +17,7 @@ __all__ = ["Choice", "Plan", "PrivateMethod", "predict"]
 
 MEMORY_LIMIT: Final = 1 << 30
 # Each power product gets this many times the budget of the one before: the last one makes the result.
-# benchmarks/power_shares.py.
+# benchmarks/plan/power_shares.py.
 GROWTH: Final = 1.6
 ROUNDS: Final = 4
 EXACT_ROUNDS: Final = 24

@@ -276,8 +276,8 @@ def read_tails(
     decrease, between the number of people and zero. All d columns count the same people, so the average of their totals
     estimates that number where it is private.
 
-    Where the number is better known than a column's own total S_m, it corrects every sum: S_j - b_j (S_m - number), with b_j the
-    regression of the noise of S_j on that of S_m. Sums near the bottom are then as precise as those near the top.
+    Where the number is better known than a column's own total S_m, it corrects every sum: S_j - b_j (S_m - number). Here b_j
+    is the regression of the noise of S_j on that of S_m. Sums near the bottom are then as precise as those near the top.
 
     Where entries may be missing, columns count different people. They are read `apart`, each with its own total.
 

@@ -53,9 +53,9 @@ _TIMES: Final = ("", ", again", ", a third time", ", a fourth time", ", a fifth 
 class BoundSearch(SumTask[Center, Center]):
     """Find the norm to clip rows at, and unless `center` is given, the mean of the rows.
 
-    Even steps release norms and odd ones the mean: norms around the origin, the mean of rows clipped to most of these norms,
-    norms around that mean, and the mean again, inside the bound found. The last two are repeated while the mean is poor
-    compared with the bound and gets better. If the center is given, there is one step, norms around it.
+    Even steps release norms and odd ones the mean. First come norms around the origin, then the mean of rows clipped to most
+    of these norms. Then come norms around that mean, and the mean again, inside the bound found. The last two are repeated
+    while the mean is poor compared with the bound and gets better. If the center is given, there is one step, norms around it.
 
     `split` has the share of each step. With the second mean comes the number of people, unless `people` is given. `multiplier` is
     the noise on a total over its sensitivity, at a share of one. `entry` is that on an entry of what the components release, over
