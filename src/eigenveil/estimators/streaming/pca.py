@@ -159,6 +159,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
     subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, clipped_, warnings_
         As in `PrivatePCA`.
+    searching_ : bool
+        Whether a private stream waits for more rows before its first release, because the mean lies too far out to be found in
+        the first block. It waits for 8 times as many at most, and not where one person has rows in several blocks.
     unfinished_ : UnfinishedStream
         After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
         `guarantee` and the `ledger`. The stream can continue with `partial_fit`, and ends with `sync`. What was charged stays
@@ -481,6 +484,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     def warnings_(self) -> tuple[str, ...]:
         """What seems wrong with what was released, and what mends it. Empty if all is well."""
         return self.model_.warnings
+
+    @property
+    def searching_(self) -> bool:
+        """Whether the search for the mean waits for more rows, because the first ones lie too far out. `sync` ends the wait."""
+        return self._begun("").searching is not None
 
     @property
     def n_samples_seen_(self) -> int:
