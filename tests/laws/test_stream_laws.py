@@ -29,7 +29,7 @@ BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
 
 
 def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Make marked rows zero wherever dense rows are brought into a domain, after the center has been taken off; and in no cell."""
+    """Make marked rows zero wherever dense rows are brought into a domain, after the center is taken off, and in no cell."""
     real, weights_of = Domain._measured, quantiles._weights
 
     def measured(domain: Domain, block: Block, out: Array) -> tuple[Array, Array]:

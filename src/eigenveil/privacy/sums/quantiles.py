@@ -99,7 +99,7 @@ class Cells:
         return cls.norms(lowest, highest, per_doubling=per_doubling).mirrored()
 
     def extended(self, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
-        """These cells of norms, and further ones down to `lowest` and up to `highest`, with `per_doubling` for each factor of two.
+        """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
 
         >>> Cells.norms(1.0, 2.0, per_doubling=2).extended(0.25, 4.0, per_doubling=1).edges.round(2).tolist()
         [0.25, 0.5, 1.0, 1.41, 2.0, 4.0]
@@ -110,7 +110,7 @@ class Cells:
         return Cells(np.concatenate([wide[wide < first / near], self.edges, wide[wide > last * near]]))
 
     def mirrored(self) -> "Cells":
-        """The same cells of either sign, where these are cells of norms; the first ones of both signs share one cell with zero."""
+        """These cells of norms for numbers of either sign; the first ones of both signs share one cell with zero."""
         return Cells(np.concatenate([-self.edges[::-1], self.edges]))
 
     @property
