@@ -308,7 +308,8 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
         which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
         yield ParameterWarning(
             f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and keep their own unit: "
-            f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the rows."
+            f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
+            "rows."
         )
 
 
