@@ -126,6 +126,8 @@ class Model:
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
         # and copy dense ones.
         weights = self.components if self.scale is None else self.components / self.scale
+        # In one order, so that a model read from its file gives the same scores, to the last bit.
+        weights = np.ascontiguousarray(weights)
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
 
     def completed(self, rows: Any) -> Any:

@@ -144,6 +144,9 @@ def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> No
         "for one",
     )
     require_param(
+        not isinstance(asked.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
+    )
+    require_param(
         not tree or (asked.trust == "site" if private else asked.trust != "masked"),
         "{topology=tree} needs {trust=site}, or no privacy and no masks: nodes would see raw sums, and masks are for a star",
     )

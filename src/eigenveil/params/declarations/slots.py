@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from eigenveil.params.declarations.federated import HubParams
 from eigenveil.params.declarations.groups import (
@@ -19,9 +19,18 @@ from eigenveil.params.declarations.groups import (
 )
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import again, param, parameters
-from eigenveil.params.values import Numbers, length, truth, whole
+from eigenveil.params.values import Expected, Numbers, length, truth, whole
 
 __all__ = ["SlotParams", "SlotStreamParams"]
+
+
+def _known_length(value: Any) -> Any:
+    """A norm that somebody knows: there is no first slot that all sites have rows in, to search there."""
+    if isinstance(value, str):
+        raise Expected(
+            "a number that you know without looking at the data: streams at many sites cannot search for one"
+        )
+    return length(value)
 
 
 @parameters(panel="Slots", section="slots")
@@ -95,7 +104,7 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         Clipping,
         "row_bound",
         default=None,
-        check=length,
+        check=_known_length,
         parse=None,
         none=None,
         written=None,
