@@ -1,5 +1,6 @@
 """Streams on disk: parties that are stopped at any moment go on, say the same bytes, and are charged once."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,9 +10,10 @@ import pytest
 
 from eigenveil.errors import ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.simulation import SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.network.agents.durable.hub_log import HubLog
-from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
+from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_from, snapshot_parts
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.privacy import Charge
@@ -141,6 +143,43 @@ def test_on_disk_it_is_the_run_in_one_process_to_the_last_bit_whatever_is_stoppe
         # All of it is in one snapshot, however long the study was.
         assert world.log is not None
         assert [event.kind for event in world.log.events()] == ["snapshot"]
+
+
+def state_bytes(state: Any) -> bytes:
+    return np.asarray(state.value).tobytes() + repr((state.reference, state.parts, state.noise)).encode()
+
+
+@pytest.mark.parametrize("kind", ["noise at sites", "noise at the hub"])
+def test_a_hub_that_is_stopped_after_any_slot_shows_the_same_answer_while_sites_are_late(
+    kind: str, tmp_path: Path
+) -> None:
+    spec = replace(SPECS[kind], window=2)
+    away = {slot: NAMES[slot : slot + 2] for slot in range(SLOTS)}
+    plain, world = SlotSimulation(spec, faults=None), World(tmp_path, spec)
+    for slot in range(SLOTS):
+        plain.slot({name: [rows(slot, name)] for name in NAMES}, away=away[slot])
+        for name in NAMES:
+            world.close(slot, name)
+        world.ask(away=away[slot])
+        world.start_hub()
+        assert state_bytes(world.hub.party.state) == state_bytes(plain.hub.state)
+        # Two slots are kept apart, as soon as there are so many.
+        assert len(world.hub.party.snapshot().unsettled) == min(slot + 1, 2)
+
+
+def test_a_hub_goes_on_from_a_snapshot_of_the_first_kind() -> None:
+    parties = SlotParties(BASE, roster={})
+    whole = run(BASE).hub.snapshot()
+    text, arrays = snapshot_parts(whole)
+    facts = json.loads(text)
+    # It had one state, of all slots, and its numbers beside it.
+    (state,) = facts.pop("states")
+    kept = {key: state[key] for key in ("kind", "reference", "parts", "noise")}
+    old = json.dumps(facts | {"state": kept, "numbers": state["numbers"]})
+    hub = parties.hub()
+    hub.restore(snapshot_from(old, arrays))
+    assert state_bytes(hub.state) == state_bytes(whole.state)
+    assert (hub.newest, hub.counted(0)) == (whole.newest, NAMES)
 
 
 def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ of rows, g times their sum, and g^2 times their number. One matrix is one releas
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
@@ -16,7 +17,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, Slot, add_block
 from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.tasks.base import Question, SumTask
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSums"]
 
@@ -171,6 +172,19 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         if self.counts:
             released = self._counted(released, float(total[-1, -1]))
         return self._added(state, slot, released, parts, noise)
+
+    def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
+        """Sums are added. Variances of noise count the square of what sums do."""
+        known, newest = weighed(states, factors, self.forget)
+        value: Array | None = None
+        for state, weight in known:
+            value = weight * state.value if value is None else value + weight * state.value
+        return SlotState(
+            value,
+            newest,
+            parts=sum(weight * state.parts for state, weight in known),
+            noise=sum(weight**2 * state.noise for state, weight in known),
+        )
 
     def _added(self, state: SlotState, slot: int, released: Array, parts: int, noise: float) -> SlotState:
         before, now, reference = aged(state, slot, self.forget)
