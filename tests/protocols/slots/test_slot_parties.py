@@ -170,7 +170,7 @@ def test_a_hub_keeps_no_more_apart_than_fits_into_a_snapshot(dim: int, private: 
 
 def test_late_parts_of_slots_that_are_no_longer_kept_apart_count_at_their_age() -> None:
     spec = replace(BASE, slots=12, window=11)
-    away = {slot: NAMES[:2] for slot in range(10)}
+    away = dict.fromkeys(range(10), NAMES[:2])
     clean, late = run(spec), run(spec, away=away)
     assert spec.apart == 8
     assert [late.hub.counted(slot) for slot in range(12)] == [NAMES] * 12

@@ -15,9 +15,9 @@
 A message in any other state is a `PeerError` and changes nothing. Each site is counted once for each slot: `Ask.without` names
 those who are. Who is not counted when the window has passed is missing from the slot.
 
-With forgetting, a slot is weighed by its age, so one that late sites may still add to would count too little: right after a drift
-that is most of what is known of it. Such slots are kept apart until they are settled, and the answer counts them as if as many sites
-were in them as in those before (`_scaled`). Who has answered is public, and nothing else decides about it.
+With forgetting, a slot is weighed by its age. One that late sites may still add to would then count too little, most of all right
+after a drift. Such slots are kept apart until they are settled, and the answer counts them as if as many sites were in them as in
+those before (`_scaled`). Who has answered is public, and nothing else decides about it.
 """
 
 from collections.abc import Callable, Mapping
