@@ -14,7 +14,7 @@ from eigenveil.estimators.slots.simulation import SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_from, snapshot_parts
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.privacy import Charge
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
@@ -67,10 +67,12 @@ class World:
         at_site = self.spec.trust == "site"
         before = SlotsBefore.read(joined.steps, budget if at_site else None, self.spec.unit)
         self.before[name] = before
+        parts = StoredParts(ledger, STUDY)
         self.sites[name] = DurableSlotSite(
-            parties.member(name, ledger=before.ledger),
+            parties.member(name, ledger=before.ledger, kept=parts),
             ledger,
             joined,
+            parts=parts,
             ledger=lambda: parties.ledgers.get(name),
             study=STUDY,
             above="hub",

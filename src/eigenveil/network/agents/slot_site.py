@@ -10,7 +10,7 @@ from typing import Final, final
 from eigenveil.data.follow import ByCount, Closed, Followed, Follower, Instant, SlotStart
 from eigenveil.errors import ProtocolError, require
 from eigenveil.network.agents.durable.party import Event, OnEvent
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import (
     account_of,
@@ -106,10 +106,12 @@ class SlotSiteAgent:
         whole = None
         if spec.budget is not None and not at_site and self.account.private:
             whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)
+        parts = StoredParts(self._durable_ledger, self.study.digest)
         durable = DurableSlotSite(
-            self.parties.member(name, ledger=before.ledger),
+            self.parties.member(name, ledger=before.ledger, kept=parts),
             self._durable_ledger,
             entered,
+            parts=parts,
             ledger=lambda: self.parties.ledgers.get(name),
             study=self.study.digest,
             above=self.above,
