@@ -85,7 +85,7 @@ class World:
         parties = SlotParties(self.spec, roster={})
         filled = parties.task.open()
         filled.add(rows(slot, name))
-        self.sites[name].close(slot, filled.close(), then=f"after slot {slot}")
+        self.sites[name].close(slot, filled, then=f"after slot {slot}")
 
     def ask(self, *, away: tuple[str, ...] = (), stop_after: int | None = None) -> None:
         """One slot: carry bytes until the hub is idle. After so many messages the hub is stopped and started again."""

@@ -183,7 +183,7 @@ class SlotSiteAgent:
             if event is None:
                 return False
             if isinstance(event, Closed):
-                durable.close(event.slot, filled.close(), then=event.then.to_text())
+                durable.close(event.slot, filled, then=event.then.to_text())
                 # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
                 filled = task.open()
                 self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))

@@ -248,7 +248,8 @@ class _OpenSums(OpenSlot):
         task, unit = self._task, self._wide.unit
         assert unit is not None
         # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
-        gram = self._gram
+        # Given away: nothing can be added to a closed slot.
+        gram, self._gram = self._gram, np.empty((0, 0), dtype=np.int64)
         # The float matrix takes the memory of the whole one, a strip at a time: a device has no room for both.
         matrix = gram.view(np.float64)
         for start in range(0, len(gram), _STRIP):

@@ -27,7 +27,7 @@ from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.protocols import Done, Give, Message
 from eigenveil.protocols.slots import SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode
-from eigenveil.tasks import ClosedSlot
+from eigenveil.tasks import OpenSlot
 
 __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
 
@@ -114,8 +114,9 @@ class StoredParts(MutableMapping[int, tuple[Array, ...]]):
 class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
-    The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all that the study may cost. Slots of
-    more than `window` before the last that was asked for are dropped from the disk; digests and charges stay.
+    The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
+    that the study may cost. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and
+    charges stay.
     """
 
     def __init__(
@@ -165,14 +166,15 @@ class DurableSlotSite(DurableParty):
         """Nothing: the hub or node above asks for what it lacks."""
         return []
 
-    def close(self, slot: int, closed: ClosedSlot, *, then: str) -> None:
+    def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""
         self._require_level()
         ledger = self._ledger()
         before = 0 if ledger is None else len(ledger.charges)
         # From here until the commit the party knows more than the disk: any error must end this process.
         self._ahead = True
-        arrays = self.party.close(slot, closed)
+        # Nothing else holds what `filled` becomes, so the sums are freed before their part is written.
+        arrays = self.party.close(slot, filled.close())
         # It is asked for again, because a site's ledger is made at its first release.
         ledger = self._ledger()
         charges = () if ledger is None else ledger.charges[before:]
@@ -189,7 +191,9 @@ class DurableSlotSite(DurableParty):
         # Not an answer yet: whoever asks gets these numbers in a message of that round.
         # Sums are symmetric, and half of a matrix is enough to repeat it.
         half = arrays is not None and self.party.halved(slot)
-        said = [] if arrays is None else [encode(Message(self.party.name, self._above, Give(0, arrays, symmetric=half)))]
+        said = (
+            [] if arrays is None else [encode(Message(self.party.name, self._above, Give(0, arrays, symmetric=half)))]
+        )
         self._commit(record, said, charges)
         self._steps[slot] = self._number - 1
         if arrays is not None:
