@@ -196,6 +196,16 @@ class SlotSiteAgent:
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
             if waits or not await runner.do(step):
                 await asyncio.sleep(_LOOK)
+        if follower.start.slot < follower.rule.horizon and not durable.over:
+            # Rows that came for this slot count nowhere: their number decides that it is not closed.
+            self._on_event(
+                Event(
+                    "waiting",
+                    self.above,
+                    f"{follower.source.source} has ended, so slot {follower.start.slot + 1} cannot be filled: its rows are in no "
+                    "slot. Slots that are closed are still answered for",
+                )
+            )
 
     async def _noted(self, sender: str, words: bytes) -> None:
         if words == STOPPED:
