@@ -386,6 +386,19 @@ def test_sums_of_histories_depend_on_nothing_but_the_users(
 # (b) A person is in a sum as what they add alone.
 
 
+@pytest.mark.parametrize("dim", [256, 301])
+@pytest.mark.parametrize("size", [1.0, 1e8])
+def test_a_few_wide_rows_are_added_in_strips_to_the_same_bits(dim: int, size: float) -> None:
+    rng, domain = np.random.default_rng(dim), Domain(dim=dim, radius=3.0)
+    rows, weights = size * rng.standard_normal((7, dim)), rng.random(7)
+    strips, whole_one = np.zeros((dim, dim), dtype=np.int64), np.zeros((dim, dim), dtype=np.int64)
+    add_block(Block(rows, weights), domain, gram=strips, total=None)
+    # With a sum of rows beside it, there is one product.
+    add_block(Block(rows, weights), domain, gram=whole_one, total=np.zeros(dim, dtype=np.int64))
+    assert np.array_equal(strips, whole_one)
+    assert np.array_equal(strips, strips.T)
+
+
 @settings(max_examples=60)
 @given(case=tables(most=7), seed=st.integers(0, 2**32))
 def test_who_leaves_takes_what_they_added_and_nothing_else(case: tuple[Table, Domain], seed: int) -> None:

@@ -306,6 +306,11 @@ class DurableLedger:
                 rows = ((study, number, place, data) for place, data in enumerate((came, *said)))
                 tables.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", rows)
 
+    def said(self, study: str, number: int) -> tuple[bytes, ...]:
+        """What step `number` of a study said, as committed; none if that was dropped."""
+        with self._file.looking() as tables:
+            return table.step_of(tables, study, number).said
+
     def prune(self, study: str, before: int) -> None:
         """Drop the stored bytes of the steps before this number; digests and charges stay in the entries."""
         with self._file.writing() as tables:
