@@ -32,6 +32,7 @@ _HANDLED: Final = {
     "there. That is right if rows lack an entry by chance. The guarantee does not rest on it",
     "groups": "missing entries count as if they were at the center, and sums are divided by released counts of public groups of "
     "columns. That is right if rows lack a group by chance. The guarantee does not rest on it",
+    "apart": "a missing entry was counted in no range of its column",
     "drop": "rows with a missing entry were left out, and the number of rows that were left is protected",
     "fill": "missing entries were replaced by public values, chosen without looking at these rows",
 }
