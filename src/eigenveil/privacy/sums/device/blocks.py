@@ -39,6 +39,11 @@ class Mover:
         self.center, self.scale, self.low, self.high = (
             None if part is None else self.put(part) for part in (domain.center, domain.scale, domain.low, domain.high)
         )
+        gaps = domain.gaps
+        self.filler = None if gaps is None or gaps.values is None else self.put(gaps.values)
+        # Which columns, (d, g), are in which group, where one missing entry takes its whole group along.
+        together = gaps is not None and gaps.rule in ("groups", "drop")
+        self.member = self.put(np.eye(gaps.groups)[gaps.group]) if gaps is not None and together else None
 
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
@@ -48,18 +53,35 @@ class Mover:
         """The rows, (b, d), centered and in scaled units: what `Domain` does to dense rows, without its clipping of norms."""
         xp = self.xp
         rows = xp.astype(values, xp.float64)
+        gone = None if self.domain.gaps is None else self._gone(rows)
+        if self.filler is not None:
+            rows = xp.where(gone, self.filler, rows)
         # The steps have the order of `Domain`: each of them rounds, and the bits must agree.
         if self.low is not None and self.high is not None:
             rows = xp.minimum(xp.maximum(rows, self.low), self.high)
         if self.center is not None:
             rows = rows - self.center
-        return rows if self.scale is None else rows / self.scale
+        rows = rows if self.scale is None else rows / self.scale
+        if gone is None or self.filler is not None:
+            return rows
+        # After centering: at zero, an entry adds nothing to any sum.
+        return xp.where(gone, xp.asarray(0.0, dtype=xp.float64, device=self.device), rows)
+
+    def _gone(self, rows: Any) -> Any:
+        """Which entries, (b, d), count as missing, with the rest of their group."""
+        xp, missing = self.xp, self.xp.isnan(rows)
+        if self.member is None:
+            return missing
+        # A product of zeros and ones counts the missing entries of each group, and says in which columns they count.
+        lost = xp.astype(xp.astype(missing, xp.float64) @ self.member > 0, xp.float64)
+        return lost @ self.member.T > 0
 
     def measured(self, values: Any) -> tuple[Any, Any]:
         """The moved rows, (b, d), and their squared norms, (b,), with entries that no square could hold clipped."""
         xp, rows = self.xp, self.moved(values)
         squares = None
-        if getattr(self.device, "type", None) == "cuda":
+        # The kernels read rows as they are, and do not know of gaps.
+        if getattr(self.device, "type", None) == "cuda" and self.domain.gaps is None:
             from eigenveil.privacy.sums.device.fused import fused_squares
 
             squares = fused_squares(values, self.domain)
