@@ -180,7 +180,10 @@ def test_the_searches_that_are_attacked_take_all_of_their_steps() -> None:
     assert transcripts("spectrum", case)[0][-1][0] == "spectrum"
     torn = Case(rows, rows, Domain(3, 1.0, gaps=Gaps.counted(3)), Neighbours.ADD_REMOVE)
     assert transcripts("bounds", torn)[0][1][0] == "mean and observed entries"
-    assert [label for label, _, _ in transcripts("spectrum around numbers", torn)[0]] == ["observed entries", "spectrum"]
+    assert [label for label, _, _ in transcripts("spectrum around numbers", torn)[0]] == [
+        "observed entries",
+        "spectrum",
+    ]
 
 
 # What follows shows that the laws above can fail.

@@ -284,8 +284,9 @@ def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], 
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
+    text = ". Text becomes 0 and 1 with {one_hot}, and a date must become a number first" * bool(bad)
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}{comma}",
+        f"{verbatim(says)}. Leave out with {{drop=}}{whose}{text}. To analyse an id all the same, name it: {keep}{comma}",
         drop=(*ids, *bad)[:20],
         person=ids[0],
     )

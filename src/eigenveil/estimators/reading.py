@@ -36,8 +36,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         allowed = bool(getattr(innermost(X), "gaps", False))
         require_param(
             allowed == gaps,
-            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have missing values only if they "
-            "were opened with gaps=True, and then need a rule for them",
+            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have missing values only if "
+            "they were opened with gaps=True, and then need a rule for them",
         )
         return X
     if is_arrow_like(X):

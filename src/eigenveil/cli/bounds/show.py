@@ -68,7 +68,9 @@ class Asked:
     def fit(self, **bounds: Any) -> Step:
         """The fit to run next, with these bounds on the command line or from the file that contains them."""
         private = self.settings["epsilon"] is not None
-        same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))}
+        same = {
+            name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))
+        }
         own = [*self.reading.words, *(word for name in self.reading.carry for word in ("--carry", name))]
         if self.target is not None:
             # The file contains the scale too.

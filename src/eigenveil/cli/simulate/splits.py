@@ -164,9 +164,7 @@ def _dealt(
     return found
 
 
-def _along_first(
-    values: Any, unit: Any, columns: tuple[str, ...] | None, exact: Mapping[str, Any]
-) -> "Array":
+def _along_first(values: Any, unit: Any, columns: tuple[str, ...] | None, exact: Mapping[str, Any]) -> "Array":
     """Each person's position along the first principal direction of the table, (p,): the mean over their rows."""
     import numpy as np
 

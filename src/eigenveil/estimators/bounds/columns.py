@@ -276,7 +276,8 @@ def _ranges(
 ) -> tuple[Array, Array, Any]:
     """The lowest and the highest edge of each column, in its own units, and which columns are flat.
 
-    Beyond each edge are at most so many people, `most` of each column. Where no edge lies far enough out, the outermost one is used.
+    Beyond each edge are at most so many people, `most` of each column. Where no edge lies far enough out, the outermost
+    one is used.
     """
     edges = tails[0].cells.edges
     below = [column.edge_below(few) for column, few in zip(tails, most, strict=True)]

@@ -145,9 +145,7 @@ class SmallRelease:
             return None
         return "apart" if ranges and self.gaps.divides else self.gaps.rule
 
-    def guarantee(
-        self, released: Sequence[str], rows: TableRows, *, people: float, ranges: bool = False
-    ) -> Guarantee:
+    def guarantee(self, released: Sequence[str], rows: TableRows, *, people: float, ranges: bool = False) -> Guarantee:
         """The guarantee of everything released here, with what is known of the rows and of the number of people.
 
         With `ranges` entries were counted column by column, and nothing was divided by how many are there.

@@ -302,7 +302,9 @@ class _Search:
             search = replace(self, rates=Rates.of(gaps, found.observed, people=people, noise=error))
         rates = search.rates
         total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
-        entry = mechanism.scale(bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - seen) * share)
+        entry = mechanism.scale(
+            bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - seen) * share
+        )
         noise = entry * math.sqrt(dim) * louder
         # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
         return search, bounds.center_from(start, total, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
@@ -340,7 +342,9 @@ class _Search:
             candidates=candidates,
             why=". ".join([*said[:1], *(one[0].upper() + one[1:] for one in said[1:])]),
             guarantee=self.release.guarantee(
-                (*ROW_TAILS, "the mean", *self.release.counted_entries) if center is not None and searched else ROW_TAILS,
+                (*ROW_TAILS, "the mean", *self.release.counted_entries)
+                if center is not None and searched
+                else ROW_TAILS,
                 TableRows(given=("the origin", "the scale", "the center", "the range of norms")),
                 people=tails.people,
             ),

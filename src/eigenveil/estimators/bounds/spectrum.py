@@ -313,9 +313,7 @@ def _factors(
     )
 
 
-def _center(
-    release: SmallRelease, bounds: RowBounds, where: Any
-) -> tuple[Center, float, float, Array | None]:
+def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Center, float, float, Array | None]:
     """The center that rows are clipped around, the share of the budget that is left, and the norm of the noise on the
     sum of rows. Where entries may be missing, also the factors, (d, d), of the Gram matrix.
 

@@ -192,7 +192,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             bounds=bounds,
             center=center_of(asked.center, dim),
             neighbours=Neighbours(asked.neighbours),
-            method=covariance_for(asked.missing, asked.method),
+            method=covariance_for(asked.missing, asked.method, dim),
             calibration=asked.calibration,
             oversample=asked.oversample,
             rounds=asked.rounds,

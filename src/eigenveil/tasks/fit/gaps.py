@@ -183,8 +183,8 @@ class Rates:
 
         The noise is the same on all entries of G before they are divided, and this is when it can be told from the rest: most of
         it lies along eigenvectors that nothing else stands out in. Only what stands out (`_above_noise`) gets factors larger
-        than one, so that the rest of the noise becomes no louder. The norm of noise with entries of different sizes is at most that of one
-        with all rows as loud as the loudest (Bandeira and van Handel 2016).
+        than one, so that the rest of the noise becomes no louder. The norm of noise with entries of different sizes is at most
+        that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
         """
         pairs = self.of_pairs()
         squares = np.square(pairs)
@@ -203,8 +203,8 @@ class Rates:
 def _above_noise(gram: Array, *, noise: float) -> Array:
     """The part of a matrix, (d, d), that stands out from symmetric `noise` on its entries.
 
-    Eigenvalues of noise alone end at e = 2 noise sqrt(d). One of size t above e / 2 is seen as v = t + e^2 / (4 t) (Benaych-Georges
-    and Nadakuditi 2011), so it was t = (v + sqrt(v^2 - e^2)) / 2.
+    Eigenvalues of noise alone end at e = 2 noise sqrt(d). One of size t above e / 2 is seen as v = t + e^2 / (4 t)
+    (Benaych-Georges and Nadakuditi 2011), so it was t = (v + sqrt(v^2 - e^2)) / 2.
     """
     values, vectors = top_eigen(gram, rank=len(gram))
     edge = 2 * noise * math.sqrt(len(gram))
