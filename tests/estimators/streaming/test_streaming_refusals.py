@@ -225,7 +225,7 @@ def test_batches_that_cannot_be_used_leave_no_trace(make: Callable[[], Any], mes
 
 
 # Where columns have names, those with gaps are named.
-TORN = "X contains NaN, and a private stream takes no gaps|missing values: age, dose, .*missing='counts'|column 'sleep' has missing"
+TORN = "X contains NaN, and a private stream takes no gaps|missing values: age, dose, .*missing='counts'|column 'sleep' has"
 
 
 @pytest.mark.parametrize("make", GAPS.values(), ids=GAPS.keys())

@@ -316,7 +316,8 @@ class StreamRows:
 class SlottedRows:
     """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
 
-    The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave.
+    The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave. With `gaps`,
+    entries may be missing, and this rule says what became of them.
     """
 
     norm: float
@@ -326,6 +327,7 @@ class SlottedRows:
     size: int | None = None
     counted: bool = True
     given: tuple[str, ...] = ()
+    gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -342,7 +344,7 @@ class SlottedRows:
             f"there are {self.slots} slots, {each}: a public number, and public boundaries that depend on nobody's row{number}. "
             "Whether a site answers for a slot, and when, is public"
         )
-        yield _COLUMNS
+        yield from _entries(self.gaps)
         yield _UNTOUCHED
         yield _BOUND
         if self.given:

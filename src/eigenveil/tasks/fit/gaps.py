@@ -33,8 +33,10 @@ def rule_of(asked: Any) -> str:
     'refuse'
     """
     rule = getattr(asked, "missing", "refuse")
-    # A stream over slots has a method of that name, which says who was missing.
-    return rule if isinstance(rule, str) else "refuse"
+    if isinstance(rule, str):
+        return rule
+    # A stream over slots has a method of that name, which says who was missing. Public values are the only rule it takes.
+    return "refuse" if getattr(asked, "missing_fill", None) is None else "fill"
 
 
 def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
