@@ -662,7 +662,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         try:
             begun = kept is not None
             X, marks = self._read(X, begun=begun, ready=ready)
-            count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True)
+            count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True, names=names)
             for rows in pieces:
                 with _FIRST:
                     if not hasattr(self, "_stream"):

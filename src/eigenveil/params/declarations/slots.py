@@ -17,6 +17,7 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
+from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import again, param, parameters
 from eigenveil.params.values import Expected, Numbers, length, truth, whole
@@ -134,6 +135,12 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         default="zero-out",
         help="Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or "
         "replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.",
+    )
+    missing_fill: Any = again(
+        MissingParams,
+        "missing_fill",
+        help="Missing values: a public value takes their place, one number or one per column. Without it they are refused.",
+        only=None,
     )
     oversample: int | None = again(
         StreamingParams,
