@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, wrote
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -64,6 +65,7 @@ def hub(
     Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
     143 after SIGTERM. After each of them the same command goes on.
     """
+    require_file(study)
     require_grpc()
     from eigenveil.network.agents.hub import HubAgent
     from eigenveil.network.agents.site_data import place_of
