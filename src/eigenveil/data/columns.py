@@ -35,8 +35,8 @@ __all__ = [
 
 # The name pandas gives to an unnamed index when it writes Parquet: row numbers, not a feature.
 PANDAS_INDEX: Final = re.compile(r"__index_level_\d+__")
-# Words for the kinds of columns. Those in the first row are analysed as they are. A column in which everything is missing has no
-# type of its own, and is one of them: whether a table is taken must not depend on whether one person has a value there.
+# Words for the kinds of columns. Those in the first row are analysed as they are. A column in which everything is missing has
+# no type of its own, and is one of them. Whether a table is accepted must not depend on whether one person has a value there.
 _NUMBERS: Final = ("number", "truth value", "nothing")
 _TEXTS: Final = ("text", "category")
 # A word of a name that says "this names somebody or something": patient_id, PatientID, uuid. The first or the last word counts.

@@ -88,6 +88,9 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     """As `chosen`, for a Dask array or dataframe: columns are chosen, checked and weighted by person on its workers."""
     from eigenveil.data.engines.dask_rows import array_rows, frame_rows
 
+    # A Delayed has every attribute, each of them another Delayed.
+    table = isinstance(getattr(X, "ndim", None), int)
+    require_param(table, f"{{X}} must be a Dask array or dataframe, got a Dask {type(X).__name__}")
     gaps = getattr(asked, "missing", "refuse") != "refuse"
     person = getattr(asked, "person", None) if fitting else None
     column = person if isinstance(person, str) else None

@@ -202,8 +202,11 @@ def _run(job: _Job) -> None:
 
 
 def _title(job: _Job, parted: Parted, model: "Model") -> str:
-    who = "sites" if job.hub else "peers"
-    return f"{len(model.components)} principal components over {len(parted.sites)} simulated {who}"
+    from eigenveil.report import counted
+
+    who = "site" if job.hub else "peer"
+    found = counted(len(model.components), "principal component")
+    return f"{found.capitalize()} over {counted(len(parted.sites), f'simulated {who}')}"
 
 
 def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:

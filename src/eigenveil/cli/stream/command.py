@@ -96,8 +96,9 @@ def stream(
         bounded = settings["row_bound"] is not None or settings["column_bounds"] is not None
         require_param(
             settings["epsilon"] is None or bounded or bounds is not None,
-            "{row_bound} is missing. Leave it out to find a bound in the first block, or give one that you know without looking "
-            "at the rows, such as {row_bound} 12: a bound read off the data would leak it. `eigenveil bounds` finds one, too",
+            "{row_bound} none needs {column_bounds}. Leave {row_bound} out to find a bound in the first block. Or give one that "
+            "you know without looking at the rows, such as {row_bound} 12: a bound read off the data would leak it. "
+            "`eigenveil bounds` finds one, too",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)

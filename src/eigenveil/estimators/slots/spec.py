@@ -18,6 +18,9 @@ from eigenveil.tracking import EnergyBounds
 
 __all__ = ["SlotSpec", "slot_spec"]
 
+# A hub keeps at most so many slots apart, and so many numbers of them: they are in each of its snapshots.
+_APART, _NUMBERS = 8, 1 << 25
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -69,6 +72,17 @@ class SlotSpec:
     def width(self) -> int:
         """How many directions a site sends, without noise."""
         return min(self.dim, self.rank + self.oversample)
+
+    @property
+    def apart(self) -> int:
+        """How many slots, the newest in the window, a hub keeps apart, to scale them up while sites are late.
+
+        Without forgetting every row counts the same whenever it comes, and under masks no part comes late: then none.
+        """
+        if self.forget == 1 or self.trust == "masked":
+            return 0
+        each = (self.dim + 1) ** 2 if self.budget is not None else self.dim * (2 * self.width + 1)
+        return min(self.window, _APART, _NUMBERS // each)
 
     def task(self) -> SlotSums | SlotSketches:
         """What is computed: sums with noise, and sketches without."""
@@ -146,6 +160,9 @@ def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> No
         not private or asked.row_bound is not None,
         "{row_bound} is missing. Pass a number that you know without looking at the data: streams at many sites cannot search "
         "for one",
+    )
+    require_param(
+        not isinstance(asked.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
     )
     require_param(
         not tree or (asked.trust == "site" if private else asked.trust != "masked"),

@@ -20,9 +20,18 @@ from eigenveil.params.declarations.groups import (
 from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import again, param, parameters
-from eigenveil.params.values import Numbers, length, truth, whole
+from eigenveil.params.values import Expected, Numbers, length, truth, whole
 
 __all__ = ["SlotParams", "SlotStreamParams"]
+
+
+def _known_length(value: Any) -> Any:
+    """A norm that somebody knows: there is no first slot that all sites have rows in, to search there."""
+    if isinstance(value, str):
+        raise Expected(
+            "a number that you know without looking at the data: streams at many sites cannot search for one"
+        )
+    return length(value)
 
 
 @parameters(panel="Slots", section="slots")
@@ -96,7 +105,7 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         Clipping,
         "row_bound",
         default=None,
-        check=length,
+        check=_known_length,
         parse=None,
         none=None,
         written=None,

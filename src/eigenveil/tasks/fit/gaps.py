@@ -1,8 +1,8 @@
 """Rows with gaps: which gaps a caller declares (`gaps_of`), and sums divided by the rates of entries (`Rates`).
 
-A missing entry is put at the center, so that it adds nothing. A sum over the rows that have a column is then r times that over
-all rows, where r is the rate of the column, if rows lack it by chance. An entry of the Gram matrix is a sum over the rows that
-have both columns. Rates come from released counts, so dividing by them is free.
+A missing entry is put at the center, so that it adds nothing. Let r be the rate of a column. If rows lack it by chance, a sum
+over the rows that have it is r times that over all rows. An entry of the Gram matrix is a sum over the rows that have both
+columns. Rates come from released counts, so dividing by them is free.
 """
 
 import math
@@ -179,7 +179,7 @@ class Rates:
         """The Gram matrix of all rows, (d, d), from that of rows with gaps; and how much larger its noise becomes.
 
         Entry G_ij = p_ij A_ij + noise is divided by the rate p_ij, which also divides the `noise` on an entry. So an entry that
-        is seldom seen counts for less (Wiener 1949): with t^2 the mean square of A_ij, the best linear estimate is
+        is seldom seen counts for less (Wiener 1949). With t^2 the mean square of A_ij, the best linear estimate is
         (G_ij / p_ij) / (1 + k / p_ij^2), with k = noise^2 / t^2. It is multiplied by 1 + k / max p^2, so that nothing shrinks
         where all rates are equal or there is no noise.
 

@@ -148,8 +148,8 @@ class DeviceRows:
             if self.seen is not None:
                 self.seen(int(values.shape[0]))
 
-    def products(self, domain: Domain, basis: Array) -> WholeSums | None:
-        """The Gram matrix times a basis on its grid, by kernels for NVIDIA GPUs; None where these do not apply."""
+    def products(self, domain: Domain, basis: Any) -> WholeSums | None:
+        """The Gram matrix times a basis on its grid, on the device, by kernels for NVIDIA GPUs; None where these do not apply."""
         # The kernels need the whole table on the device, and rows in memory come block by block.
         on_gpu = getattr(self.device, "type", None) == "cuda" and not isinstance(self.values, np.ndarray)
         if not on_gpu or domain.gaps is not None:
