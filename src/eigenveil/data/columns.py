@@ -343,9 +343,7 @@ def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
         ("infinite", np.isinf, "They are never taken for missing ones. Correct them, or"),
         ("missing", np.isnan, "Handle them with {missing=counts} in a fit, or"),
     ):
-        found = tuple(
-            str(name) for name, wrong in zip(names, np.asarray(bad(values)).any(axis=0).tolist(), strict=True) if wrong
-        )
+        found = tuple(str(names[place]) for place in np.flatnonzero(np.asarray(bad(values)).any(axis=0)).tolist())
         if found and not (gaps and what == "missing"):
             which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
             listing = "" if len(found) == 1 else f": {listed(found)}"
