@@ -11,13 +11,14 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.archive import ArchiveKind
+from eigenveil.data.elsewhere import require_here
 from eigenveil.data.rows import in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import gaps_of
@@ -116,6 +117,7 @@ class Model:
     @in_silence
     def project(self, rows: Any) -> Array:
         """The same in the units of the rows, whether or not the model whitens."""
+        require_here(rows, "rows")
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -124,6 +126,8 @@ class Model:
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
         # and copy dense ones.
         weights = self.components if self.scale is None else self.components / self.scale
+        # In one order, so that a model read from its file gives the same scores, to the last bit.
+        weights = np.ascontiguousarray(weights)
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
 
     def completed(self, rows: Any) -> Any:
@@ -133,11 +137,13 @@ class Model:
         model that refuses missing values leaves rows as they are.
         """
         # Settings may come from a file, which is checked here like a parameter.
-        gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=sp.issparse(rows))
+        gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=is_sparse(rows))
         if gaps is None or gaps.drops:
             return rows
         values = self.mean if gaps.values is None else gaps.values
-        if sp.issparse(rows):
+        if is_sparse(rows):
+            import scipy.sparse as sp
+
             whole = sp.csr_array(rows).astype(np.float64)
             whole.data = np.where(np.isnan(whole.data), values[whole.indices], whole.data)
             return whole
@@ -147,6 +153,7 @@ class Model:
     @in_silence
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
+        require_here(scores, "scores")
         # The scale comes first, because the mean is in the units of the columns already.
         rows = (scores * self._deviations() if self.whiten else scores) @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean

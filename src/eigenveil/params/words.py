@@ -175,7 +175,7 @@ def option_help(one: Declared, words: Words) -> str:
 
     >>> from eigenveil.params import SpectrumParams
     >>> option_help(declared(SpectrumParams)["drop"], in_options(SpectrumParams))
-    'Leave these columns out: names, or patterns such as *_note. May be repeated.'
+    'Leave these columns out: names, or patterns such as *_note. May be repeated. Written as a,b,*_note.'
     """
     repeated = " May be repeated." if one.param.many else ""
     return help_of(one, words) + repeated + ("" if one.param.written is None else f" Written as {one.param.written}.")

@@ -148,14 +148,14 @@ def hub(
 
 def _report(agent: "HubAgent", model: "Model") -> "Report":
     """The model and the public part of the transcript: who answered in each round, the bytes, and the charges."""
-    from eigenveil.report import SitePart, model_report
+    from eigenveil.report import SitePart, counted, model_report
 
     study = agent.study
     # No numbers that a site sent are in here: the transcript has those, and stays with the hub.
     return model_report(
         model,
         kind="study",
-        title=f"Study {study.name}: {len(model.components)} components over {len(study.sites)} sites",
+        title=f'Study "{study.name}": {counted(len(model.components), "component")} over {counted(len(study.sites), "site")}',
         rounds=agent.durable.rounds,
         study=study.name,
         digest=study.digest,

@@ -97,6 +97,12 @@ def _read(path: Path) -> "Report":
 
             return study_report(path)
         case ".safetensors":
+            from eigenveil.data.archive import ITEMS_FORMAT, format_of
+
+            if format_of(path) == ITEMS_FORMAT:
+                from eigenveil.cli.report.items import items_report
+
+                return items_report(path)
             from eigenveil.model import Model
 
             return model_report(Model.load(path))
