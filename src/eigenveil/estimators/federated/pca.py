@@ -90,7 +90,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         replace-one. The last two declare the number of people public.
     person : str or None, default None
         The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
-        row, and all of them are protected together. Without it each row counts as a person of its own.
+        row, and all of them are protected together. Without it each row counts as a separate person.
     topology : "star" or "tree", default 'star'
         star: every site talks to the hub. tree: at most fanout sites or nodes talk to each node.
     fanout : int, default 8

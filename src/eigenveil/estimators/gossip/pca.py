@@ -112,7 +112,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         replace-one. The last two declare the number of people public.
     person : str or None, default None
         The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
-        row, and all of them are protected together. Without it each row counts as a person of its own.
+        row, and all of them are protected together. Without it each row counts as a separate person.
     graph : str, path, edges, dict, array or Graph
         Who talks to whom: ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with
         an edge on each line: two names or numbers with a comma between. Or pairs of names or numbers, neighbours by

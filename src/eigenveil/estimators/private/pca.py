@@ -76,8 +76,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         replace-one. The last two declare the number of people public.
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
-        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
-        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        protected together. Without it each row counts as a separate person. The column is then left out; or give one
+        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-

@@ -124,8 +124,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         For publish='continual': a public upper limit on the number of rows.
     person : str or None, default None
         The column that says whose row it is. A person's first row in a block counts, in at most person_blocks blocks,
-        and all of their rows are protected together. Without it each row is taken for a person of its own. Further
-        rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
+        and all of their rows are protected together. Without it each row counts as a separate person. Further rows
+        are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
     person_blocks : int, default 1
         The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'

@@ -97,7 +97,7 @@ def one_character(value: Any) -> str:
     """One character; the word tab is one too."""
     text = {"tab": "\t", "\\t": "\t"}.get(value, value) if isinstance(value, str) else ""
     if len(text) != 1 or not text.isascii() or text.isalnum() or text in "\r\n":
-        raise Expected("one character that is no letter and no digit, or the word tab")
+        raise Expected("one character that is neither a letter nor a digit, or the word tab")
     return str(text)
 
 
