@@ -367,7 +367,7 @@ def _whole_times_root(counts: Integers, columns: int) -> Array:
     # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
     used = np.flatnonzero(table.any(axis=1))
     if _FEW_CELLS * len(used) > len(table):
-        return limbs_product(_root_limbs(len(table)), table)
+        return limbs_product(_root_limbs(len(table)), table, lower=True)
     left = np.rint(_root(len(table))[:, used] / _ROOT_UNIT).astype(np.int64)
     return exact_product(left, table[used])
 

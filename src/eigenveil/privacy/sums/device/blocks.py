@@ -57,7 +57,9 @@ class Mover:
     def member(self) -> Any:
         """Which columns, (d, g), are in which group, where one missing entry takes its whole group along; None elsewhere."""
         gaps = self.domain.gaps
-        return None if gaps is None or gaps.rule not in ("groups", "drop") else self.put(np.eye(gaps.groups)[gaps.group])
+        return (
+            None if gaps is None or gaps.rule not in ("groups", "drop") else self.put(np.eye(gaps.groups)[gaps.group])
+        )
 
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
