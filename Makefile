@@ -46,18 +46,18 @@ bench: $(READY)
 	$(BIN)/python benchmarks/speed.py
 	$(BIN)/python benchmarks/exact_noise.py
 	for name in cluster pool; do $(BIN)/python benchmarks/$$name.py || exit 1; done
-	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/stream_$$name.py || exit 1; done
-	$(BIN)/python benchmarks/merge_cost.py
-	for name in device_memory fpca_system fpca_private; do $(BIN)/python benchmarks/$$name.py || exit 1; done
-	for name in table2 table3 rounds overhead many_sites privacy; do $(BIN)/python benchmarks/fed_$$name.py || exit 1; done
-	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked_$$name.py || exit 1; done
-	for name in figure2 figure3 convergence; do $(BIN)/python benchmarks/gossip_$$name.py || exit 1; done
-	for name in table2 figures figure2 quality speed; do $(BIN)/python benchmarks/recommend_$$name.py || exit 1; done
-	for name in round study kills flood; do $(BIN)/python benchmarks/network_$$name.py || exit 1; done
+	for name in speed accuracy memory permutation privacy; do $(BIN)/python benchmarks/streaming/$$name.py || exit 1; done
+	$(BIN)/python benchmarks/streaming/merge_cost.py
+	for name in streaming/device_memory fpca_system streaming/fpca_private; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in table2 table3 rounds overhead many_sites privacy; do $(BIN)/python benchmarks/federated/$$name.py || exit 1; done
+	for name in cost table1 accuracy; do $(BIN)/python benchmarks/masked/$$name.py || exit 1; done
+	for name in figure2 figure3 convergence; do $(BIN)/python benchmarks/gossip/$$name.py || exit 1; done
+	for name in table2 figures figure2 quality speed; do $(BIN)/python benchmarks/recommend/$$name.py || exit 1; done
+	for name in round study kills flood; do $(BIN)/python benchmarks/network/$$name.py || exit 1; done
 	$(BIN)/python benchmarks/audit_attacks.py
-	$(BIN)/python benchmarks/bounds_quantiles.py
-	for name in clip_level private_units unknown_tables missing; do $(BIN)/python benchmarks/$$name.py || exit 1; done
-	for name in truth grid; do $(BIN)/python benchmarks/plan_$$name.py || exit 1; done
+	$(BIN)/python benchmarks/bounds/quantiles.py
+	for name in clip_level bounds/private_units bounds/unknown_tables missing; do $(BIN)/python benchmarks/$$name.py || exit 1; done
+	for name in truth grid; do $(BIN)/python benchmarks/plan/$$name.py || exit 1; done
 
 # Thirty sites as processes, killed and started again, twice: below ten minutes on two quiet cores, and stopped there.
 soak: $(READY)

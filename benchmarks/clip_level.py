@@ -15,7 +15,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from datasets import dense, skipped
+from benchmarks.datasets import dense, skipped
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Exact, Gaussian, Ledger, Neighbours, Noise

@@ -5,6 +5,7 @@ Nothing here is needed to install, use or test the project.
 """
 
 import os
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import scipy.sparse as sp
 
 from eigenveil.linalg import Array
 
-__all__ = ["FOLDER", "centred_and_clipped", "dense", "skipped", "sparse", "within_one"]
+__all__ = ["FOLDER", "centred_and_clipped", "dense", "heading", "line", "skipped", "sparse", "within_one"]
 
 FOLDER = Path(os.environ.get("EIGENVEIL_DATA", Path(__file__).resolve().parents[1] / ".." / "shared" / "data"))
 
@@ -79,3 +80,14 @@ def within_one(name: str, *, affine: bool = False) -> Array:
     rows *= 2.0 / np.where(high > low, high - low, 1.0)
     rows -= np.where(high > low, 1.0, 0.0)
     return rows
+
+
+def heading(columns: Sequence[str]) -> None:
+    """The first two lines of a markdown table."""
+    line(columns)
+    line(["---"] * len(columns))
+
+
+def line(cells: Iterable[str]) -> None:
+    """One line of a markdown table, as soon as it is there."""
+    print("| " + " | ".join(cells) + " |", flush=True)

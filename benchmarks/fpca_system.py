@@ -29,11 +29,11 @@ import numpy as np
 from numpy.random import Generator
 from sklearn.decomposition import IncrementalPCA
 
+from benchmarks.streaming.runs import distance, fixed_rank, gaussian_rows, last
 from eigenveil import FederatedStream
 from eigenveil.linalg import Array, Subspace, blas_threads, merge_all, orthonormal
 from eigenveil.protocols.star.layout import Layout, tree
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, Tracker
-from streams import distance, fixed_rank, gaussian_rows, last
 
 RANK, SLOTS, ROWS, FANOUT, FORGET = 5, 16, 20, 8, 0.8
 WIDTH: Final = RANK + max(10, RANK)

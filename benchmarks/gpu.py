@@ -1,11 +1,12 @@
 """Rows on a GPU: the clipped Gram matrix, products with a basis, and rows that come from memory, against what the device can do.
 
-Each figure is a ratio to something measured in the same run on the same device: the rate of a plain float64 product, the time of
-one read of the rows, and that of a plain copy to the device. The first rows are computed in memory too, and must agree
-bit for bit.
+Each figure is a ratio to something measured in the same run on the same device. That is the rate of a plain float64 product,
+the time of one read of the rows, or that of a plain copy to the device. The first rows are computed in memory too, and must
+agree bit for bit.
 
     python benchmarks/gpu.py                       # a million rows, 4096 columns: 33 GB on the device
     python benchmarks/gpu.py --rows 100000 --columns 1000
+    python benchmarks/gpu.py --tiles               # tries other tiles of the kernels, for another GPU or another torch
 """
 
 import argparse
@@ -13,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product as every
 from typing import Any
 
 import numpy as np
@@ -20,7 +22,7 @@ import numpy as np
 from eigenveil.data.rows import DenseRows
 from eigenveil.linalg.kernel import orthonormal
 from eigenveil.privacy import Domain, Neighbours, bounded_gram, bounded_gram_times, bounded_sum
-from eigenveil.privacy.sums.device import rows_on_device
+from eigenveil.privacy.sums.device import fused, rows_on_device
 
 ADD = Neighbours.ADD_REMOVE
 
@@ -38,11 +40,35 @@ def seconds(act: Callable[[], Any], torch: Any, repeats: int = 3) -> float:
     return min(found)
 
 
+def tried(act: Callable[[], Any], torch: Any, read: float) -> None:
+    """Times of a product with tiles other than those of `fused.py`, one kernel at a time, the fastest first."""
+    choices: dict[str, list[Any]] = {
+        "_SCORE_TILE": list(every((64, 128), (16, 32), (4, 8), (2, 3, 4))),
+        "_BACK_TILE": list(every((64, 128), (16, 32), (2, 4, 8), (2, 3, 4))),
+        "_PARTS": [4, 8, 16, 32, 64],
+    }
+    for name, values in choices.items():
+        before, found = getattr(fused, name), []
+        for value in values:
+            setattr(fused, name, value)
+            try:
+                found.append((seconds(act, torch), value))
+            except Exception as error:
+                # A tile may need more shared memory or registers than a processor has.
+                print(f"{name} {value}: {type(error).__name__}")
+        found.sort(key=lambda one: one[0])
+        for taken, value in found[:6]:
+            print(f"{name} {value}: {1e3 * taken:.2f} ms, {taken / read:.2f} reads", flush=True)
+        # The next kernel is tried beside the best tile of this one.
+        setattr(fused, name, found[0][1] if found else before)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--rows", type=int, default=1_000_000)
     parser.add_argument("--columns", type=int, default=4096)
     parser.add_argument("--width", type=int, default=64, help="vectors of the basis")
+    parser.add_argument("--tiles", action="store_true", help="only try tiles of the kernels for products")
     options = parser.parse_args()
     try:
         import torch
@@ -73,6 +99,10 @@ def main() -> None:
 
     def gram(rows: Any) -> Any:
         return bounded_gram(rows, domain=domain, neighbours=ADD).value
+
+    if options.tiles:
+        tried(lambda: product(there), torch, read)
+        return
 
     taken = seconds(lambda: gram(there), torch, 1)
     print(f"clipped Gram matrix: {taken:.3f} s, {2 * count * dim**2 / taken / rate:.0%} of the plain product's rate")

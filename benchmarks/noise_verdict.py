@@ -5,7 +5,7 @@ the origin. The second has a mean to find, and the error of that mean is a direc
 with a component above `noise_floor_`, and in brackets the share above the floor of version 0.1, the expected norm of the noise.
 
 Alike rows add up to n times one of them. So the sums of the real task are worked out for one row and multiplied by n, and the
-real mechanism releases them: what comes out has the law of a whole fit. Streams, sites that merge, segments between peers and
+real mechanism releases them. What comes out has the law of a whole fit. Streams, sites that merge, segments between peers and
 the recommender are whole fits, with fewer columns.
 
     python benchmarks/noise_verdict.py            # 200 fits in each cell, a minute or two

@@ -21,11 +21,11 @@ from xml.sax.saxutils import escape
 import numpy as np
 from sklearn.datasets import load_digits
 
-from datasets import centred_and_clipped, dense, skipped
+from benchmarks.datasets import centred_and_clipped, dense, skipped
+from benchmarks.utility import DELTA, ROUNDS, Method, mask, ours, random_basis
 from eigenveil.linalg import Array, captured_variance
 from eigenveil.papers.noise_scales import classical_multiplier, fpca_scale, mod_sulq_scale
 from eigenveil.privacy import Budget
-from utility import DELTA, ROUNDS, Method, mask, ours, random_basis
 
 ROOT = Path(__file__).resolve().parents[1]
 RANK = 5

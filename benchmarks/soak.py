@@ -6,8 +6,8 @@ arrives in another order, and it cuts connections. Every few seconds a site is k
 killed twice. All of this must hold at the end:
 
 - the rows at the hub are those in the files: their number and, without noise, their sum of squares;
-- with noise, the hub has counted each slot that a site has in its ledger, and the site was charged once: a person is in one slot,
-  so that all slots together cost no more than one;
+- with noise, the hub has counted each slot that a site has in its ledger, and the site was charged once. A person is in one
+  slot, so all slots together cost no more than one;
 - memory and open files of hub and sites do not grow without bound.
 
     python benchmarks/soak.py                          twice 4 minutes, without noise and with it

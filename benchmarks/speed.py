@@ -16,7 +16,7 @@ from typing import Any, Literal
 import numpy as np
 from sklearn.decomposition import PCA, TruncatedSVD
 
-from datasets import skipped, sparse
+from benchmarks.datasets import skipped, sparse
 from eigenveil import PrivatePCA
 from eigenveil.data.rows import DenseRows, block_size
 from eigenveil.privacy import Noise

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from datasets import centred_and_clipped, dense, skipped
+from benchmarks.datasets import centred_and_clipped, dense, skipped
 from eigenveil import PrivatePCA
 from eigenveil.linalg import Array, orthonormal, sines, top_eigen
 from eigenveil.papers.noise_scales import balcan_scale, fpca_scale, mod_sulq_scale, ppm_scale, sulq_scale

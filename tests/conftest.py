@@ -20,6 +20,15 @@ settings.load_profile("eigenveil")
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """Small tables and small budgets are what tests are made of, so ten thousand warnings of fits would bury the others.
+
+    Tests of warnings catch them with filters of their own.
+    """
+    for warning in ("ParameterWarning", "WeakGuaranteeWarning"):
+        config.addinivalue_line("filterwarnings", f"ignore::eigenveil.errors.{warning}")
+
+
 def pytest_collection_finish() -> None:
     """Half a million objects of modules and tests stay to the end: no need to go through them whenever garbage is collected."""
     gc.collect()

@@ -128,6 +128,18 @@ def test_every_figure_names_its_command_its_commit_and_its_date() -> None:
             assert re.search(r"`[0-9a-f]{7}`, \d{4}-\d\d-\d\d", line), line
 
 
+def test_every_script_that_is_named_is_there() -> None:
+    pages = [*PAGES, ROOT / "CHANGELOG.md", *SOURCE.rglob("*.py"), *(ROOT / "benchmarks").rglob("*.py")]
+    for page in pages:
+        for script in re.findall(r"benchmarks/[\w/]+\.py", page.read_text(encoding="utf-8")):
+            assert (ROOT / script).is_file(), f"{page.name} names {script}"
+    # In a Makefile a loop gives the names of the scripts.
+    loops = re.findall(r"for name in ([^;]+); do .*?(benchmarks/[\w/]*)\$\$name\.py", (ROOT / "Makefile").read_text())
+    assert loops
+    for names, folder in loops:
+        assert all((ROOT / f"{folder}{name}.py").is_file() for name in names.split())
+
+
 def test_the_picture_says_in_words_what_it_shows_and_where_it_came_from() -> None:
     picture = ElementTree.parse(ROOT / "docs" / "accuracy.svg").getroot()
     space = "{http://www.w3.org/2000/svg}"

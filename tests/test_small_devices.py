@@ -1,6 +1,6 @@
 """What a device loads, in fresh processes: a tracker does without scipy, and a followed csv without what reads other tables.
 
-How much memory that takes is in benchmarks/device_memory.py. What is loaded is the same on every machine.
+How much memory that takes is in benchmarks/streaming/device_memory.py. What is loaded is the same on every machine.
 """
 
 import json

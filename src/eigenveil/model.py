@@ -13,6 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from eigenveil.data.archive import ArchiveKind
+from eigenveil.data.elsewhere import require_here
 from eigenveil.data.rows import in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
@@ -116,6 +117,7 @@ class Model:
     @in_silence
     def project(self, rows: Any) -> Array:
         """The same in the units of the rows, whether or not the model whitens."""
+        require_here(rows, "rows")
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -124,6 +126,8 @@ class Model:
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
         # and copy dense ones.
         weights = self.components if self.scale is None else self.components / self.scale
+        # In one order, so that a model read from its file gives the same scores, to the last bit.
+        weights = np.ascontiguousarray(weights)
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
 
     def completed(self, rows: Any) -> Any:
@@ -149,6 +153,7 @@ class Model:
     @in_silence
     def inverse_transform(self, scores: Array) -> Array:
         """Rows, (n, d), in the units of the columns, from `scores`, (n, k)."""
+        require_here(scores, "scores")
         # The scale comes first, because the mean is in the units of the columns already.
         rows = (scores * self._deviations() if self.whiten else scores) @ self.components
         return (rows if self.scale is None else rows * self.scale) + self.mean

@@ -1,13 +1,10 @@
 """The benchmark of devices in a tree, small: late devices cost what the figures say, and scaling slots up mends it."""
 
-from typing import Any
-
 import numpy as np
 
-from benchmarks.test_plan_benchmarks import script
+from benchmarks import fpca_system as system
 from eigenveil.linalg import Subspace, sines
 
-system: Any = script("fpca_system")
 FORGET, RANK, SLOTS, WIDTH = system.FORGET, system.RANK, system.SLOTS, system.WIDTH
 
 

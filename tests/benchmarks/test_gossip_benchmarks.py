@@ -1,34 +1,16 @@
-"""Small versions of benchmarks/gossip_*.py: they run, and what they print is what they say it is."""
+"""Small versions of benchmarks/gossip/: they run, and what they print is what they say it is."""
 
-import importlib
 import itertools
 import math
-import sys
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
+from benchmarks.gossip import convergence, figure2, figure3, runs
 from eigenveil.linalg import Array
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
 EPSILON = 5.0
-
-
-def script(name: str) -> Any:
-    """A script of the folder of benchmarks, which is on nobody's path but its own."""
-    sys.path.append(str(FOLDER))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(FOLDER))
-
-
-runs = script("gossip_runs")
-figure2 = script("gossip_figure2")
-figure3 = script("gossip_figure3")
-convergence = script("gossip_convergence")
 
 
 def small() -> Any:
@@ -143,7 +125,7 @@ def test_the_judge_sees_what_is_too_far(capsys: Any) -> None:
 
 @pytest.mark.parametrize("kind", convergence.KINDS)
 @pytest.mark.parametrize("consensus", ["metropolis", "chebyshev"])
-def test_differences_shrink_as_predicted(kind: str, consensus: str) -> None:
+def test_differences_shrink_as_predicted(kind: str, consensus: Any) -> None:
     ((_, graph),) = convergence.graphs([9], [kind])
     shares: list[float] = []
     for steps in (1, 3, 9):

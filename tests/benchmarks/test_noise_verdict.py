@@ -6,14 +6,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.test_plan_benchmarks import script
+from benchmarks import noise_verdict
 from eigenveil import FederatedPCA, Ledger
 from eigenveil.data.rows import DenseRows
 from eigenveil.privacy import Gaussian, Noise
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks.fit.task import Fit
-
-noise_verdict: Any = script("noise_verdict")
 
 
 @pytest.mark.parametrize("kind", ["zero", "constant"])

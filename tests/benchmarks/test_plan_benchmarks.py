@@ -1,7 +1,5 @@
-"""A small version of benchmarks/plan_truth.py and plan_grid.py: they run, and what they print is what they say it is."""
+"""A small version of benchmarks/plan/truth.py and grid.py: they run, and what they print is what they say it is."""
 
-import importlib
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,22 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.plan import grid, truth
 from eigenveil.plan import METHODS, Interval
-
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
-
-
-def script(name: str) -> Any:
-    """A script of the folder of benchmarks, which is on nobody's path but its own."""
-    sys.path.append(str(FOLDER))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(FOLDER))
-
-
-truth = script("plan_truth")
-grid = script("plan_grid")
 
 
 def small() -> Any:
@@ -141,7 +125,7 @@ def test_quick_prints_all_tables(
 
 def test_without_truths_it_says_what_to_do(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert not grid.main(["--cache", str(tmp_path / "none.json")])
-    assert "plan_truth.py --cache" in capsys.readouterr().out
+    assert "benchmarks/plan/truth.py --cache" in capsys.readouterr().out
 
 
 def test_the_summary_sees_what_is_too_far(capsys: pytest.CaptureFixture[str]) -> None:

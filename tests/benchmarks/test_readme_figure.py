@@ -1,27 +1,12 @@
 """A small version of benchmarks/readme_figure.py: it measures, and what it draws is what it measured."""
 
-import importlib
-import sys
-from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-FOLDER = Path(__file__).resolve().parents[2] / "benchmarks"
+from benchmarks import readme_figure as figure
+
 SVG = "{http://www.w3.org/2000/svg}"
-
-
-def script(name: str) -> Any:
-    """A script of the folder of benchmarks, which is on nobody's path but its own."""
-    sys.path.append(str(FOLDER))
-    try:
-        return importlib.import_module(name)
-    finally:
-        sys.path.remove(str(FOLDER))
-
-
-figure = script("readme_figure")
 
 
 def test_more_budget_finds_more_and_ours_beats_the_published_masks() -> None:

@@ -1,7 +1,7 @@
 """`Rows`: every storage gives all of its rows, once, in order; people share a weight of one; work is shared out by order."""
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from datetime import date
 from threading import Lock
 from typing import Any
@@ -13,6 +13,7 @@ import scipy.sparse as sp
 from hypothesis import given
 from hypothesis import strategies as st
 
+from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import (
     Block,
     CheckedRows,
@@ -29,6 +30,7 @@ from eigenveil.data.tables import ArrowRows
 from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import shared_work
 from eigenveil.privacy import Domain, Neighbours, bounded_gram
+from eigenveil.privacy.sums.whole import CountWork
 
 
 def arrow(values: Array) -> Rows:
@@ -296,3 +298,28 @@ def test_sparse_rows_that_state_their_density_get_blocks_to_match() -> None:
     silent: Any = Store(0.0)
     del silent.density
     assert 64 <= block_size(silent) <= 1000
+
+
+def test_people_are_counted_without_reading_the_rows_of_a_file() -> None:
+    """Also where there are more people than one sum of their weights can hold, in the units that weights are counted in."""
+
+    class Unread:
+        shape, sparse, unweighted = (300_000, 2), False, True
+
+        def blocks(self, size: int) -> Iterator[Block]:
+            raise AssertionError("rows were read")
+
+    seen: list[int] = []
+    rows = WatchedRows(NamedRows(CheckedRows(Unread()), None), seen.append)
+    assert total_of(rows, CountWork()) == 300_000 * 2**45 and sum(seen) == 300_000
+    weighted = WeightedRows(rows, np.full(300_000, 0.75))
+    assert total_of(weighted, CountWork()) == 225_000 * 2**45
+
+    # Rows of another class may weigh themselves, so their blocks decide.
+    class Foreign:
+        shape, sparse = (2, 1), False
+
+        def blocks(self, size: int) -> Iterator[Block]:
+            yield Block(np.zeros((2, 1)), np.array([0.5, 0.25]))
+
+    assert total_of(CheckedRows(Foreign()), CountWork()) == 0.75 * 2**45

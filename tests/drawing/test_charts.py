@@ -103,7 +103,7 @@ def test_of_many_only_what_matters_is_drawn_and_the_words_say_so() -> None:
     assert chart.rows[0][0] == "c499"
     sites = [f"s{at}" for at in range(100)]
     everyone = frozenset(sites)
-    assert taking_part_chart(sites, [everyone]).words == "Every site answered in every round."
+    assert taking_part_chart(sites, [everyone]).words == "All answered in every round."
     missed = taking_part_chart(sites, [everyone, everyone - {"s7"}])
     assert missed.rows == (("s7", 1, 2),)
 

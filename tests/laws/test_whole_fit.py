@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 from eigenveil import PrivatePCA
 from eigenveil.privacy import Bounded, Neighbours, mu_for
 from eigenveil.privacy.sums.quantiles import bounded_tails
+from laws.parties.transcripts import realised_mu as mu_of_runs
 from laws.strategies import PERSONAL, SIZES, person, torn
-from laws.transcripts import realised_mu as mu_of_runs
 
 DIM = 4
 

@@ -1,5 +1,6 @@
 """Peers over the network: the same answer as in one process, charged once, and no way back in for one that was stopped."""
 
+import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -8,7 +9,9 @@ import pytest
 
 from eigenveil.errors import PeersLost, ProtocolError
 from eigenveil.estimators import GossipPCA
+from eigenveil.network.agents.runner import MESSAGE
 from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.runtimes.grpc import Transport
 from network.network_studies import PeerCompany, same_words, settings_beside
 
 
@@ -60,6 +63,31 @@ def test_without_all_peers_nothing_is_revealed(tmp_path: Path) -> None:
     for name in company.names[:3]:
         with DurableLedger.open(company.ledger(name)) as ledger:
             assert ledger.datasets()[0].spent == 0
+
+
+def test_no_peer_begins_before_its_own_neighbours_are_connected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All four have heard of each other the other way round the ring while two neighbours are not connected yet."""
+    dial, send, lost = Transport.dial, Transport.send, list[tuple[str, str]]()
+
+    def late(self: Transport, name: str, *given: Any, **more: Any) -> None:
+        if (self.me, name) == ("peer 2", "peer 1"):
+            asyncio.get_running_loop().call_later(0.3, lambda: dial(self, name, *given, **more))
+        else:
+            dial(self, name, *given, **more)
+
+    async def watched(self: Transport, name: str, kind: int, data: bytes) -> bool:
+        arrived = await send(self, name, kind, data)
+        if kind == MESSAGE and not arrived:
+            lost.append((self.me, name))
+        return arrived
+
+    monkeypatch.setattr(Transport, "dial", late)
+    monkeypatch.setattr(Transport, "send", watched)
+    company = PeerCompany(tmp_path, sections={"network": {"deadline": 1.0}})
+    assert company.run() == [None] * 4
+    assert lost == []
 
 
 def test_a_peer_that_is_gone_is_left_behind_and_the_rest_may_say_why_they_stop(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.recommend import PrivateRecommender
 from eigenveil.recommend.item_fit import ItemFit, most_popular
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
-from laws.transcripts import Transcript
+from laws.parties.transcripts import Transcript
 from privacy.test_noise import LEVEL, scale_statistic
 from recommend.histories_of_users import random_histories
 

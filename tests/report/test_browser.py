@@ -123,5 +123,5 @@ def test_many_columns_components_and_sites(opened: Any) -> None:
     assert page.said == [] and page.evaluate(WIDER) == 0
     assert len(first_column(page)) == 500
     # One of 100 sites missed rounds, and it is the one that is drawn.
-    assert "1 of 100 sites missed a round." in page.locator("main").inner_text()
+    assert "1 of 100 missed a round." in page.locator("main").inner_text()
     assert page.evaluate("performance.getEntriesByType('navigation')[0].domComplete") < 5000

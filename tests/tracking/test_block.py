@@ -14,7 +14,7 @@ from numpy.random import Generator
 
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker, EnergyBounds, Sketch, merge_sketches
-from laws.trackers import float_count, same, snapshot
+from laws.streams.trackers import float_count, same, snapshot
 from tracking.offline_answers import agree, fading_weights, falling, offline, plain, run, scatter_of
 
 SHAPES = [(300, 6), (40, 40), (5, 30), (2, 9), (1, 4), (60, 25)]
@@ -166,8 +166,8 @@ def test_the_adaptive_error_lies_between_those_of_its_lowest_and_highest_rank(
 ) -> None:
     """FPCA supplement, D.1, which expects it and does not prove it.
 
-    Over seeds 0..14 it fails by at most 4e-6, because all these runs are approximate, and with forgetting by at most 0.8%:
-    error (66) is over all rows, also those that were forgotten.
+    Over seeds 0..14 it fails by at most 4e-6, because all these runs are approximate. With forgetting it fails by at most
+    0.8%, because error (66) is over all rows, also those that were forgotten.
     """
     rows = synth(alpha, 400, 40, np.random.default_rng(0))
     adapt = EnergyBounds(0.01, 0.1)

@@ -19,7 +19,7 @@ from eigenveil.tracking import GramTracker, SketchTracker, SlicedTracker, Sums, 
 from eigenveil.tracking.store import restored, taken_apart
 from eigenveil.tracking.sums import as_block
 from laws.strategies import SIZES, person
-from laws.trackers import same
+from laws.streams.trackers import same
 from tracking.listening import Listening
 from tracking.offline_answers import falling, run
 

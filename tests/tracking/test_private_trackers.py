@@ -22,7 +22,7 @@ from eigenveil.tracking import (
     SumTerms,
     TreeTracker,
 )
-from laws.trackers import same, snapshot
+from laws.streams.trackers import same, snapshot
 from tracking.listening import Deaf, Listening
 from tracking.offline_answers import agree, fading_weights, falling, offline, run, scatter_of
 

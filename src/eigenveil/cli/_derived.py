@@ -22,7 +22,7 @@ from eigenveil.params.words import flag, help_of, in_options
 __all__ = ["with_options", "written_out"]
 
 # Values of required parameters that an error shows as an example.
-_USUAL: Final = {"n_components": "5", "delta": "1e-6", "kind": "csv"}
+_USUAL: Final = {"n_components": "5", "epsilon": "1", "delta": "1e-6", "kind": "csv"}
 
 
 def with_options(

@@ -242,24 +242,23 @@ def _bar(cases: int) -> "Iterator[Any]":
 
 def _report(verdicts: "Sequence[Verdict]", confidence: float) -> "Report":
     """The verdicts as a report: what was attacked, how far the attacks got, and what follows."""
-    from eigenveil.report import FactLine, Report, TablePart
+    from eigenveil.report import FactLine, ListPart, Report, TablePart
 
     first, *rest = _conclusions(verdicts, confidence)
-    header = ("case", "what is attacked", "canary", "claimed", "by guesses, at least", "by noise", "runs", "verdict")
+    # The verdict beside the case: on a telephone the rest of a row is off the screen.
+    header = ("case", "verdict", "claimed", "by guesses, at least", "by noise", "runs", "what is attacked", "canary")
     rows = tuple(
-        (verdict.case, verdict.about, verdict.canary, *_figures(verdict), verdict.words) for verdict in verdicts
+        (verdict.case, verdict.words, *_figures(verdict), verdict.about, verdict.canary) for verdict in verdicts
     )
     return Report(
         kind="audit",
-        title=f"Audit of {len(verdicts)} privacy claims",
+        title=f"Audit of {_claims(len(verdicts))}",
         answer=first,
         # These say that the audit itself fell short, which must not be overlooked.
         warnings=tuple(one for one in rest if one.startswith("NOT")),
         tables=(TablePart("Verdicts", header, rows),),
-        facts=(
-            *(FactLine("conclusion", one) for one in rest),
-            FactLine("confidence", f"{confidence:.0%} over the whole audit"),
-        ),
+        lists=(ListPart("What else follows", tuple(rest)),) if rest else (),
+        facts=(FactLine("confidence", f"{confidence:.0%} over the whole audit"),),
     )
 
 
@@ -283,8 +282,8 @@ def _conclusions(verdicts: "Sequence[Verdict]", confidence: float) -> Iterator[s
         yield (
             f"REFUTED, at {confidence:.0%} confidence over the whole audit: {', '.join(refuted)}. Please report this."
             if refuted
-            else f"{len(shipped)} shipped claims were attacked and none was refuted, at {confidence:.0%} confidence over the "
-            "whole audit. That is no proof: it means that these attacks did not succeed."
+            else f"{len(shipped)} shipped {'claim was' if len(shipped) == 1 else 'claims were'} attacked and none was refuted, "
+            f"at {confidence:.0%} confidence over the whole audit. That is no proof: it means that these attacks did not succeed."
         )
     if wrong:
         yield (
@@ -292,6 +291,10 @@ def _conclusions(verdicts: "Sequence[Verdict]", confidence: float) -> Iterator[s
             if missed
             else f"All {len(wrong)} specimens, which are known to be wrong, were refuted."
         )
+
+
+def _claims(count: int) -> str:
+    return f"{count} privacy claim{'s' * (count != 1)}"
 
 
 def _demonstrated(seed: int | None, *, as_json: bool) -> None:

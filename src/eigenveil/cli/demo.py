@@ -7,7 +7,7 @@ be a leak. Each line is printed as soon as it is known, and all of them fit on a
 import shlex
 import shutil
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, final
@@ -42,6 +42,11 @@ _GIVEN: Final = (
     "Captured: share of the most that five directions can capture. Published methods get the exact mean and a bound for free; "
     "ours find both privately."
 )
+
+
+_SHOWN: Final = "Each image stands for one person. The images are public, so this may be shown. With private rows it would be a leak."
+# Of the lines after exact PCA, these many are settings of ours. The others are published methods.
+_OURS: Final = 4
 
 
 @final
@@ -94,7 +99,8 @@ def demo(
     console.print("Five principal components of 1797 handwritten digits, 64 pixels each", style="bold")
     with busy("loading the images"):
         rows, names = _digits()
-    _introduce(console, seeded=seed is not None)
+    if seed is not None:
+        console.print("NOT PRIVATE: --seed fixes the noise. That is fine for public images only.", style="bold red")
     lines = _lines(console, rows, seed)
     chosen = lines[0].model
     assert chosen is not None
@@ -136,16 +142,6 @@ def _digits() -> tuple["Array", tuple[str, ...]]:
     return data.data, tuple(str(name) for name in data.feature_names)
 
 
-def _introduce(console: "Console", *, seeded: bool) -> None:
-    console.print(
-        "Each image stands for one person. The images are public, so what each fit captures may be shown. With private rows it "
-        "would be a leak.",
-        style="dim",
-    )
-    if seeded:
-        console.print("NOT PRIVATE: --seed fixes the noise. That is fine for public images only.", style="bold red")
-
-
 def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]:
     """Every fit, with its line of the table as soon as it is done. The first one and the published ones give the answer."""
     with busy("fitting one table"):
@@ -153,12 +149,7 @@ def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]
         table = first()
         # The answer is printed first and compares both, so these are fitted before any line is shown.
         published = list(_published(rows, seed))
-    shares = [_captured(rows, one.basis) for one in (table, *published)]
-    console.print(
-        f"Answer: with epsilon = {_EPSILON:g}, five private components capture {shares[0]:.0%} of what exact PCA captures. "
-        f"Published methods with the same budget: {min(shares[1:]):.0%} to {max(shares[1:]):.0%}.",
-        style="bold green",
-    )
+    console.print(f"Answer: {_answer(rows, table, published)}", style="bold green")
     console.print(_line(*_HEADER), style="bold")
     console.print(_line(*_EXACT), style="dim")
     console.print(_row(rows, table))
@@ -169,8 +160,16 @@ def _lines(console: "Console", rows: "Array", seed: int | None) -> list[DemoFit]
         console.print(_row(rows, lines[-1]))
     for one in published:
         console.print(_row(rows, one), style="dim")
-    console.print(_GIVEN, style="dim")
+    console.print(f"{_GIVEN} {_SHOWN}", style="dim")
     return [*lines, *published]
+
+
+def _answer(rows: "Array", table: DemoFit, published: "Sequence[DemoFit]") -> str:
+    ours, *theirs = (_captured(rows, one.basis) for one in (table, *published))
+    return (
+        f"with epsilon = {_EPSILON:g}, five private components capture {ours:.0%} of what exact PCA captures. "
+        f"Published methods with the same budget: {min(theirs):.0%} to {max(theirs):.0%}."
+    )
 
 
 def _settings(rows: "Array", seed: int | None) -> "Iterator[Callable[[], DemoFit]]":
@@ -263,12 +262,19 @@ def _report(model: "Model", lines: list[DemoFit], rows: "Array") -> "Report":
     from eigenveil.report import TablePart, model_report
 
     note = (
-        f"Each at epsilon = {_EPSILON:g}, delta = {_DELTA:g}. {_GIVEN} The images are public, so this may be shown; with private "
-        "rows it would be a leak. Under masks the hub sees noisy sums and nothing of one site. Peers see each other's numbers "
-        "under noise that cancels only in sums over all of them. The rest of this report is about the one table."
+        f"Each at epsilon = {_EPSILON:g}, delta = {_DELTA:g}. {_GIVEN} {_SHOWN} PPM is the private power method. Under masks the "
+        "hub sees noisy sums and nothing of one site. Peers see each other's numbers under noise that cancels only in sums over "
+        "all of them. The rest of this report is about the one table."
     )
-    cells = (_EXACT, *(_cells(rows, one) for one in lines))
-    return model_report(model, title=_TITLE, tables=(TablePart("Four settings, one budget", _HEADER, cells, note),))
+    # In the report a column of bytes sorts by size.
+    cells = tuple(
+        (*one[:-1], one[-1].replace("nothing", "0 B")) for one in (_EXACT, *(_cells(rows, one) for one in lines))
+    )
+    compared = TablePart("Four settings, one budget", _HEADER, cells, note, bars="captured")
+    found = model_report(model, title=_TITLE, tables=(compared,))
+    story = _answer(rows, lines[0], lines[_OURS:])
+    # What a colleague wants to know first, and then what was found and who is protected.
+    return replace(found, answer=f"{story[0].upper()}{story[1:]} {found.answer}")
 
 
 def _next_steps(console: "Console", model: Path) -> None:

@@ -11,6 +11,7 @@ import typer
 
 from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, output
+from eigenveil.cli.report.items import items_scree, names_of_items
 from eigenveil.cli.report.output import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
 
@@ -71,7 +72,7 @@ def inspect(
 
         space = ItemSpace.load(model)
         values, details = partial(_space_values, space), partial(_space_details, space, largest=loadings)
-        drawn = partial(_space_scree, space)
+        drawn = partial(items_scree, space)
     else:
         from eigenveil.cli._report import model_details
         from eigenveil.model import Model
@@ -94,13 +95,6 @@ def _scree(model: "Model") -> "Chart":
     from eigenveil.report import components_of, scree_of
 
     return scree_of(components_of(model))
-
-
-def _space_scree(space: "ItemSpace") -> "Chart":
-    from eigenveil.drawing import scree_chart
-
-    # As on the terminal: the floor is one of squared values.
-    return scree_chart(space.values.tolist(), floor=math.sqrt(space.noise_floor))
 
 
 def _as_values(model: "Model") -> dict[str, Any]:
@@ -187,8 +181,7 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
 
 
 def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
-    columns = range(space.dim) if space.columns is None else space.columns.tolist()
-    names = [f"item {at}" if space.items is None else space.items[at] for at in columns]
+    names = names_of_items(space)
     for number, weights in enumerate(space.components, start=1):
         order = (-abs(weights)).argsort(kind="stable")[:largest]
         yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)

@@ -16,7 +16,17 @@ from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
 from eigenveil.data.rows import Progress, Rows, WatchedRows, WeightedRows
 from eigenveil.errors import require
 
-__all__ = ["NotCopied", "RowsElsewhere", "Work", "by_person", "is_dask", "is_elsewhere", "refuse_to_copy", "total_of"]
+__all__ = [
+    "NotCopied",
+    "RowsElsewhere",
+    "Work",
+    "by_person",
+    "is_dask",
+    "is_elsewhere",
+    "refuse_to_copy",
+    "require_here",
+    "total_of",
+]
 
 _Sums = TypeVar("_Sums")
 
@@ -99,6 +109,18 @@ def is_dask(X: Any) -> bool:
     False
     """
     return type(X).__module__.partition(".")[0] == "dask"
+
+
+def require_here(X: Any, name: str) -> None:
+    """Refuse a Dask collection where numbers of this process are needed: `numpy.asarray` would copy all of it, silently.
+
+    >>> require_here([1, 2], "rows")
+    """
+    require(
+        not is_dask(X),
+        f"{name} must be in this process, got a Dask collection, which is not copied here. Scores are made where its rows are: "
+        "pass model_.transform to its map_blocks, or to its map_partitions",
+    )
 
 
 class NotCopied(ValueError):

@@ -25,8 +25,8 @@ _TELLING_ROWS: Final = 16
 def fingerprints(rows: Rows) -> tuple[bytes, ...]:
     """The first is of all rows: it shows when a name stands for other rows than before.
 
-    Of the others one in common is enough to know a table again that another study reads with other columns, or by person: the
-    numbers alone, and single columns of the first rows.
+    The others are of the numbers alone, and of single columns of the first rows. Another study may read the table with other
+    columns, or by person. One of these in common is then enough to recognise it.
     """
     found = total_of(rows, FingerprintWork())
     return tuple(dict.fromkeys([_as_one(found.whole), _as_one(found.numbers), *found.columns]))

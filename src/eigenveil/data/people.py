@@ -81,6 +81,10 @@ person, or leave those rows out.
         not isinstance(person, Withheld),
         f"this is a copy of a fitted estimator, without {what}. Pass the identifiers again with set_params(person=...)",
     )
+    require(
+        not hasattr(person, "__dask_graph__"),
+        f"{what} is a Dask collection, but the rows are in this process. Compute it first, or make a collection of the rows too",
+    )
     # Lists and masked arrays are checked first: numpy makes one type out of several, the text "nan" out of NaN, and drops masks.
     require(not np.ma.is_masked(person), _missing(what, "person"))
     if isinstance(person, list | tuple):

@@ -9,7 +9,7 @@ import numbers
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from functools import wraps
-from typing import Any, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final, runtime_checkable
+from typing import Any, ClassVar, NoReturn, ParamSpec, Protocol, TypeAlias, TypeVar, final, runtime_checkable
 
 import numpy as np
 
@@ -34,6 +34,7 @@ __all__ = [
     "counts_people",
     "in_silence",
     "innermost",
+    "lengths",
     "person_weights",
     "require_real",
     "require_weights",
@@ -41,7 +42,7 @@ __all__ = [
 
 # What to do about missing values. A mean or a median of the rows would itself be a release.
 FILL_PUBLICLY = (
-    "Give a fit a rule for missing values, the parameter missing, such as counts. Or fill them with numbers that were fixed "
+    "Give a fit a rule for missing values, such as {missing=counts}. Or fill them with numbers that were fixed "
     "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.
@@ -163,6 +164,7 @@ class DenseRows:
     [2, 2, 1]
     """
 
+    unweighted: ClassVar = True
     values: Any
 
     def __post_init__(self) -> None:
@@ -196,6 +198,7 @@ class SparseRows:
     (3, 3)
     """
 
+    unweighted: ClassVar = True
     values: Any
 
     def __post_init__(self) -> None:
@@ -420,7 +423,8 @@ class Symmetric:
 def _symmetric(matrix: Any) -> Array:
     """A read-only, exactly symmetric copy of a real, finite matrix that is symmetric up to rounding. No error shows an entry."""
     require(
-        not is_sparse(matrix) and not isinstance(matrix, np.ma.MaskedArray),
+        # A Dask array would be computed and copied here.
+        not (is_sparse(matrix) or isinstance(matrix, np.ma.MaskedArray) or hasattr(matrix, "__dask_graph__")),
         f"matrix must be a plain array with every entry in it, got {type(matrix).__name__}",
     )
     given = np.asarray(matrix)
@@ -508,6 +512,36 @@ class CheckedRows:
                 yield block
             else:
                 yield from (block.piece(start, size) for start in range(0, len(block), size))
+
+
+def lengths(rows: Rows) -> Iterator[tuple[int, Array | None]]:
+    """How many rows there are and how much each of them counts, (count, weights): block by block, or all at once.
+
+    Rows whose class is `unweighted` have no weights in their blocks. They are not read: a file says how many rows it has.
+
+    >>> list(lengths(DenseRows(np.zeros((3, 1)))))
+    [(3, None)]
+    """
+    inner: Any = rows
+    watchers: list[Progress] = []
+    weights: Array | None = None
+    # Only wrappers of our own: a class from outside may change how much its rows count.
+    while isinstance(inner, NamedRows | WatchedRows | CheckedRows | WeightedRows):
+        if isinstance(inner, WatchedRows):
+            watchers.append(inner.seen)
+        if isinstance(inner, WeightedRows) and weights is None:
+            weights = inner.weights
+        inner = inner.inner
+    if not getattr(inner, "unweighted", False):
+        yield from ((len(block), block.weights) for block in rows.blocks(block_size(rows)))
+        return
+    count, size = rows.shape[0], block_size(rows)
+    # Weights in pieces as short as a block: callers add up whole numbers, which a longer one could overflow.
+    sizes = [count] if weights is None else [min(size, count - start) for start in range(0, count, size)]
+    for at, length in enumerate(sizes):
+        yield length, None if weights is None else weights[at * size : at * size + length]
+        for seen in watchers:
+            seen(length)
 
 
 @in_silence

@@ -7,7 +7,7 @@ and files, which are public, and never show a value.
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, final
+from typing import Any, ClassVar, final
 
 import numpy as np
 
@@ -63,6 +63,7 @@ class ArrowRows:
     [[[1.0, 0.5], [2.0, 1.5]]]
     """
 
+    unweighted: ClassVar = True
     table: Any
     gaps: bool = False
 
@@ -93,6 +94,7 @@ class FileRows:
     Missing values are refused, or NaN if `gaps` are allowed.
     """
 
+    unweighted: ClassVar = True
     table: NamedTable
     layout: ColumnLayout
     gaps: bool = False
@@ -120,6 +122,7 @@ class FileRows:
 class HeldRows:
     """Rows of a file or pipe that were read into memory, in pieces as they came."""
 
+    unweighted: ClassVar = True
     pieces: tuple[Array, ...]
     dim: int
 

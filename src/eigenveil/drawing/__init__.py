@@ -15,9 +15,10 @@ from eigenveil.drawing.charts import (
     plan_chart,
     scatter_chart,
     scree_chart,
+    shares_chart,
     taking_part_chart,
 )
-from eigenveil.drawing.html import figure, fragment, listing, page, table
+from eigenveil.drawing.html import figure, fragment, listing, page, prose, table
 from eigenveil.drawing.marks import COLOURS, Chart, Mark, escaped, in_bytes, plain, png, variables
 
 __all__ = [
@@ -41,8 +42,10 @@ __all__ = [
     "plain",
     "plan_chart",
     "png",
+    "prose",
     "scatter_chart",
     "scree_chart",
+    "shares_chart",
     "table",
     "taking_part_chart",
     "variables",

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, final
 
-from eigenveil.drawing.marks import WIDTH, Cell, Chart, Mark, bar, dot, in_bytes, line, short, words
+from eigenveil.drawing.marks import WIDTH, Cell, Chart, Mark, bar, dot, fitted, in_bytes, line, width_of, words
 from eigenveil.drawing.plane import Plane, numbers, ticks
 from eigenveil.errors import require
 
@@ -25,13 +25,14 @@ __all__ = [
     "plan_chart",
     "scatter_chart",
     "scree_chart",
+    "shares_chart",
     "taking_part_chart",
 ]
 
-# Sizes of what fits: names of a heat map and of a grid of sites, bars of one component, characters of a name.
+# Sizes of what fits: names of a heat map and of a grid of sites, bars of one component, and how wide a name may be.
 MOST_ROWS: Final = 40
 MOST_BARS: Final = 10
-_NAME: Final = 20
+_NAME: Final = 136.0
 # Epsilons that people call strong, usual and weak: Ponomareva and others (2023), "How to DP-fy ML", section 5.2.
 RANGES: Final = ((0.01, 1.0, "strong", "good"), (1.0, 10.0, "usual", "first"), (10.0, 100.0, "weak", "second"))
 
@@ -74,9 +75,9 @@ class Point:
 
 _QUARTERS: Final = tuple((tick / 4, f"{tick / 4:.0%}") for tick in range(5))
 _PLAN_KEYS: Final = (
-    (52.0, "first", "captured variance"),
-    (190.0, "second", "largest sine"),
-    (296.0, "muted", "random directions"),
+    (14.0, "first", "captured variance"),
+    (160.0, "second", "largest sine"),
+    (268.0, "muted", "random directions"),
 )
 _PLAN_HEADER: Final = ("epsilon", "captured", "from", "to", "sine", "from", "to", "random")
 
@@ -115,8 +116,10 @@ def scree_chart(
     if floor > 0:
         marks.append(line([plane.at(0.4, floor), (plane.right, plane.y(floor))], "second", dashed=True))
         # In the corner, where bars that fall to the right leave room: on the line it would lie over the last ones.
-        marks.append(line([(plane.right - 124, 14), (plane.right - 104, 14)], "second", dashed=True))
-        marks.append(words(plane.right, 18, f"noise floor {floor:.3g}", "second", anchor="end"))
+        key = f"noise floor {floor:.3g}"
+        start = plane.right - width_of(key) - 28
+        marks.append(line([(start, 14), (start + 22, 14)], "second", dashed=True))
+        marks.append(words(plane.right, 18, key, "second", anchor="end"))
         said += f" {above} of {count} {'is' if above == 1 else 'are'} above the noise floor of {floor:.4g}."
     header = ("component", "variance", *["share"] * bool(shares), *["from", "to"] * bool(spans))
     rows: list[tuple[Cell, ...]] = []
@@ -177,7 +180,7 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
         y, weight = 8 + 18.0 * place, weights[at]
         end = middle + reach * weight / largest
         colour = "first" if weight >= 0 else "second"
-        marks.append(words(140.0, y + 11, short(names[at], _NAME), "ink", anchor="end"))
+        marks.append(words(140.0, y + 11, fitted(names[at], _NAME), "ink", anchor="end"))
         marks.append(bar(middle, y, end, y + 13, colour, words=f"{names[at]}: {weight:+.3f}"))
         # Beyond the end of the bar, on a strip that is kept free of names.
         right = weight >= 0
@@ -186,6 +189,25 @@ def loadings_chart(names: Sequence[str], weights: Sequence[float], *, title: str
     left = f" {len(weights) - len(order)} smaller weights are not drawn." * (len(weights) > len(order))
     rows = tuple((names[at], float(weights[at])) for at in order)
     return Chart(title, f"Largest weights: {first}.{left}", height + 14, tuple(marks), ("column", "weight"), rows)
+
+
+def shares_chart(names: Sequence[str], shares: Sequence[float], *, title: str) -> Chart:
+    """Shares of the whole, one bar below the other.
+
+    >>> shares_chart(["ours", "theirs"], [0.98, 0.5], title="Captured").rows
+    (('ours', '98.0%'), ('theirs', '50.0%'))
+    """
+    left, reach = 186.0, 176.0
+    marks: list[Mark] = []
+    for place, (name, share) in enumerate(zip(names, shares, strict=True)):
+        y, end = 4 + 22.0 * place, left + reach * min(1.0, max(0.0, share))
+        marks.append(words(left - 8, y + 13, fitted(name, left - 12), "ink", anchor="end"))
+        # The whole in the colour of the grid, so that what is missing can be seen.
+        marks += [bar(left, y, left + reach, y + 17, "grid", opacity=0.6), bar(left, y, end, y + 17, "first")]
+        marks.append(words(left + reach + 6, y + 13, f"{share:.1%}", "ink"))
+    said = f"From {min(shares):.0%} to {max(shares):.0%}"
+    rows = tuple((name, f"{share:.1%}") for name, share in zip(names, shares, strict=True))
+    return Chart(title, f"{said}.", 22.0 * len(rows) + 6, tuple(marks), ("name", "share"), rows)
 
 
 def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importance: Sequence[float]) -> Chart:
@@ -201,7 +223,7 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
     marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in numbers(count)]
     for place, at in enumerate(order):
         y = top + 15.0 * place
-        marks.append(words(left - 6, y + 11.5, short(names[at], _NAME), "ink", anchor="end"))
+        marks.append(words(left - 6, y + 11.5, fitted(names[at], _NAME), "ink", anchor="end"))
         for number, part in enumerate(weights):
             strength, x = abs(part[at]) / largest, left + cell * number
             # A square that could hardly be seen is not drawn, which keeps a page of fifty components small.
@@ -263,17 +285,18 @@ def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis:
             tip = f"{axis} {at + 1}, {name}: {in_bytes(values[at])}"
             left, right = plane.x(at + 1 - half), plane.x(at + 1 + half)
             marks.append(bar(left, plane.y(height), right, plane.y(low), colour, words=tip))
-    keys = " ".join(f"{name}: {in_bytes(sum(values))}." for name, values in series)
-    colours = f" Blue: {series[0][0]}, orange: {series[1][0]}." if len(series) > 1 else ""
+    colours = (" (blue)", " (orange)") if len(series) > 1 else ("",)
+    parts = [f"{in_bytes(sum(values))} {name}{mark}" for (name, values), mark in zip(series, colours, strict=False)]
     rows: list[tuple[Cell, ...]] = [(at + 1, *(in_bytes(values[at]) for _, values in series)) for at in range(count)]
-    return Chart(title, f"{keys}{colours}", 240.0, tuple(marks), (axis, *(name for name, _ in series)), tuple(rows))
+    said = f"{' and '.join(parts)} in all."
+    return Chart(title, said, 240.0, tuple(marks), (axis, *(name for name, _ in series)), tuple(rows))
 
 
 def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) -> Chart:
     """Which site is in which round: a filled square if it answered. Of many sites only those that missed a round are drawn.
 
     >>> taking_part_chart(["a", "b"], [frozenset("ab"), frozenset("a")]).words
-    '1 of 2 sites missed a round.'
+    '1 of 2 missed a round.'
     """
     missed = [name for name in sites if any(name not in there for there in answered)]
     # Among many sites, those that missed a round are what people look for.
@@ -283,7 +306,7 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
     marks = [words(left + cell * (at - 0.5), 14, text, anchor="middle") for at, text in numbers(len(answered))]
     for place, name in enumerate(shown):
         y = top + 14.0 * place
-        marks.append(words(left - 6, y + 11, short(name, _NAME), "ink", anchor="end"))
+        marks.append(words(left - 6, y + 11, fitted(name, _NAME), "ink", anchor="end"))
         for number, there in enumerate(answered):
             x, came = left + cell * number, name in there
             tip = f"{name}, round {number + 1}: {'answered' if came else 'did not answer'}"
@@ -291,17 +314,15 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
             inner = 1.0 if came else 4.0
             colour = "first" if came else "bad"
             marks.append(bar(x + inner, y + inner, x + cell - inner, y + 14 - inner, colour, words=tip))
-    said = (
-        "Every site answered in every round." if not missed else f"{len(missed)} of {len(sites)} sites missed a round."
-    )
+    said = "All answered in every round." if not missed else f"{len(missed)} of {len(sites)} missed a round."
     if missed and len(shown) < len(sites):
-        said += f" {len(shown)} of {len(sites)} sites are drawn."
+        said += " Only those are drawn." if len(shown) == len(missed) else f" The first {len(shown)} of them are drawn."
     # If nobody missed a round, the sentence above says everything.
     rows = tuple(
         (name, sum(name in there for there in answered), len(answered)) for name in (shown if missed else shown[:0])
     )
     height = top + 14.0 * len(shown) + 6
-    return Chart("Who took part in which round", said, height, tuple(marks), ("site", "rounds answered", "of"), rows)
+    return Chart("Who took part in which round", said, height, tuple(marks), ("name", "rounds answered", "of"), rows)
 
 
 def budget_chart(epsilon: float) -> Chart:
@@ -345,8 +366,9 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
     marks += plane.below(_apart(plane, [point.epsilon for point in ordered], asked), "epsilon")
     here = plane.x(asked)
     marks.append(line([(here, plane.top), (here, plane.bottom)], "ink", width=1.2, dashed=True))
-    side: Literal["start", "end"] = "end" if here > WIDTH - 80 else "start"
-    marks.append(words(here + (-5 if side == "end" else 5), plane.bottom - 6, mark, "ink", anchor=side, strong=True))
+    # Above the plane, where no curve runs, and inside the drawing wherever the line is.
+    side: Literal["middle", "end"] = "end" if here > WIDTH - 60 else "middle"
+    marks.append(words(here + (12 if side == "end" else 0), plane.top - 4, mark, "ink", anchor=side, strong=True))
     # The captured variance is drawn last, over the sine.
     for colour, found in (
         ("second", [(point.epsilon, point.sine) for point in ordered]),
@@ -356,13 +378,14 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
         marks += [dot(*plane.at(at, one.value), colour) for at, one in found]
     marks.append(line([plane.at(point.epsilon, point.nothing) for point in ordered], "muted", dashed=True, width=1.2))
     for x, colour, text in _PLAN_KEYS:
-        marks += [bar(x, 8, x + 10, 18, colour), words(x + 15, 17, text, "ink")]
+        marks += [bar(x, 2, x + 10, 12, colour), words(x + 15, 11, text, "ink")]
     # There may be no point at the asked epsilon, if the method is refused there.
     chosen = next((point for point in ordered if point.epsilon == asked), ordered[-1])
     said = (
         f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that can be captured, "
         f"{chosen.captured.low:.0%} to {chosen.captured.high:.0%} in nine fits of ten. "
-        f"Random directions capture {chosen.nothing:.0%}. {note}"
+        f"Random directions capture {chosen.nothing:.0%}. The largest sine is 0% if every direction is found and 100% if "
+        f"one is lost. {note}"
     )
     rows = tuple((point.epsilon, *_ends(point.captured), *_ends(point.sine), point.nothing) for point in ordered)
     return Chart(title, said.strip(), 254.0, tuple(marks), _PLAN_HEADER, rows)
@@ -392,7 +415,10 @@ def scatter_chart(scores: Sequence[tuple[float, float]]) -> Chart:
     plane = Plane(*ends[0], *ends[1], bottom=330.0)
     marks = [line([(plane.left, y), (plane.right, y)], "grid", width=1.0) for y in (plane.top, plane.bottom)]
     marks += [words(plane.left - 6, plane.y(at) + 4, f"{at:.3g}", anchor="end") for at in ends[1]]
-    marks += plane.below([(at, f"{at:.3g}") for at in ends[0]], "component 1 (across), component 2 (up)")
+    marks += plane.below([], "component 1 (across), component 2 (up)")
+    # The ends of the axis: a label around its middle would be cut off at the edge of the drawing.
+    marks.append(words(plane.left, plane.bottom + 17, f"{ends[0][0]:.3g}"))
+    marks.append(words(plane.right, plane.bottom + 17, f"{ends[0][1]:.3g}", anchor="end"))
     # Half transparent, so that rows on top of each other look denser.
     marks += [dot(*plane.at(*score), "bad", radius=2.0, opacity=0.5) for score in scores]
     said = (

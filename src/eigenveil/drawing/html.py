@@ -11,7 +11,7 @@ from typing import Final
 
 from eigenveil.drawing.marks import Cell, Chart, escaped, variables
 
-__all__ = ["SORT", "STYLE", "figure", "fragment", "hash_of", "listing", "page", "table"]
+__all__ = ["SORT", "STYLE", "figure", "fragment", "hash_of", "listing", "page", "prose", "table"]
 
 # Sorting is the only script. The buttons are made here, so that nothing is dead without it.
 SORT: Final = """
@@ -42,6 +42,9 @@ for (const table of document.querySelectorAll("table.sorts")) {
 """
 # With a sign, a percent sign or a unit of bytes.
 _NUMBER: Final = re.compile(r"[+-]?[0-9.]+(e[+-]?[0-9]+)?(%| [kMGT]?B)?")
+# Letters that are written from right to left: Hebrew, Arabic and their neighbours, with blanks and marks between them.
+_LEFTWARD: Final = "\u0590-\u08ff\ufb1d-\ufdff\ufe70-\ufefc\U00010800-\U00010fff\U0001e800-\U0001efff"
+_RUN: Final = re.compile(f"[{_LEFTWARD}](?:[^0-9A-Za-z&;,.:{_LEFTWARD}]*[{_LEFTWARD}])*")
 _PARTS: Final = """
 .eigenveil{color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif;text-align:left}
 .eigenveil svg.chart{display:block;width:100%;max-width:540px;height:auto}
@@ -53,10 +56,11 @@ _PARTS: Final = """
 .eigenveil caption{text-align:left;font-weight:600;padding:0 0 .3rem}
 .eigenveil th,.eigenveil td{text-align:left;vertical-align:top;padding:.22rem .8rem .22rem 0;border-bottom:1px solid var(--grid)}
 .eigenveil th.n,.eigenveil td.n{text-align:right;white-space:nowrap}
-.eigenveil td{overflow-wrap:anywhere;min-width:5.5em}
-.eigenveil td.n{min-width:0}
-.eigenveil td:first-child:not(.n){min-width:8.5em}
+.eigenveil td{overflow-wrap:break-word;max-width:24em}
 .eigenveil thead th{color:var(--muted);font-weight:600}
+.eigenveil .scroll{overflow:auto;max-width:100%;width:fit-content;box-sizing:border-box}
+.eigenveil .scroll{border:1px solid var(--grid);border-radius:6px;padding:0 .6rem}
+.eigenveil .scroll tbody tr:last-child td{border-bottom:0}
 .eigenveil .muted{color:var(--muted)}
 .eigenveil .good{color:var(--good)}
 .eigenveil .bad{color:var(--bad)}
@@ -82,13 +86,12 @@ body{margin:0;background:var(--ground)}
 .eigenveil .note{border-left:4px solid var(--second);background:var(--panel);padding:.5rem .8rem;margin:.5rem 0;max-width:46rem}
 .eigenveil .raw{border-left-color:var(--bad)}
 .eigenveil dl{display:grid;grid-template-columns:minmax(8rem,12rem) 1fr;gap:.35rem 1rem;max-width:60rem;margin:.6rem 0}
-.eigenveil dt{font-weight:600}
+.eigenveil dt{font-weight:600;overflow-wrap:anywhere}
 .eigenveil dd{margin:0}
 .eigenveil dd ul{padding-left:1rem}
-.eigenveil .scroll{overflow:auto;max-width:100%;width:fit-content;box-sizing:border-box}
-.eigenveil .scroll{border:1px solid var(--grid);border-radius:6px;padding:0 .6rem}
 .eigenveil .long{max-height:30rem}
-.eigenveil .scroll td:not(.n){min-width:8em}
+.eigenveil .scroll td{max-width:16em}
+.eigenveil .scroll td.w{min-width:15em;max-width:28em}
 .eigenveil .scroll thead th{position:sticky;top:0;background:var(--ground)}
 .eigenveil details{margin:.3rem 0;font-size:.93em}
 .eigenveil summary{color:var(--muted);cursor:pointer}
@@ -101,22 +104,26 @@ body{margin:0;background:var(--ground)}
 .eigenveil .sign div{border-top:1px solid var(--ink);padding-top:.25rem;font-size:.87em}
 .eigenveil footer{margin-top:2.5rem;font-size:.87em;color:var(--muted)}
 .eigenveil .paper{display:none}
-@media(max-width:520px){.eigenveil .scroll td:not(.n){min-width:4.8em}
-.eigenveil .scroll th,.eigenveil .scroll td{padding-right:.5rem}
+@media(min-width:900px){.eigenveil dl.short{grid-template-columns:fit-content(11rem) 1fr fit-content(11rem) 1fr;max-width:none}}
+@media(max-width:520px){.eigenveil .scroll th,.eigenveil .scroll td{padding-right:.5rem}
+.eigenveil .scroll td{max-width:10.5em}
+.eigenveil .scroll td.w{min-width:11em;max-width:14em}
+.eigenveil th.n{white-space:normal}
 .eigenveil dl:not(.short){grid-template-columns:1fr;gap:.1rem}
 .eigenveil dl:not(.short) dd{margin-bottom:.6rem}
-.eigenveil dl.short{grid-template-columns:7rem 1fr}}
-@page{size:A4;margin:16mm 14mm}
+.eigenveil dl.short{grid-template-columns:7.5rem 1fr}}
+@page{size:A4;margin:14mm}
 @media print{
 .eigenveil{font-size:9.5pt;line-height:1.38}
 .eigenveil h2{margin-top:1.2rem}
 .eigenveil .guarantee{font-size:8.8pt}
 .eigenveil .guarantee svg.chart{max-width:330px}
 .eigenveil .guarantee h2{border:0;margin:0;padding:0}
-.eigenveil svg[aria-labelledby^=heat]{max-width:330px}
+.eigenveil svg[aria-labelledby^=heat]{max-width:290px}
 .eigenveil p,.eigenveil dl,.eigenveil .note{max-width:none}
 .eigenveil dl{gap:.12rem 1rem;grid-template-columns:9.5rem 1fr}
-.eigenveil dl.short{grid-template-columns:max-content 1fr max-content 1fr}
+.eigenveil dl.short{grid-template-columns:fit-content(9rem) 1fr fit-content(9rem) 1fr;break-inside:avoid}
+.eigenveil .scroll td.w{min-width:9em;max-width:18em}
 .eigenveil dd ul{margin:0}
 .eigenveil td,.eigenveil th{padding-top:.1rem;padding-bottom:.1rem}
 .eigenveil main{padding:0;max-width:none}
@@ -128,12 +135,23 @@ body{margin:0;background:var(--ground)}
 .eigenveil details{display:none}
 .eigenveil button{text-decoration:none}
 .eigenveil figure,.eigenveil tr,.eigenveil dd,.eigenveil .note{break-inside:avoid}
-.eigenveil h2,.eigenveil h3{break-after:avoid}
+.eigenveil h2,.eigenveil h3,.eigenveil h2+p,.eigenveil h3+p{break-after:avoid}
 .eigenveil .guarantee{break-before:page}
-.eigenveil .sign{break-inside:avoid;grid-template-columns:1fr 1fr 1fr;gap:1.8rem 2rem;margin-top:2.2rem}
+.eigenveil .sign{break-inside:avoid;grid-template-columns:1fr 1fr 1fr;gap:1.6rem 2rem;margin-top:1.9rem}
+.eigenveil footer{margin-top:.7rem}
 }
 """
 )
+
+
+def prose(text: object) -> str:
+    """`text` for HTML outside of attributes. A name from right to left stays where it is, and so do the words around it.
+
+    >>> prose("a < b")
+    'a &lt; b'
+    """
+    # Without a frame of its own such a name would pull the number after it to its other side.
+    return _RUN.sub(r"<bdi>\g<0></bdi>", escaped(text))
 
 
 def cell(value: Cell) -> str:
@@ -144,7 +162,7 @@ def cell(value: Cell) -> str:
     """
     if value is None:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else escaped(value)
+    return f"{value:.4g}" if isinstance(value, float) else prose(value)
 
 
 def table(
@@ -158,8 +176,10 @@ def table(
     lines = [tuple(row) for row in rows]
     # Without rows every column would count as one of numbers.
     right = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(header))]
-    marks = [' class="n"' if one else "" for one in right]
-    head = "".join(f'<th scope="col"{mark}>{escaped(name)}</th>' for name, mark in zip(header, marks, strict=True))
+    # A column of sentences gets room for several words in a line, where the table scrolls.
+    long = [any(isinstance(row[at], str) and str(row[at]).count(" ") > 3 for row in lines) for at in range(len(header))]
+    marks = [' class="n"' if one else ' class="w"' if wide else "" for one, wide in zip(right, long, strict=True)]
+    head = "".join(f'<th scope="col"{mark}>{prose(name)}</th>' for name, mark in zip(header, marks, strict=True))
     body = "\n".join(
         f"<tr>{''.join(f'<td{mark}>{cell(one)}</td>' for one, mark in zip(row, marks, strict=True))}</tr>"
         for row in lines
@@ -186,17 +206,23 @@ def listing(pairs: Iterable[tuple[str, Sequence[str]]], *, css: str = "") -> str
     """
     parts = []
     for label, texts in pairs:
-        items = "".join(f"<li>{escaped(text)}</li>" for text in texts)
-        said = escaped(texts[0]) if len(texts) == 1 else f"<ul>{items}</ul>"
-        parts.append(f"<dt>{escaped(label)}</dt><dd>{said}</dd>")
+        items = "".join(f"<li>{prose(text)}</li>" for text in texts)
+        said = prose(texts[0]) if len(texts) == 1 else f"<ul>{items}</ul>"
+        parts.append(f"<dt>{prose(label)}</dt><dd>{said}</dd>")
     chosen = f' class="{css}"' if css else ""
     return f"<dl{chosen}>{''.join(parts)}</dl>"
 
 
 def figure(chart: Chart, name: str) -> str:
     """A chart with its title and words above it, and its numbers folded away below."""
-    caption = f"<figcaption>{escaped(chart.title)}<span>{escaped(chart.words)}</span></figcaption>"
-    rows = f"<details><summary>Numbers</summary>{table(chart.header, chart.rows)}</details>" if chart.rows else ""
+    caption = f"<figcaption>{prose(chart.title)}<span>{prose(chart.words)}</span></figcaption>"
+    # Wide ones scroll, and whoever has no mouse scrolls them with the keys.
+    box = '<div class="scroll" tabindex="0" role="region" aria-label="Numbers">'
+    rows = (
+        f"<details><summary>Numbers</summary>{box}{table(chart.header, chart.rows)}</div></details>"
+        if chart.rows
+        else ""
+    )
     return f"<figure>{caption}{chart.svg(name)}{rows}</figure>"
 
 

@@ -4,12 +4,28 @@ A chart knows nothing of PCA. It carries its own text alternatives: a title, a d
 """
 
 import io
+import math
+import unicodedata
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any, Final, Literal, TypeAlias, final
 
-__all__ = ["COLOURS", "Cell", "Chart", "Mark", "Place", "escaped", "in_bytes", "plain", "png", "short", "variables"]
+__all__ = [
+    "COLOURS",
+    "Cell",
+    "Chart",
+    "Mark",
+    "Place",
+    "escaped",
+    "fitted",
+    "in_bytes",
+    "plain",
+    "png",
+    "short",
+    "variables",
+    "width_of",
+]
 
 Place: TypeAlias = tuple[float, float]
 Cell: TypeAlias = str | float | int | None
@@ -30,6 +46,10 @@ COLOURS: Final = {
 # Half a screen, or a whole telephone: at these 420 units, letters of 12 stay readable on both.
 WIDTH: Final = 420.0
 _SIZE: Final = 12.0
+# After these categories a joiner belongs to the spelling: pictures and their modifiers, marks, and scripts without case.
+_JOINED: Final = frozenset(("So", "Sk", "Mn", "Mc", "Lo"))
+# How wide characters are in DejaVu Sans, the widest of the usual fonts, as shares of the font's size.
+_WIDTHS: Final = (("iljtfrI.,:;'|!()[]{}- /\\", 0.42), ("mwMW@%…—", 1.0), ("<>=+~#&", 0.85))
 
 
 def plain(text: object) -> str:
@@ -39,7 +59,17 @@ def plain(text: object) -> str:
     'age?[31m'
     """
     # Marks that reverse the direction of text are not printable either, so no name can pose as another one.
-    return "".join(character if character.isprintable() else "?" for character in str(text))
+    words = str(text)
+    return words if words.isprintable() else "".join(_shown(words))
+
+
+def _shown(words: str) -> Iterator[str]:
+    before = ""
+    for character in words:
+        # Emoji and some scripts are spelled with joiners. After a Latin letter one would hide the difference of two names.
+        joins = character in "\u200c\u200d" and before != "" and unicodedata.category(before) in _JOINED
+        yield character if joins or character.isprintable() else "?"
+        before = character
 
 
 def escaped(text: object) -> str:
@@ -52,13 +82,45 @@ def escaped(text: object) -> str:
 
 
 def short(text: object, most: int) -> str:
-    """`text` in at most so many characters.
+    """`text` in at most so many characters. The middle is left out: long names often differ at their end only.
 
-    >>> short("mean radius of the cell", 12)
-    'mean radius…'
+    >>> short("blood pressure, systolic", 16)
+    'blood pre…stolic'
     """
     words = plain(text)
-    return words if len(words) <= most else f"{words[: most - 1].rstrip()}…"
+    if len(words) <= most:
+        return words
+    head = math.ceil(0.6 * (most - 1))
+    return f"{words[:head].rstrip()}…{words[len(words) - (most - 1 - head) :].lstrip()}"
+
+
+def width_of(text: str) -> float:
+    """About how wide `text` is in a drawing, and rather too wide than too narrow.
+
+    >>> width_of("WWW") > width_of("iii")
+    True
+    """
+    return _SIZE * math.fsum(map(_width, text))
+
+
+def _width(character: str) -> float:
+    if unicodedata.category(character) in ("Mn", "Me", "Cf"):
+        return 0.0
+    if unicodedata.east_asian_width(character) in "WF":
+        return 1.1
+    known = next((width for group, width in _WIDTHS if character in group), None)
+    return known if known is not None else 0.78 if character.isupper() else 0.64
+
+
+def fitted(text: object, room: float) -> str:
+    """As much of `text` as fits into `room` units of a drawing, without its middle if need be.
+
+    >>> fitted("age", 100.0), fitted("W" * 100, 100.0)
+    ('age', 'WWWWW…WW')
+    """
+    # No more characters than this fit anywhere, so a name of a million is cut before it is measured.
+    words = short(text, 80)
+    return next((cut for most in range(len(words), 1, -1) if width_of(cut := short(words, most)) <= room), "…")
 
 
 def in_bytes(count: int) -> str:

@@ -11,7 +11,7 @@ from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils import estimator_html_repr
 from sklearn.utils.validation import check_is_fitted
 
-from eigenveil.data.elsewhere import is_dask
+from eigenveil.data.elsewhere import require_here
 from eigenveil.data.people import Withheld
 from eigenveil.data.rows import in_silence
 from eigenveil.errors import require
@@ -50,11 +50,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
         """Checked rows of a caller, at most `size` at a time."""
         check_is_fitted(self)
-        require(
-            not is_dask(X),
-            "scores of a Dask collection are made where its rows are: pass model_.transform to its map_blocks, or to its "
-            "map_partitions",
-        )
+        require_here(X, "X")
         X, _ = chosen(X, self, fitting=False, known=getattr(self, "feature_names_in_", None))
         rows = read_rows(self, X, reset=False)
         blocks = rows.blocks(max(1, min(rows.shape[0], size)))
@@ -71,6 +67,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     def inverse_transform(self, X: ArrayLike) -> Array:
         """Rows, (n, d), from scores `X`, (n, k)."""
         check_is_fitted(self)
+        require_here(X, "X")
         scores = np.asarray(X, dtype=np.float64)
         require(
             scores.ndim == 2 and scores.shape[1] == self.n_components_,

@@ -43,13 +43,13 @@ def product_edge(dim: int, width: int) -> float:
     """For the Ritz values of a noisy product with `width` vectors, whose entries have noise of standard deviation one.
 
     Let X be orthonormal, (d, w), and N the noise on G X, with G = 0. In a basis [X, Q] the Ritz matrix is [[H, T^T], [T, 0]]
-    with H = (X^T N + N^T X) / 2, (w, w), and T, (m, w), where m = d - w: a symmetric matrix of independent entries, of
+    with H = (X^T N + N^T X) / 2, (w, w), and T, (m, w), where m = d - w. It is symmetric with independent entries, of
     variances 1/2 in H and 1 in T. Let u and 1/y be the mean diagonal entries of its resolvent at z in the two blocks. They
     solve 1/u = z - w u / 2 - m / y and y = z - w u (Helton, Rashidi Far and Speicher 2007). So z(u) = w u + y, where
     y^2 - a y - m = 0 and a = 1/u - w u / 2. The edge z* is the least z(u) over u > 0.
 
     Near it the trace of the resolvent behaves like a constant less kappa sqrt(z - z*), with
-    kappa = (w + m d(1/y)/du) sqrt(2 / z''), and the largest eigenvalue exceeds the edge by kappa^(-2/3) times a Tracy-Widom
+    kappa = (w + m d(1/y)/du) sqrt(2 / z''). So the largest eigenvalue exceeds the edge by kappa^(-2/3) times a Tracy-Widom
     variable (Lee and Schnelli 2016). For w = d that is `symmetric_edge`. Exceeded by 0.1 to 0.8%.
 
     >>> round(product_edge(800, 20), 2), round(math.sqrt(800) + math.sqrt(20), 2)
@@ -112,9 +112,9 @@ def merged_edge(dim: int, width: int, *, parts: float) -> float:
     """For a sum of `parts` noise matrices, each reduced to its `width` largest eigenvalues, those above zero.
 
     Sites that merge, and blocks of a stream, send no negative eigenvalue. So the mean of the noise does not cancel. Parts with
-    independent noise are free of each other in the limit (Voiculescu 1991). With G the resolvent's mean of one part, the edge
-    of the sum of n parts is the least n z - (n - 1) / G(z) over z above the part's own edge. For one part that is the part's own
-    edge. What the largest eigenvalue fluctuates by is at most that of the sum before the reduction.
+    independent noise are free of each other in the limit (Voiculescu 1991). Let G be the resolvent's mean of one part. The
+    edge of the sum of n parts is the least n z - (n - 1) / G(z), over z above the part's own edge. For one part that is the
+    part's own edge. What the largest eigenvalue fluctuates by is at most that of the sum before the reduction.
 
     >>> merged_edge(50, 50, parts=1.0) == symmetric_edge(50), merged_edge(50, 10, parts=9.0) > 3 * symmetric_edge(50)
     (True, True)
@@ -136,7 +136,7 @@ def merged_edge(dim: int, width: int, *, parts: float) -> float:
 def spiked_edge(edge: float, *, spike: float, row: float) -> float:
     """An edge that also covers one direction of size `spike` that is no signal, such as the error of a mean.
 
-    A direction of size theta in a symmetric matrix of noise shows as an eigenvalue of about theta + row / theta, where `row` is
+    A direction of size theta in a symmetric matrix of noise shows as an eigenvalue of about theta + row / theta. Here `row` is
     the sum of the variances of the noise in its row. Where theta is below the root of that, it disappears in the noise (Baik,
     Ben Arous and Peche 2005; Benaych-Georges and Nadakuditi 2011). A row of a covariance has d entries of variance 1/2. In the
     Ritz matrix of a product with w vectors it has w of variance 1/2 and d - w of variance 1. A singular value is at most

@@ -293,7 +293,7 @@ def tall_product(left: Array, right: Array) -> Array:
         here = slices[place]
         np.matmul(left[here].T, right[here], out=parts[place])
 
-    _each_alone(range(len(slices)), put)
+    _each_alone(range(len(slices)), put, numbers=left.size + right.size)
     return np.asarray(np.add.reduce(parts, axis=0))
 
 
@@ -309,17 +309,20 @@ def tall_times(matrix: Array, right: Array, *, out: Array | None = None) -> Arra
         # Through a copy of the slice where the result overwrites its own factor.
         found[here] = matrix[here] @ right
 
-    _each_alone(_slices(matrix), put)
+    _each_alone(_slices(matrix), put, numbers=matrix.size)
     return found
 
 
-def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None]) -> None:
-    """Call `act` for each item in threads of our own, with one BLAS thread each; a single item has all BLAS threads."""
+def _each_alone(items: Sequence[_Item], act: Callable[[_Item], None], *, numbers: int) -> None:
+    """Call `act` for each item in threads of our own, with one BLAS thread each; a single item has all BLAS threads.
+
+    All items together are about so many `numbers`. Where they are few, waking many threads would take longer than the work.
+    """
     if len(items) == 1:
         act(items[0])
         return
     with blas_threads(1):
-        side_by_side(items, act, most=_SLICES)
+        side_by_side(items, act, most=min(_SLICES, max(2, numbers // _LARGE)))
 
 
 def _slices(matrix: Array) -> list[slice]:

@@ -63,6 +63,6 @@ def label_of(name: object) -> str:
     """A name on one line, short enough for an axis, with every unprintable character shown as a question mark.
 
     >>> label_of("age" + chr(10)), label_of("the mean radius of all cells")
-    ('age?', 'the mean radius of all…')
+    ('age?', 'the mean radiu…all cells')
     """
     return short(name, _LONGEST)

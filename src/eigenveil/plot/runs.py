@@ -29,8 +29,8 @@ _STILL: Final = 1e-16
 class BudgetDisplay(Display):
     """What each release cost, one bar behind the other up to all that was spent. Changes in place when drawn.
 
-    Charges add up as squares of mu. A bar goes from the epsilon before the release to the epsilon after it, both at the `delta`
-    of the budget, so the bars depend on the order and their end does not.
+    Charges add up as squares of mu. A bar goes from the epsilon before the release to the epsilon after it, both at the
+    `delta` of the budget. The bars depend on the order, and their end does not.
 
     >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
     >>> ledger.spend(0.1, label="mean")

@@ -11,7 +11,7 @@ squares, which is at most the sum of the m largest. Under add/remove this would 
 less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too.
 
 Releases of one slot about disjoint `group`s of people, such as the sites of two rounds, cost no more than the costliest of
-them: a person is in one group, and the releases about the others have the same law in both streams.
+them. A person is in one group, and the releases about the others have the same law in both streams.
 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
 for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.

@@ -72,7 +72,9 @@ def _histories(X: Any, name: str) -> tuple[Any, Names]:
         return given, names_of(X)
     from eigenveil.data.engines.dask_rows import array_rows
 
-    require(not hasattr(X, "columns"), f"{name} must be a Dask array of users and items. Make one with to_dask_array")
+    # A Delayed has every attribute, so what it lacks would not tell.
+    array = isinstance(getattr(X, "ndim", None), int) and not hasattr(X, "columns")
+    require(array, f"{name} must be a Dask array of users and items. Make one with to_dask_array")
     return array_rows(X, convert=partial(checked_interactions, name=name)), None
 
 

@@ -13,6 +13,7 @@ import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.archive import ITEMS_FORMAT, ArchiveKind
+from eigenveil.data.elsewhere import require_here
 from eigenveil.errors import ModelFileError, require, require_param
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import noise_floor_in, warnings_in
@@ -97,6 +98,7 @@ class ItemSpace:
 
     def rows(self, rows: Any) -> Any:
         """Histories as a CSR matrix, (b, dim), from one row or several, dense or sparse."""
+        require_here(rows, "row")
         # One history as a pandas series has the item names in its index.
         alone = hasattr(rows, "iloc") and rows.ndim == 1
         names = tuple(map(str, rows.index)) if alone else names_of(rows)

@@ -15,7 +15,17 @@ from eigenveil.report.contents import (
     SitePart,
     TablePart,
 )
-from eigenveil.report.fitted import components_of, forecast_part, model_report, plan_part, round_parts, spectrum_of
+from eigenveil.report.fitted import (
+    answer_of,
+    components_of,
+    counted,
+    forecast_part,
+    model_report,
+    plan_part,
+    round_parts,
+    settings_facts,
+    spectrum_of,
+)
 from eigenveil.report.html import charts_of, cumulative_of, plan_of, scree_of, to_html
 from eigenveil.report.schema import from_json, schema, to_json
 from eigenveil.report.write import ENDINGS, read_report, require_printer, write_report
@@ -32,8 +42,10 @@ __all__ = [
     "ScoresPart",
     "SitePart",
     "TablePart",
+    "answer_of",
     "charts_of",
     "components_of",
+    "counted",
     "cumulative_of",
     "forecast_part",
     "from_json",
@@ -45,6 +57,7 @@ __all__ = [
     "round_parts",
     "schema",
     "scree_of",
+    "settings_facts",
     "spectrum_of",
     "to_html",
     "to_json",

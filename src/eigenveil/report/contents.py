@@ -39,8 +39,9 @@ Kind: TypeAlias = Literal["model", "study", "plan", "audit"]
 class ComponentsPart:
     """The components: their `weights`, (k, d), with the variance along each, its share of the whole, and an interval.
 
-    Without `columns` the table had no names. The `intervals` are empty where none is known for this method. A `noise_floor` of
-    zero means that no noise was added, unless `floor_known` is false. `total` is the released variance in all directions.
+    Without `columns` the table had no names. Without `shares` nobody released the variance in all directions, which is `total`.
+    The `intervals` are empty where none is known for this method. A `noise_floor` of zero means that no noise was added, unless
+    `floor_known` is false.
     """
 
     columns: tuple[str, ...] | None
@@ -60,9 +61,8 @@ class ComponentsPart:
         require(len(self.weights) >= 1, "there must be a component")
         widths = {len(one) for one in self.weights} | ({len(self.columns)} if self.columns is not None else set())
         require(len(widths) == 1, "every component must have one weight for each column")
-        require(
-            len(self.weights) == len(self.variances) == len(self.shares), "every component has a variance and a share"
-        )
+        require(len(self.weights) == len(self.variances), "every component has a variance")
+        require(len(self.shares) in (0, len(self.weights)), "every component has a share, or none has")
         require(len(self.intervals) in (0, len(self.weights)), "there must be one interval for each component, or none")
 
     @property
@@ -151,14 +151,16 @@ class ListPart:
 @final
 @dataclass(frozen=True, slots=True)
 class TablePart:
-    """A table under a title, with a note below it."""
+    """A table under a title, with a note below it. The column `bars`, of percentages, is drawn as well."""
 
     title: str
     header: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     note: str = ""
+    bars: str = ""
 
     def __post_init__(self) -> None:
+        require(self.bars in ("", *self.header), f"a table has no column {self.bars} to draw")
         good = all(len(row) == len(self.header) for row in self.rows)
         require(good, "every row of a table must be as long as its header")
 

@@ -4,12 +4,12 @@ Everything follows from the released numbers in the model's file. No row is read
 """
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.drawing import Span
+from eigenveil.drawing import Span, in_bytes
 from eigenveil.errors import shown
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Guarantee, Neighbours
@@ -26,7 +26,17 @@ if TYPE_CHECKING:
     from eigenveil.estimators.rounds import Round
     from eigenveil.plan import Facts, Forecast, Spectrum
 
-__all__ = ["components_of", "forecast_part", "model_report", "plan_part", "round_parts", "spectrum_of"]
+__all__ = [
+    "answer_of",
+    "components_of",
+    "counted",
+    "forecast_part",
+    "model_report",
+    "plan_part",
+    "round_parts",
+    "settings_facts",
+    "spectrum_of",
+]
 
 # Spread evenly over the logarithmic axis, from strong to weak.
 EPSILONS: Final = (0.1, 0.3, 1.0, 3.0, 10.0)
@@ -57,8 +67,8 @@ def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | N
     rank, dim = model.components.shape
     return Report(
         kind=more.pop("kind", "model"),
-        title=title or f"{_counted(rank, 'principal component').capitalize()} of {dim} columns",
-        answer=_answer(part, guarantee),
+        title=title or f"{counted(rank, 'principal component').capitalize()} of {dim} columns",
+        answer=answer_of(part, guarantee),
         warnings=model.warnings,
         components=part,
         rounds=round_parts(rounds),
@@ -70,29 +80,35 @@ def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | N
     )
 
 
-def _counted(number: int, word: str) -> str:
+def counted(number: int, word: str) -> str:
     """A number and a word, in letters up to twelve.
 
-    >>> _counted(1, "site"), _counted(20, "site")
+    >>> counted(1, "site"), counted(20, "site")
     ('one site', '20 sites')
     """
     said = _WORDS[number] if number < len(_WORDS) else str(number)
     return f"{said} {word}{'s' * (number != 1)}"
 
 
-def _answer(part: ComponentsPart, guarantee: Guarantee) -> str:
+def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     """What was found and who is protected, in one sentence."""
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
-    if part.noise_floor == 0:
-        found = f"{_counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
+    # What all directions have together was not released, so nobody knows a share.
+    of_it = f" and {{has}} {share:.0%} of the variance" if part.shares else ""
+    if part.noise_floor == 0 and part.shares:
+        found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
         found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
+    elif part.noise_floor == 0:
+        found = f"{counted(rank, 'component').capitalize()} {'was' if rank == 1 else 'were'} found"
     elif above == 0:
         found = "Nothing stands out from the noise, so these components may be noise alone"
     else:
-        all_of = "" if above == rank else f" of {rank}"
-        stand = f"{_WORDS[above] if above < len(_WORDS) else above}{all_of} component{'s' * (rank != 1)}"
+        # "Four of five components", or "39 of 50".
+        many = max(above, rank) >= len(_WORDS)
+        said = [str(number) if many else _WORDS[number] for number in (above, rank)]
+        stand = f"{said[0] if above == rank else ' of '.join(said)} component{'s' * (rank != 1)}"
         stands, has = ("stands", "has") if above == 1 else ("stand", "have")
-        found = f"{stand.capitalize()} {stands} out from the noise and {has} {share:.0%} of the variance"
+        found = f"{stand.capitalize()} {stands} out from the noise{of_it.format(has=has)}"
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
         return f"{found}; {why}, so nobody is protected."
@@ -116,8 +132,8 @@ def components_of(model: Model) -> ComponentsPart:
         shares=shares,
         intervals=tuple(_intervals(model)),
         noise_floor=floor,
-        # A published calibration adds noise, but its floor was never worked out.
-        floor_known=not (floor == 0 and model.settings.get("calibration") == "paper"),
+        # A published calibration and files of version 0.1 have noise, but its floor was never worked out.
+        floor_known=floor > 0 or model.guarantee.epsilon is None,
         total=None if at is None else variances[at] / shares[at],
         fill=_number(model, "fill"),
         clipped=_number(model, "clipped"),
@@ -135,8 +151,8 @@ def _intervals(model: Model) -> Iterator[Span]:
     """An interval for the variance of the clipped rows along each best direction, for a covariance that was released once.
 
     By Weyl's inequality the eigenvalues of G and of G + E differ by at most the spectral norm of E. Noise alone exceeds the
-    floor in one fit of a hundred, and E is as likely as -E, so all of the eigenvalues lie within the floor of the released ones
-    in 98 fits of a hundred. Products (power, krylov) see a part of G only, and units that are applied after the release stretch
+    floor in one fit of a hundred, and E is as likely as -E. So in 98 fits of a hundred, all eigenvalues lie within the floor
+    of the released ones. Products (power, krylov) see a part of G only, and units that are applied after the release stretch
     the noise: no interval is known for these.
     """
     floor, settings = model.noise_floor, model.settings
@@ -152,11 +168,20 @@ def _facts(model: Model) -> Iterator[FactLine]:
     if people is not None:
         noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
         yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
-    for name, value in model.settings.items():
+    yield from settings_facts(model.settings)
+
+
+def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
+    """The settings of a fit as a person reads them, without those that a report shows where they belong."""
+    for name, value in settings.items():
         if name in _SAID:
             continue
         words = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)
-        yield FactLine(name.replace("_", " "), words)
+        # One name is Python's, and one number is too long to read.
+        name = {"n_components": "components", "bytes": "traffic"}.get(name, name)
+        yield FactLine(
+            name.replace("_", " "), in_bytes(value) if name == "traffic" and isinstance(value, int) else words
+        )
 
 
 def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:

@@ -22,15 +22,18 @@ from eigenveil.drawing import (
     loadings_chart,
     page,
     plan_chart,
+    prose,
     scatter_chart,
     scree_chart,
+    shares_chart,
     table,
     taking_part_chart,
 )
 from eigenveil.drawing.charts import MOST_BARS
+from eigenveil.drawing.marks import Cell
 from eigenveil.model import SCORES_ARE_RAW
 from eigenveil.privacy import Guarantee
-from eigenveil.report.contents import ComponentsPart, PlanPart, Report, RoundPart
+from eigenveil.report.contents import ComponentsPart, PlanPart, Report, RoundPart, TablePart
 
 __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
 
@@ -38,10 +41,15 @@ __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
 _BARS, _COLUMNS = 4, 8
 # Rows of a table that are printed, as the style says, and charges that the guarantee lists one by one.
 _PRINTED, _LISTED = 30, 6
+# Rows of the largest table.
+_ROWS = 2000
 # Longer tables scroll, so that what comes after them is found.
 _TALL = 20
 _RAW = "RAW DATA: this report shows the owner's own rows. Only the owner may read it; do not pass it on."
 _PUBLIC = "It shows released and public numbers only. No row was read to make it."
+_OPEN = "Nobody is protected: its numbers come from the rows without privacy. Treat it as you treat the rows."
+# Movements below this are rounding error.
+_STILL = 1e-15
 
 
 def to_html(report: Report) -> str:
@@ -52,9 +60,8 @@ def to_html(report: Report) -> str:
 
 def _sections(report: Report) -> Iterator[str]:
     yield _top(report)
-    for part in report.tables:
-        wide = _scrolling(table(part.header, part.rows, sorts=True), part.title, len(part.rows))
-        yield f"<h2>{escaped(part.title)}</h2>{wide}" + (f"<p>{escaped(part.note)}</p>" if part.note else "")
+    for at, part in enumerate(report.tables):
+        yield _table(part, f"table{at}")
     if report.components is not None:
         yield _variance(report.components)
         yield _loadings(report.components)
@@ -66,13 +73,38 @@ def _sections(report: Report) -> Iterator[str]:
     if report.plan is not None:
         yield f"<h2>What an epsilon buys</h2>{figure(plan_of(report.plan, mark=_mark(report)), 'plan')}"
     for listed in report.lists:
-        yield f"<h2>{escaped(listed.title)}</h2><ul>{''.join(f'<li>{escaped(one)}</li>' for one in listed.items)}</ul>"
+        yield f"<h2>{prose(listed.title)}</h2><ul>{''.join(f'<li>{prose(one)}</li>' for one in listed.items)}</ul>"
     if report.facts:
-        yield f"<h2>Settings</h2>{listing(((fact.label, [fact.text]) for fact in report.facts), css='short')}"
+        # What organisations agreed on is in sentences, which half a line is too short for.
+        agreed = report.kind == "study" and report.components is None
+        title, css = ("What was agreed", "") if agreed else ("Settings", "short")
+        yield f"<h2>{title}</h2>{listing(((fact.label, [fact.text]) for fact in report.facts), css=css)}"
+    yield _keys(report)
     if report.guarantee is not None:
         yield _guarantee(report.guarantee)
-    made = f"Made by Eigenveil {escaped(report.eigenveil)}."
-    yield f"<footer><p>{made} {_RAW if report.raw else _PUBLIC}</p></footer>"
+    open_to_all = report.guarantee is not None and not report.guarantee.private
+    about = _RAW if report.raw else _OPEN if open_to_all else _PUBLIC
+    yield f"<footer><p>Made by Eigenveil {escaped(report.eigenveil)}. {about}</p></footer>"
+
+
+def _table(part: TablePart, name: str) -> str:
+    wide = _scrolling(table(part.header, part.rows, sorts=True), part.title, len(part.rows))
+    note = f"<p>{prose(part.note)}</p>" if part.note else ""
+    if part.bars:
+        at = part.header.index(part.bars)
+        # A report may come from a file that was edited, so a cell may be anything.
+        found = [(str(row[0]), share) for row in part.rows if (share := _share(row[at])) is not None]
+        if found:
+            drawn = shares_chart(*map(list, zip(*found, strict=True)), title=part.bars.capitalize())
+            wide = f'<div class="charts">{wide}{figure(drawn, name)}</div>'
+    return f"<h2>{prose(part.title)}</h2>{wide}{note}"
+
+
+def _share(value: Cell) -> float | None:
+    try:
+        return float(str(value).removesuffix("%")) / 100
+    except ValueError:
+        return None
 
 
 def _mark(report: Report) -> str:
@@ -80,14 +112,14 @@ def _mark(report: Report) -> str:
 
 
 def _top(report: Report) -> str:
-    parts = [f"<h1>{escaped(report.title)}</h1>"]
+    parts = [f"<h1>{prose(report.title)}</h1>"]
     if report.raw:
         parts.append(f'<p class="note raw"><strong>{_RAW}</strong></p>')
-    parts.append(f'<p class="answer">{escaped(report.answer)}</p>')
+    parts.append(f'<p class="answer">{prose(report.answer)}</p>')
     if report.guarantee is not None:
         css = "good" if report.guarantee.private else "bad"
-        parts.append(f'<p class="{css}"><strong>{escaped(report.guarantee.title)}</strong></p>')
-    parts += [f'<p class="note"><strong>Warning.</strong> {escaped(one)}</p>' for one in report.warnings]
+        parts.append(f'<p class="{css}"><strong>{prose(report.guarantee.title)}</strong></p>')
+    parts += [f'<p class="note"><strong>Warning.</strong> {prose(one)}</p>' for one in report.warnings]
     return f"<header>{''.join(parts)}</header>"
 
 
@@ -118,14 +150,15 @@ def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
 
 
 def _variance(part: ComponentsPart) -> str:
-    drawn = figure(scree_of(part), "scree") + figure(cumulative_of(part), "cumulative")
+    # Without shares there is nothing to add up.
+    drawn = figure(scree_of(part), "scree") + (figure(cumulative_of(part), "cumulative") if part.shares else "")
     said = "".join(f"<p>{escaped(words)}</p>" for words in _about_noise(part))
     return f'<h2>Variance</h2><div class="charts">{drawn}</div>{said}'
 
 
 def _about_noise(part: ComponentsPart) -> Iterator[str]:
     if not part.floor_known:
-        yield "The noise follows a published formula, and its floor is not known."
+        yield "Noise was added, and its floor is not known: any component may be noise alone."
     elif part.noise_floor == 0:
         yield "No noise was added, so there is no noise floor."
     else:
@@ -155,14 +188,19 @@ def _loadings(part: ComponentsPart) -> str:
     drawn = f'<div class="charts">{"".join(charts)}</div>'
     if len(names) > MOST_BARS or rank > _BARS:
         drawn += f"<h3>All at a glance</h3>{figure(heat_chart(names, part.weights, _importance(part)), 'heat')}"
-    few = part.weights[:_COLUMNS]
+    few, order = part.weights[:_COLUMNS], list(range(len(names)))
+    if len(names) > _ROWS:
+        # A catalogue of items may have more rows than a browser can show. Those that matter most stay, in their order.
+        heavy = _importance(part)
+        order = sorted(sorted(order, key=lambda at: -heavy[at])[:_ROWS])
     header = ("column", *(f"component {at}" for at in range(1, len(few) + 1)))
     # A sign for every number: they are compared down a column.
-    rows = [(name, *(f"{one[at]:+.4f}" for one in few)) for at, name in enumerate(names)]
+    rows = [(names[at], *(f"{one[at]:+.4f}" for one in few)) for at in order]
     left = f" The other {rank - len(few)} are in the JSON report." if rank > len(few) else ""
-    said = f"<p>Weights of every column in the first {len(few)} components.{left}</p>" if rank > 1 else ""
+    which = "every column" if len(order) == len(names) else f"the {len(order)} of {len(names)} columns that matter most"
+    said = f"<p>Weights of {which} in the first {len(few)} components.{left}</p>" if rank > 1 else ""
     whole = _scrolling(table(header, rows, sorts=True), "weights of columns", len(rows))
-    return f"<h2>What the components are made of</h2>{drawn}<h3>Weights of columns</h3>{said}{whole}"
+    return f"<h2>What the components are made of</h2>{drawn}<h3>Every weight</h3>{said}{whole}"
 
 
 def _component(part: ComponentsPart, at: int) -> str:
@@ -170,6 +208,8 @@ def _component(part: ComponentsPart, at: int) -> str:
         ", not above the noise"
         if part.variances[at] <= part.noise_floor
         else f", {part.shares[at]:.1%} of the variance"
+        if part.shares
+        else ""
     )
     return f"Component {at + 1}{noise}"
 
@@ -206,44 +246,67 @@ def _rounds(report: Report) -> str:
     seen = [name for one in rounds for name in (*one.answered, *one.missing)]
     # Not every record lists its sites, so those that were asked stand in for them.
     sites = [one.name for one in report.sites] or list(dict.fromkeys(seen))
-    drawn = "".join(figure(chart, name) for name, chart in charts_of(rounds, sites))
-    header = ("round", "stage", "answered", "missing", "up", "down", "moved", "charge, mu")
+    charts = dict(charts_of(rounds, sites))
+    # Of many sites those that missed a round are drawn. Without any the sentence above says everything.
+    shown = {name: chart for name, chart in charts.items() if any(mark.shape != "words" for mark in chart.marks)}
+    drawn = "".join(figure(chart, name) for name, chart in shown.items())
+    # Peers have no up or down: all of theirs are sent.
+    hub = any(one.bytes_down for one in rounds)
+    header = ("round", "stage", "answered", "missing", *(("up", "down") if hub else ("sent",)), "moved", "charge, mu")
     rows = [
         (
             one.round,
             one.stage + ", restarted" * one.restarted,
             len(one.answered),
-            ", ".join(one.missing[:10]) + ", ..." * (len(one.missing) > 10),
-            in_bytes(one.bytes_up),
-            in_bytes(one.bytes_down),
-            one.movement,
+            ", ".join(one.missing[:10]) + ", ..." * (len(one.missing) > 10) or None,
+            *(in_bytes(size) for size in (one.bytes_up, one.bytes_down)[: 1 + hub]),
+            _moved(one.movement),
             # Charges compose by the squares of their mu.
-            math.hypot(*(charge.mu for charge in one.charges)) if one.charges else None,
+            f"{math.hypot(*(charge.mu for charge in one.charges)):.4g}" if one.charges else None,
         )
         for one in rounds
     ]
-    about = f"{len(sites)} sites, {len(rounds)} rounds, {in_bytes(sum(one.bytes_up + one.bytes_down for one in rounds))} in all."
+    # A column that says nothing only takes room.
+    said = [at for at in range(len(header)) if any(row[at] is not None for row in rows)]
+    whole = table([header[at] for at in said], [[row[at] for at in said] for row in rows])
+    count = f"{len(sites)} {'site' if hub else 'peer'}{'s' * (len(sites) != 1)}, {len(rounds)} round{'s' * (len(rounds) != 1)}"
+    about = f"{count}, {in_bytes(sum(one.bytes_up + one.bytes_down for one in rounds))} in all. {charts['part'].words}"
     if report.refused:
-        about += f" {report.refused} messages were refused."
-    whole = _scrolling(table(header, rows), "rounds", len(rows))
+        about += f" {report.refused} message{'s were' if report.refused != 1 else ' was'} refused."
+    return (
+        f'<h2>Rounds</h2><p>{about}</p><div class="charts">{drawn}</div><h3>Every round</h3>'
+        f"{_scrolling(whole, 'rounds', len(rows))}"
+    )
+
+
+def _moved(movement: float | None) -> str | None:
+    return None if movement is None else "0" if movement < _STILL else f"{movement:.2g}"
+
+
+def _keys(report: Report) -> str:
+    """The fingerprints of the keys that the parties have in the study file, for those who compare them."""
     pins = [(one.name, one.pin) for one in report.sites if one.pin is not None]
-    keys = f"<details><summary>Keys of the sites</summary>{table(('site', 'pin'), pins)}</details>" if pins else ""
-    return f'<h2>Rounds</h2><p>{about}</p><div class="charts">{drawn}</div><h3>Every round</h3>{whole}{keys}'
+    if not pins:
+        return ""
+    header = ("name", "pin: the fingerprint of its key")
+    return f"<h2>Keys of those who take part</h2>{_scrolling(table(header, pins), 'keys', len(pins))}"
 
 
 def _guarantee(guarantee: Guarantee) -> str:
-    parts = [f"<h2>Guarantee</h2><p><strong>{escaped(guarantee.title)}</strong></p>"]
+    parts = [f"<h2>Guarantee</h2><p><strong>{prose(guarantee.title)}</strong></p>"]
     if guarantee.epsilon is not None and guarantee.delta is not None:
-        parts.append(figure(budget_chart(guarantee.epsilon), "budget"))
-        parts += [f"<p>{escaped(words)}</p>" for words in _strength(guarantee, guarantee.epsilon, guarantee.delta)]
+        # Noise from a known seed protects nobody, so there is no strength to show and nothing to sign.
+        if guarantee.private:
+            parts.append(figure(budget_chart(guarantee.epsilon), "budget"))
+            parts += [f"<p>{escaped(words)}</p>" for words in _strength(guarantee, guarantee.epsilon, guarantee.delta)]
         parts.append(listing(guarantee.parts()))
         # Fewer are all listed under "Cost", and the page stays one page.
         if len(guarantee.charges) > _LISTED:
             rows = [(charge.label, charge.mu) for charge in guarantee.charges]
             charges = table(("release", "mu"), [*rows, ("all together", guarantee.mu)])
             parts.append(f"<h3>Every charge</h3>{_scrolling(charges, 'charges', len(rows) + 1)}")
-        lines = ("Name", "Role", "Date and signature")
-        parts.append(f'<div class="sign">{"".join(f"<div>{line}</div>" for line in lines * 2)}</div>')
+        lines = ("Name", "Role", "Date and signature") * guarantee.private
+        parts.append(f'<div class="sign">{"".join(f"<div>{line}</div>" for line in lines * 2)}</div>' if lines else "")
     return f'<section class="guarantee">{"".join(parts)}</section>'
 
 

@@ -1,6 +1,6 @@
 """`PowerIteration`: PPM Alg. 1, a noisy product with the Gram matrix per round, never the Gram matrix itself.
 
-Three things differ from the paper, each measured in benchmarks/power_shares.py. The block is wider than the requested rank.
+Three things differ from the paper, each measured in benchmarks/plan/power_shares.py. The block is wider than the requested rank.
 Later rounds get more of the budget than earlier ones. The answer is computed from the last product by Ritz vectors.
 """
 

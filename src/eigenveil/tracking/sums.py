@@ -359,7 +359,7 @@ def mean_spike(total: Array, weight: float, *, noise: float) -> float:
     """The largest eigenvalue that the error of a mean leaves in w m m^T - w o o^T, exceeded in one look of a hundred.
 
     Here m is the true offset of the mean and o = `offset_of` what a released sum makes of it. Let M = |m|^2, and E the squared
-    norm of the noise in the sum over the weight, at right angles to m. Then o = M / (M + E) (m + noise), and the matrix of rank
+    norm of the noise in the sum over the weight, at right angles to m. Then o = M / (M + E) (m + noise). The matrix of rank
     two has the eigenvalue w M E / (2 (M + E)) (1 + sqrt(1 + 4 M / E)): about w M for small M, and w sqrt(M E) for large. The
     released squared norm stands for M, which it exceeds.
     """

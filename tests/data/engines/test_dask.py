@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import Any
 
 import dask.array as da
+import dask.bag as db
 import dask.dataframe as dd
 import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
 from dask.delayed import delayed
+from dask.sizeof import sizeof
 
 from cli.cli_tables import eigenveil, refusal
 from cli.network.network_folders import Folders
@@ -26,6 +28,7 @@ from eigenveil import (
     PrivatePCA,
     PrivateRecommender,
     StreamingPCA,
+    Symmetric,
     find_bounds,
 )
 from eigenveil.data.columns import ColumnChoice
@@ -38,7 +41,8 @@ from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.network.agents.site_data import SiteData
-from eigenveil.privacy import Neighbours, bounded_count
+from eigenveil.privacy import Domain, Neighbours, bounded_count
+from eigenveil.privacy.sums.whole import GramWork
 from network.network_studies import COLUMNS as STUDIED
 from network.network_studies import Company
 
@@ -179,6 +183,41 @@ def test_nothing_is_pulled_silently() -> None:
     assert "array" not in repr(array_rows(array()))
 
 
+def refusals_of_whoever_needs_numbers() -> dict[str, Callable[[], Any]]:
+    """Calls that need numbers in this process, each with a Dask collection in their place."""
+    pca, histories = fitted(ROWS), array((ROWS > 4).astype(float))
+    recommender = PrivateRecommender(2, epsilon=4.0, delta=1e-6, random_state=1).fit(histories)
+    return {
+        "scores of an estimator": lambda: pca.transform(frame()[NAMES]),
+        "scores of a model": lambda: pca.model_.transform(array()),
+        "rows of an estimator": lambda: pca.inverse_transform(array()[:, :2]),
+        "rows of a model": lambda: pca.model_.inverse_transform(array()[:, :2]),
+        "likelihoods": lambda: pca.score_samples(array()),
+        "recommendations": lambda: recommender.recommend(histories),
+        "a matrix of a site": lambda: Symmetric(array()[:5], people=5),
+        "people of rows that are here": lambda: fitted(ROWS, person=array(PEOPLE[:, None])[:, 0]),
+        "people of a stream": lambda: StreamingPCA(2, **PRIVATE, person="patient").partial_fit(frame()),
+        "a delayed table": lambda: fitted(delayed(ROWS)),
+        "a bag": lambda: fitted(db.from_sequence(range(9))),
+        "delayed histories": lambda: PrivateRecommender(2, epsilon=4.0, delta=1e-6).fit(delayed(ROWS)),
+        "entries that are masked": lambda: fitted(da.ma.masked_greater(array(), 20)),
+    }
+
+
+def test_numpy_never_converts_a_collection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`numpy.asarray` of a Dask collection copies all of it to this process, without a word."""
+    calls = refusals_of_whoever_needs_numbers()
+    asked = []
+    for kind in (da.Array, type(frame()), type(frame()["age"])):
+        monkeypatch.setattr(kind, "__array__", lambda self, *_, **__: asked.append(type(self)))
+        monkeypatch.setattr(kind, "compute", lambda self, *_, **__: asked.append(type(self)))
+    for name, call in calls.items():
+        with pytest.raises(ValueError) as caught:
+            call()
+        assert not asked, name
+        assert "NotImplemented" not in str(caught.value)
+
+
 def test_progress_counts_every_row_of_a_pass() -> None:
     seen: list[int] = []
     fitted(WatchedRows(array_rows(array()), seen.append), center=None, method="covariance")
@@ -225,6 +264,30 @@ def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
     with pytest.raises(EngineLost, match="does not answer any more"):
         fitted(rows, ledger=ledger)
     assert ledger.charges == ()
+
+
+def test_a_scheduler_that_does_not_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Dask then closes the client of this process, and says that there is none."""
+    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
+
+    def nobody(*_: Any, **__: Any) -> None:
+        raise ValueError("No clients found")
+
+    monkeypatch.setattr("distributed.wait", nobody)
+    with pytest.raises(EngineLost, match="does not answer any more"):
+        fitted(rows, ledger=ledger)
+    assert ledger.charges == ()
+
+
+def test_a_worker_that_dies_while_it_is_asked_for_its_version_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    answers: list[Exception] = [OSError("connection closed")]
+
+    def asked(client: Any) -> None:
+        if answers:
+            raise answers.pop()
+
+    monkeypatch.setattr(dask_rows, "require_versions", asked)
+    assert same(fitted(ROWS), fitted(array())) and not answers
 
 
 def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -307,6 +370,16 @@ def test_no_row_in_a_log_or_an_exception_of_driver_or_worker(client: Any, caplog
     assert SECRET not in logged(client) and SECRET not in caplog.text
     # The log does say that something failed.
     assert "Its exception is not shown" in logged(client)
+
+
+def test_dask_knows_how_large_a_partition_and_a_sum_are(client: Any) -> None:
+    """By their sizes it decides what to move between workers and what to spill."""
+    rows, wide = array_rows(array()), array_rows(array(np.ones((40, 500)), 20).map_blocks(sp.csr_array, dtype=float))
+    sizes = client.nbytes(summary=False)
+    assert sum(sizes[one.key] for one in rows.futures) >= ROWS.nbytes
+    assert sum(sizes[one.key] for one in wide.futures) >= 40 * 500 * 8
+    domain = Domain(500, 1.0)
+    assert sizeof(GramWork(domain).of(DenseRows(np.ones((3, 500))))) >= 500 * 500 * 8
 
 
 def test_rows_are_held_by_futures_and_not_here() -> None:

@@ -2,7 +2,7 @@
 
 Nothing is charged twice, and nothing leaves without a charge.
 
-`benchmarks/network_kills.py` tries every point, and every call of the system that writes, syncs or sends.
+`benchmarks/network/kills.py` tries every point, and every call of the system that writes, syncs or sends.
 """
 
 import asyncio

@@ -78,8 +78,8 @@ def largest_advantage(epsilon: float, delta: float, *, gaussian: bool = True) ->
     """The largest rate of right alarms less that of false ones, of any attack on an (epsilon, delta)-private release.
 
     In general this is (e^epsilon - 1 + 2 delta) / (e^epsilon + 1). Gaussian noise of the same (epsilon, delta) allows less,
-    2 Phi(mu / 2) - 1: at a rate a of false alarms, right ones are at most Phi(mu - Phi^-1(1 - a)), and the difference is
-    largest at a = Phi(-mu / 2).
+    2 Phi(mu / 2) - 1. At a rate a of false alarms, right ones are at most Phi(mu - Phi^-1(1 - a)). The difference is largest at
+    a = Phi(-mu / 2).
 
     >>> round(largest_advantage(1.0, 1e-5), 3), round(largest_advantage(1.0, 1e-5, gaussian=False), 3)
     (0.107, 0.462)

@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, wrote
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -64,6 +65,7 @@ def hub(
     Exit codes: 3 if too few sites joined or answered, 130 after Ctrl-C,
     143 after SIGTERM. After each of them the same command goes on.
     """
+    require_file(study)
     require_grpc()
     from eigenveil.network.agents.hub import HubAgent
     from eigenveil.network.agents.site_data import place_of
@@ -146,14 +148,14 @@ def hub(
 
 def _report(agent: "HubAgent", model: "Model") -> "Report":
     """The model and the public part of the transcript: who answered in each round, the bytes, and the charges."""
-    from eigenveil.report import SitePart, model_report
+    from eigenveil.report import SitePart, counted, model_report
 
     study = agent.study
     # No numbers that a site sent are in here: the transcript has those, and stays with the hub.
     return model_report(
         model,
         kind="study",
-        title=f"Study {study.name}: {len(model.components)} components over {len(study.sites)} sites",
+        title=f'Study "{study.name}": {counted(len(model.components), "component")} over {counted(len(study.sites), "site")}',
         rounds=agent.durable.rounds,
         study=study.name,
         digest=study.digest,

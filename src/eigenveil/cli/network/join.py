@@ -215,9 +215,10 @@ def _warn(voice: Voice, words: str) -> None:
 
 def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":
     """The result as this party has it. It has neither scores nor what its ledger says of other studies."""
-    from eigenveil.report import FactLine, model_report
+    from eigenveil.report import FactLine, counted, model_report
 
-    title = f"Study {study.name}: {len(model.components)} components, as {name} received them"
+    received = f"as {name} received it" if len(model.components) == 1 else f"as {name} received them"
+    title = f'Study "{study.name}": {counted(len(model.components), "component")}, {received}'
     facts = [FactLine("study", study.name), FactLine("written by", f"the {role} {name}")]
     return model_report(model, kind="study", title=title, study=study.name, digest=study.digest, facts=facts)
 

@@ -1,5 +1,6 @@
 """`eigenveil node`: an inner node of a tree, between the hub and its sites. It has no rows and keeps nothing."""
 
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -33,6 +34,7 @@ def node(
     The exit code is 3 if those below it do not join in time, and 2 if
     the party above has another study file.
     """
+    require_file(study)
     require_grpc()
     from eigenveil.network.agents.node import NodeAgent
     from eigenveil.network.study.file import StudyFile

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal, final
 
 from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
 from eigenveil.cli.network import words
@@ -82,10 +83,11 @@ def peer(
       eigenveil peer heart.toml --data patients.parquet \\
         --policy policy.toml --yes
 
-    Exit codes: 1 if the person says no or the total budget is too
-    small, 2 if the policy refuses, 3 if others did not join or are gone,
-    130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 1 if the person says no or the total budget is too small,
+    2 if the policy refuses, 3 if others did not join or are gone. It is
+    130 after Ctrl-C and 143 after SIGTERM.
     """
+    require_file(study)
     require_grpc()
     allowed = option.bytes_allowed(memory)
     given = Given(

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, final
 
 from eigenveil.cli._derived import with_options
+from eigenveil.cli._files import require_file
 from eigenveil.cli._options import DaskCluster
 from eigenveil.cli._terminal import errors_as_lines
 from eigenveil.cli.network import options as option
@@ -84,10 +85,11 @@ def site(
 
       eigenveil site sensors.toml --follow sensor.csv --dataset sensor
 
-    Exit codes: 1 if the person says no or the total budget is too
-    small, 2 if the policy refuses or the hub has another study file,
-    130 after Ctrl-C, 143 after SIGTERM.
+    Exit codes: 1 if the person says no or the total budget is too small,
+    2 if the policy refuses or the hub has another study file. It is 130
+    after Ctrl-C and 143 after SIGTERM.
     """
+    require_file(study)
     require_grpc()
     from eigenveil.network.study.places import address
 

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
+from eigenveil.cli._files import require_file
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.network import consent, words
 from eigenveil.cli.network import options as option
@@ -222,6 +223,7 @@ def watch(
     It reads released and public numbers only. While the hub is away it
     shows the last answer and waits. It ends when the study is over.
     """
+    require_file(study)
     from eigenveil.network.study.file import StudyFile
 
     found = StudyFile.read(study)

@@ -430,9 +430,11 @@ class HubView:
             return PageState("A study", self._now)
         variances, floor, known = PageState.scree(self._model, rounds)
         rehearsal = ("This is a rehearsal with a test seed: it protects nobody.",) * (agent.study.seed is not None)
+        # The last state stays on an open page, so it must not say that anybody waits.
+        over = "The study is over, and the model is written. Those who take part fetch it now."
         return PageState(
             f'Study "{agent.study.name}", at the hub',
-            f"Waiting {self._now}{self._left()}",
+            f"Waiting {self._now}{self._left()}" if self._model is None else over,
             facts=tuple(self._facts()),
             parties=tuple((name, name in self._here) for name in agent.below),
             rounds=rounds,

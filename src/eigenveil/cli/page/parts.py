@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Final, final
 
 from eigenveil.cli._report import round_rows
 from eigenveil.cli.page.contents import PageBudget, PageState
-from eigenveil.drawing import Chart, bars_chart, convergence_chart, escaped, figure, listing, scree_chart, table
+from eigenveil.drawing import Chart, bars_chart, convergence_chart, escaped, figure, listing, prose, scree_chart, table
 from eigenveil.drawing.html import STYLE, hash_of
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ background:var(--faint)}
 .eigenveil .gauge{height:.8rem;max-width:26rem;border:1px solid var(--grid);border-radius:.4rem;overflow:hidden;display:block;
 width:100%}
 .eigenveil .log{list-style:none;padding:0;margin:.4rem 0;max-width:none;font-size:.93em}
-.eigenveil .log time{color:var(--muted);font-variant-numeric:tabular-nums;margin-right:.7em}
+.eigenveil .log li{display:grid;grid-template-columns:max-content 1fr;column-gap:.7em}
+.eigenveil .log time{color:var(--muted);font-variant-numeric:tabular-nums}
 .eigenveil .warn{color:var(--second)}
 .eigenveil .scroll.log-box{max-height:22rem;padding:.1rem .7rem}
 """
@@ -103,7 +104,7 @@ def document(title: str, parts: Mapping[str, str]) -> str:
         # An empty picture, so that no browser asks for one.
         '<link rel="icon" href="data:,">\n'
         f"<title>{escaped(title)}</title>\n<style>{_STYLE}</style>\n</head>\n"
-        f'<body class="eigenveil" data-version="{VERSION}">\n<main>\n<h1>{escaped(title)}</h1>\n'
+        f'<body class="eigenveil" data-version="{VERSION}">\n<main>\n<h1>{prose(title)}</h1>\n'
         '<p id="status" role="status">As of when this page was loaded. Reload it to see what is new.</p>\n'
         f"{places}\n<footer>Read-only. Everything here was released or is public, and is on the terminal of this party too."
         f"</footer>\n</main>\n<script>{_SCRIPT}</script>\n</body>\n</html>\n"
@@ -120,7 +121,7 @@ class Drawing:
     def parts(self, state: PageState, lines: Sequence[tuple[str, str, str | None]]) -> dict[str, str]:
         """The parts of the page in this state, with the `lines` that were said: time, words and style."""
         return {
-            "now": self._drawn("now", state.now, lambda: f'<p class="answer">{escaped(state.now)}</p>'),
+            "now": self._drawn("now", state.now, lambda: f'<p class="answer">{prose(state.now)}</p>'),
             "warnings": self._drawn("warnings", state.warnings, lambda: _warnings(state.warnings)),
             "parties": self._drawn("parties", state.parties, lambda: _parties(state.parties, state.there)),
             "budget": self._drawn("budget", state.spending, lambda: _budget(state.spending)),
@@ -141,7 +142,7 @@ class Drawing:
 
 
 def _warnings(warnings: Sequence[str]) -> str:
-    return "".join(f'<p class="note"><strong>Warning:</strong> {escaped(words)}</p>' for words in warnings)
+    return "".join(f'<p class="note"><strong>Warning:</strong> {prose(words)}</p>' for words in warnings)
 
 
 def _parties(parties: Sequence[tuple[str, bool]], there: str) -> str:
@@ -155,7 +156,7 @@ def _parties(parties: Sequence[tuple[str, bool]], there: str) -> str:
         mark, css, words = ("●", "", f'<span class="unseen">{there}</span>')
         if not connected:
             mark, css, words = "○", ' class="gone"', "<small>missing</small>"
-        items.append(f'<li{css}><span class="mark" aria-hidden="true">{mark}</span> {escaped(name)} {words}</li>')
+        items.append(f'<li{css}><span class="mark" aria-hidden="true">{mark}</span> {prose(name)} {words}</li>')
     more = f"<p>and {len(parties) - _MOST_NAMED} more</p>" if len(parties) > _MOST_NAMED else ""
     return f'<h2>{there.capitalize()}: {here} of {len(parties)}</h2><ul class="parties">{"".join(items)}</ul>{more}'
 
@@ -172,7 +173,7 @@ def _budget(spending: PageBudget | None) -> str:
             '<svg class="gauge" viewBox="0 0 100 4" preserveAspectRatio="none" aria-hidden="true">'
             f'<rect width="{width:.1f}" height="4" fill="var(--first)"/></svg>'
         )
-    return f"<h2>Spent at this place</h2>{gauge}<p>{escaped(spending.words)}</p>"
+    return f"<h2>Spent at this place</h2>{gauge}<p>{prose(spending.words)}</p>"
 
 
 def _charts(state: PageState) -> str:
@@ -219,7 +220,8 @@ def _log(lines: Sequence[tuple[str, str, str | None]]) -> str:
         return ""
     # The newest first: nobody has to scroll to see what happened just now.
     items = "".join(
-        f"<li{_css(style)}><time>{escaped(when)}</time>{escaped(words)}</li>" for when, words, style in reversed(lines)
+        f"<li{_css(style)}><time>{escaped(when)}</time><span>{prose(words)}</span></li>"
+        for when, words, style in reversed(lines)
     )
     box = '<div class="scroll log-box" tabindex="0" role="region" aria-label="What happened">'
     return f'<h2>What happened</h2>{box}<ul class="log">{items}</ul></div>'

@@ -6,8 +6,9 @@
     | GET /?token=... | a cookie with the token, and back to the page without it            |
     | GET /events     | server-sent events: the parts that changed, until the reader leaves |
 
-Nothing that a reader does reaches the study: no path changes anything, the number of readers is bounded, and each holds at most
-one copy of the page that it has not taken yet. A reader who takes nothing is dropped. The thread reads only what `parts` returns.
+Nothing that a reader does reaches the study. No path changes anything, and the number of readers is bounded. For each reader
+at most one copy of the page waits to be sent. A reader who takes nothing is dropped. The thread reads only what `parts`
+returns.
 """
 
 import asyncio

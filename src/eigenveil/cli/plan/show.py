@@ -331,7 +331,7 @@ def as_report(answer: PlanAnswer) -> "Report":
     header = ("method", "captured variance", "largest sine", "rounds", "one site sends", "who is protected from whom")
     refused = tuple(f"{found.method}: {found.refused}" for found in recommendation.forecasts if found.refused)
     lists = {
-        "The answer": tuple(rest),
+        "In comparison" if recommendation.best is not None else "Without these limits": tuple(rest),
         "Why": recommendation.reasons,
         "What would work better": recommendation.instead,
         "Not possible here": refused,

@@ -54,9 +54,9 @@ def report(
 ) -> None:
     """Write a report of a model, a run or a study: one file, to show and sign.
 
-    It shows the answer, the variances with the noise floor, what the
-    components are made of, what other budgets would have bought, and the
-    guarantee on a page of its own.
+    It shows the answer, the variances with the noise floor, and what the
+    components are made of. It also shows what other budgets would have
+    bought, and has the guarantee on a page of its own.
 
       eigenveil report model.safetensors -o report.html
 
@@ -97,6 +97,12 @@ def _read(path: Path) -> "Report":
 
             return study_report(path)
         case ".safetensors":
+            from eigenveil.data.archive import ITEMS_FORMAT, format_of
+
+            if format_of(path) == ITEMS_FORMAT:
+                from eigenveil.cli.report.items import items_report
+
+                return items_report(path)
             from eigenveil.model import Model
 
             return model_report(Model.load(path))

@@ -27,13 +27,14 @@ def study_report(path: Path) -> "Report":
     places = study.peers if study.carrier == "gossip" else study.sites
     return Report(
         kind="study",
-        title=f"Study {study.name}, as agreed",
+        title=f'Study "{study.name}", as agreed',
         answer=who_learns(study, whose="each"),
         study=study.name,
         digest=study.digest,
         sites=tuple(SitePart(one.name, one.certificate.pin) for one in places),
         warnings=tuple(fact.words for fact in facts if fact.alarming),
-        facts=agreed,
+        # All who see the same digest have the same study.
+        facts=(*agreed, FactLine("Digest", study.digest)),
     )
 
 

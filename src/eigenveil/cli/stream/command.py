@@ -33,6 +33,7 @@ def stream(
     settings: dict[str, Any] | None,
     reading: TableParams,
     bounds: BoundsPath = None,
+    carry: option.Carry = None,
     sync_every: streaming.SyncEvery = None,
     model: option.Output = Path("model.safetensors"),
     report: option.ReportFile = None,
@@ -83,7 +84,7 @@ def stream(
         _merge([*merge, source], context, target=model, state=state, force=force)
         return
     known: BoundsFile | None = None
-    read = Reading(reading, None if settings is None else settings["person"])
+    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()))
     require_source(source, read)
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     if settings is None:
@@ -95,8 +96,9 @@ def stream(
         bounded = settings["row_bound"] is not None or settings["column_bounds"] is not None
         require_param(
             settings["epsilon"] is None or bounded or bounds is not None,
-            "{row_bound} is missing. Leave it out to find a bound in the first block, or give one that you know without looking "
-            "at the rows, such as {row_bound} 12: a bound read off the data would leak it. `eigenveil bounds` finds one, too",
+            "{row_bound} none needs {column_bounds}. Leave {row_bound} out to find a bound in the first block. Or give one that "
+            "you know without looking at the rows, such as {row_bound} 12: a bound read off the data would leak it. "
+            "`eigenveil bounds` finds one, too",
         )
         if bounds is not None:
             known = BoundsFile.read(bounds)
@@ -138,6 +140,7 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
     """Merge the streams in the states `paths`."""
     own = (
         "bounds",
+        "carry",
         "sync_every",
         "even_if_noise",
         "no_state",

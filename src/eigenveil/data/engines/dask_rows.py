@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from importlib import import_module
-from time import monotonic
+from time import monotonic, sleep
 from typing import Any, Final, NoReturn, TypeVar, final
 
 import distributed
@@ -197,6 +197,9 @@ def answers_of(client: Any, futures: Sequence[Any], look: Callable[[], None] | N
                 look()
         except distributed.client.FutureCancelledError:
             raise _lost("the cluster no longer has the rows") from None
+        except ValueError:
+            # The scheduler did not come back, and Dask has closed the client of this process: it says that there is none.
+            raise _lost("the cluster does not answer any more") from None
         alone = None if _workers(client) else alone or monotonic()
         if alone is not None and monotonic() - alone > _PATIENCE:
             # Tasks that nobody waits for must not begin when a worker comes back.
@@ -300,12 +303,13 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
     """Check every partition on the cluster, and hold what was checked there."""
     from dask.delayed import delayed
 
-    client = _client()
     require(len(parts) > 0, "the Dask collection has no partitions")
     act = delayed(there.answered, pure=False, traverse=False)
     tasks = [act(plan.partition, part, number) for number, part in enumerate(parts)]
-    futures = client.compute(tasks)
-    facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
+    with _words_for_the_cluster():
+        client = _client()
+        futures = client.compute(tasks)
+        facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
     require(len({(one.dim, one.sparse) for one in facts}) == 1, "all partitions must be dense, or all sparse")
     return DaskRows(client, tuple(futures), tuple(facts), gaps=plan.gaps)
 
@@ -320,12 +324,18 @@ def _client() -> Any:
         ) from None
     require(not client.asynchronous, "an asynchronous Dask client cannot be used: make one without asynchronous=True")
     since = monotonic()
-    while not _workers(client):
+    while True:
+        if _workers(client):
+            try:
+                require_versions(client)
+                client.register_plugin(QuietWorkers())
+                return client
+            except OSError:
+                # A worker died while it was asked. The others are asked again.
+                pass
         if monotonic() - since > _PATIENCE:
             raise _lost("the cluster has no workers")
-    require_versions(client)
-    client.register_plugin(QuietWorkers())
-    return client
+        sleep(_LOOK)
 
 
 def require_versions(client: Any) -> None:
@@ -341,6 +351,9 @@ def require_versions(client: Any) -> None:
             )
     try:
         versions = set(client.run(_version).values())
+    except OSError:
+        # A worker that died, which says nothing of what is installed there.
+        raise
     except Exception as error:
         raise ValueError(
             f"the workers cannot run Eigenveil ({type(error).__name__}). Install it on each of them"

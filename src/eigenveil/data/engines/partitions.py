@@ -85,6 +85,12 @@ class Partition:
     digest: bytes
     people: People | None = None
 
+    def __sizeof__(self) -> int:
+        # Dask asks for it. It would otherwise take every partition for a few bytes, move them about and spill none.
+        held = innermost(self.rows).values
+        parts = (held.data, held.indices, held.indptr) if self.rows.sparse else (held,)
+        return object.__sizeof__(self) + sum(part.nbytes for part in parts)
+
     def weighted(self, weights: Array) -> "Partition":
         """The same rows, weighted."""
         # The weights are in the digest, so a partition that is made again must have the same ones.
@@ -131,6 +137,10 @@ class ArrayPlan:
         what = f"chunk {number}"
         known = isinstance(part, np.ndarray) or sp.issparse(part)
         require(known, f"{what} must be a numpy array or a scipy sparse matrix, got {type(part).__name__}")
+        require(
+            not isinstance(part, np.ma.MaskedArray),
+            f"{what} is a masked array, whose hidden entries would be used. Fill them first",
+        )
         require(
             part.ndim == 2 and part.shape[1] == self.dim, f"{what} must have {self.dim} columns, as the array declares"
         )

@@ -1,8 +1,8 @@
 """Rows slot by slot: a slot is closed after so many rows, or at a time that everybody knows beforehand.
 
 `Follower` is asked again and again, with the time as an argument, and answers with rows of the open slot, or with its end. A
-closed slot comes with a `SlotStart`. Who stores it together with what was computed from the slot can go on from there after a
-restart: rows of the slot that was open are then read again, each once.
+closed slot comes with a `SlotStart`. Store it together with what was computed from the slot, and a restart goes on from there.
+Rows of the slot that was open are then read again, each once.
 """
 
 import json

@@ -69,7 +69,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
         below 1. Where noise hides the few people beyond it, a lower share is used.
     missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
-        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
         the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
         put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
         and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released

@@ -10,7 +10,7 @@ import numpy as np
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
 from eigenveil.params import SlotStreamParams
-from eigenveil.privacy import Budget, Domain, Neighbours, PrivacyUnit
+from eigenveil.privacy import Budget, Domain, Gaps, Neighbours, PrivacyUnit
 from eigenveil.privacy.facts import Person
 from eigenveil.protocols import Terms
 from eigenveil.tasks import SlotSketches, SlotSums
@@ -55,6 +55,8 @@ class SlotSpec:
     terms: Terms
     clock: bool
     size: int | None = None
+    # Public values, (d,), that take the place of missing entries.
+    fill: Array | None = None
 
     @property
     def protects(self) -> Person:
@@ -85,9 +87,10 @@ class SlotSpec:
     def task(self) -> SlotSums | SlotSketches:
         """What is computed: sums with noise, and sketches without."""
         if self.budget is None:
-            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center)
+            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center, self.fill)
+        gaps = None if self.fill is None else Gaps.filled(self.fill)
         return SlotSums(
-            Domain(self.dim, self.row_bound, self.origin, self.scale),
+            Domain(self.dim, self.row_bound, self.origin, self.scale, gaps=gaps),
             self.neighbours,
             self.slots,
             self.person_slots,
@@ -147,6 +150,7 @@ def slot_spec(
         terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
         clock=clock,
         size=size,
+        fill=_per_column("missing_fill", asked.missing_fill, dim),
     )
 
 
@@ -156,6 +160,9 @@ def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> No
         not private or asked.row_bound is not None,
         "{row_bound} is missing. Pass a number that you know without looking at the data: streams at many sites cannot search "
         "for one",
+    )
+    require_param(
+        not isinstance(asked.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
     )
     require_param(
         not tree or (asked.trust == "site" if private else asked.trust != "masked"),

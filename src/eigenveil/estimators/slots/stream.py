@@ -86,6 +86,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         release as the products, and costs nothing more.
     origin : float, list, array or None, default None: zero
         The public point around which rows are clipped: one number, or one per column.
+    missing_fill : float, list or None, default None
+        Missing values: a public value takes their place, one number or one per column. Without it they are refused.
+        You must know it without looking at these rows: a mean of them would leak them.
     oversample : int or None, default None: max(10, components)
         Without noise: directions that a site sends beyond the components.
     deadline : float, default 30.0

@@ -6,7 +6,7 @@ charged again.
 """
 
 import json
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Set
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
@@ -250,7 +250,7 @@ class PeerAgent:
             on_event=self._on_event,
             notes=noted,
             greet=greet,
-            there=lambda _: self._ready,
+            there=self._there,
             # Only said: which of two neighbours has the wrong file is for people to find out.
             other=lambda _, greeting: self.study.differs(greeting),
             reply=reply,
@@ -279,6 +279,13 @@ class PeerAgent:
             return None if name is None or self.study.place(name).pin in self._withdrawn() else name
 
         return recognise
+
+    def _there(self, present: Set[str]) -> set[str]:
+        """Who is connected: peers that others have heard of, and of the neighbours those that this peer itself is connected to.
+
+        A neighbour that was only heard of would miss the first numbers, and ask for them after its whole deadline.
+        """
+        return {name for name in self._ready if name not in self.near or name in present}
 
     @property
     def _early(self) -> int:

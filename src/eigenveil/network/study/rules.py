@@ -142,7 +142,12 @@ def _require_streaming(params: HubStudy) -> None:
     )
     require_param(
         not isinstance(params.scale, str),
-        "{scale} must be public numbers in a study of streams, which cannot search for them",
+        "{scale} must be public numbers: streams at many sites cannot search for them",
+    )
+    require_param(
+        params.missing in ("refuse", "fill"),
+        "{missing=} is for a study of tables: a stream cannot count entries before its first slot. Use {missing=fill}",
+        missing=params.missing,
     )
     center = params.center is None or isinstance(params.center, str)
     require_param(center, "{center} must be private or none in a study of streams. Give public numbers as {origin}")

@@ -173,7 +173,7 @@ class MissingParams:
     """What becomes of missing values. That a table may have some is public, and where they are is protected."""
 
     missing: Literal["refuse", "counts", "groups", "drop", "fill"] = param(
-        "Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 2% of the "
+        "Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of the "
         "budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill: put public "
         "values there.",
         more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "

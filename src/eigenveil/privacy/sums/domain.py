@@ -47,6 +47,7 @@ __all__ = [
     "Scored",
     "SparseBlock",
     "center_scores",
+    "clip_factors",
     "row_sums",
 ]
 
@@ -295,19 +296,21 @@ class Domain(Region):
 
     def _to_grid(self, squares: Array, block: Block, unit: float, rounding: Any, squared: bool) -> Array:
         """The factors, (b,), that clip rows of these squared norms, so that they are inside the ball after rounding, in units."""
-        root: Any = 1.0
-        if block.weights is not None:
-            root = np.where(block.weights >= _LIGHTEST, np.sqrt(block.weights) if squared else block.weights, 0.0)
-        room = np.maximum(self.radius / unit * _INSIDE * root - rounding, 0.0)
+        most, room = self._limits(block.weights, unit, rounding, squared)
         with np.errstate(divide="ignore", invalid="ignore"):
-            factor = np.minimum(root / unit, room / np.sqrt(squares))
-        # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
-        return np.where(squares > 0, factor, 0.0)
+            return np.asarray(clip_factors(np, squares, most, room))
 
-    def grid_factors(self, squares: Array, weights: Array | None, *, unit: float, squared: bool) -> Array:
-        """The factors, (b,), by which `whole` multiplies dense rows of these squared norms: for rows that are elsewhere."""
-        rows = Block(np.empty((len(squares), 0)), weights)
-        return self._to_grid(squares, rows, unit, np.sqrt(self.dim) / 2, squared)
+    def grid_limits(self, weights: Array | None, *, unit: float, squared: bool) -> tuple[Array, Array]:
+        """What `whole` makes the factors of dense rows from, (b,) each, or (1,) without weights: for `clip_factors` elsewhere."""
+        most, room = self._limits(weights, unit, np.sqrt(self.dim) / 2, squared)
+        return np.atleast_1d(most), np.atleast_1d(room)
+
+    def _limits(self, weights: Array | None, unit: float, rounding: Any, squared: bool) -> tuple[Any, Any]:
+        """The largest factor of a row, and the norm that it may have inside the ball, less what rounding can add; in units."""
+        root: Any = 1.0
+        if weights is not None:
+            root = np.where(weights >= _LIGHTEST, np.sqrt(weights) if squared else weights, 0.0)
+        return root / unit, np.maximum(self.radius / unit * _INSIDE * root - rounding, 0.0)
 
     def ball_factors(self, squares: Array, weights: Array | None, *, squared: bool) -> Array:
         """The factors, (b,), by which `moved` clips dense rows of these squared norms: for rows that are elsewhere."""
@@ -520,6 +523,19 @@ class Domain(Region):
         with np.errstate(divide="ignore"):
             # The last factor keeps a row that is rounded onto the sphere from landing outside it.
             return np.minimum(1.0, self.radius / np.sqrt(squares) * (1 - 1e-15))
+
+
+def clip_factors(xp: Any, squares: Any, most: Any, room: Any) -> Any:
+    """min(most, room / norm) for rows of these squared norms, (b,), in arrays of the library `xp`.
+
+    One formula for memory and for devices: square roots and quotients are rounded correctly everywhere, so the bits agree.
+
+    >>> clip_factors(np, np.array([0.25, 4.0]), 1.0, 1.0).tolist()
+    [1.0, 0.5]
+    """
+    factor = xp.minimum(most, room / xp.sqrt(squares))
+    # A zero row stays zero whatever its factor, and where there is no room inside the ball every row becomes zero.
+    return xp.where(squares > 0, factor, xp.zeros_like(factor))
 
 
 def center_scores(center: Array, basis: Array) -> Array:

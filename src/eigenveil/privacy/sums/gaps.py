@@ -99,14 +99,15 @@ class Gaps:
     def sensitivity(self) -> float:
         """Euclidean sensitivity of the observed counts: the root of their number, for all three person-level relations.
 
-        Proof. With "counts", a row adds its indicator m in {0, 1}^g, and with "groups" the upper triangle of m m^T: a vector of
-        c zeros and ones in both cases, c = `entries`. A person with several rows adds an average of such vectors, whose entries
-        lie in [0, 1]; weights are rounded down, so that they add up to at most one. Adding, removing or zeroing a person moves
-        each of c counts by at most 1, and replacing one moves each within [0, 1], so by at most 1 again. All c together move by
-        at most sqrt(c). Which entries are missing may depend on anything about the person: nothing was assumed of m.
+        Proof. With "counts", a row adds its indicator m in {0, 1}^g, and with "groups" the upper triangle of m m^T. In both
+        cases it is a vector of c zeros and ones, c = `entries`. A person with several rows adds an average of such vectors,
+        whose entries lie in [0, 1]; weights are rounded down, so that they add up to at most one. Adding, removing or zeroing
+        a person moves each of c counts by at most 1, and replacing one moves each within [0, 1], so by at most 1 again. All c
+        together move by at most sqrt(c). Which entries are missing may depend on anything about the person: nothing was
+        assumed of m.
 
-        The number of people goes along as one more entry under add/remove, so that both are a vector of sensitivity sqrt(c + 1),
-        or each has a share of its own (`eigenveil.tasks.Totals`).
+        Under add/remove the number of people may go along as one more entry, and both are a vector of sensitivity sqrt(c + 1).
+        Or each has a share of its own (`eigenveil.tasks.Totals`).
 
         >>> Gaps.counted(9).sensitivity(), Gaps.grouped(np.array([0, 0, 1, 1, 2, 2, 2])).sensitivity() ** 2
         (3.0, 6.0...)

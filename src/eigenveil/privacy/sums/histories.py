@@ -285,8 +285,8 @@ def interaction_sum_sensitivity(least: int) -> float:
     """Euclidean sensitivity of the sum of rows to one interaction: 1 / sqrt(m).
 
     Proof. For n <= m the change is e_k / sqrt(m). For n > m it is r / sqrt(n) - r' / sqrt(n - 1), whose squared norm is
-    2 - 2 r.r' / sqrt(n (n - 1)) = 2 - 2 sqrt(1 - 1/n). As sqrt(1 - x) >= 1 - x/2 - x^2/2 on [0, 1], that is at most
-    1/n + 1/n^2 = (n + 1) / n^2, which with n >= m + 1 is at most (m + 2) / (m + 1)^2 < 1/m.
+    2 - 2 r.r' / sqrt(n (n - 1)) = 2 - 2 sqrt(1 - 1/n). As sqrt(1 - x) >= 1 - x/2 - x^2/2 on [0, 1], that is at most 1/n +
+    1/n^2 = (n + 1) / n^2. With n >= m + 1 this is at most (m + 2) / (m + 1)^2 < 1/m.
 
     >>> interaction_sum_sensitivity(4)
     0.5

@@ -85,9 +85,10 @@ class FitResult:
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
     `clipped` of the people have rows beyond the bound. If variances were made one after the release, `factors`, (d,), are the
-    units of the directions over those of the domain, and `energy` is the total sum of squares in the domain's own. The whole Gram
-    matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be missing, `rates`, (d,), are the shares of
-    people who have each column, and sums were divided by them. That made the noise `louder` by this factor, which is in `scale`.
+    units of the directions over those of the domain. Then `energy` is the total sum of squares in the domain's own units. The
+    whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be missing, `rates`, (d,), are
+    the shares of people who have each column, and sums were divided by them. That made the noise `louder` by this factor,
+    which is in `scale`.
     """
 
     subspace: Subspace
@@ -151,8 +152,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
     Where a party adds noise to a sum of parts that others sent, there are at most `grid` parts. They are rounded so that they add
     up exactly, which adds the fraction `rounding` to the sensitivity (`eigenveil.tasks.base.on_grid`).
 
-    If the bounds are to be found, `entry` is the noise on an entry of what the components release, over the sensitivity of a Gram
-    matrix at a share of one.
+    If the bounds are to be found, `entry` is the noise on an entry of what the components release. It is relative to the
+    sensitivity of a Gram matrix, at a share of one.
     """
 
     bounds: RowBounds

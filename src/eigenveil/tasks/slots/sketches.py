@@ -47,6 +47,8 @@ class SlotSketches(SlotTask[Sketches]):
     slots: int
     forget: float = 1.0
     center: bool = False
+    # Public values, (d,), that take the place of missing entries.
+    fill: Array | None = None
 
     def __post_init__(self) -> None:
         require(1 <= self.width <= self.dim, f"width must lie in 1..{self.dim}, got {self.width}")
@@ -159,6 +161,8 @@ class _OpenSketch(OpenSlot):
         )
         # A copy: the caller may reuse its block.
         block = np.array(rows, dtype=np.float64)
+        if task.fill is not None:
+            block = np.where(np.isnan(block), task.fill, block)
         require(bool(np.isfinite(block).all()), "rows must be finite")
         self._held.append(block)
         self._rows, self._waiting = self._rows + len(block), self._waiting + len(block)

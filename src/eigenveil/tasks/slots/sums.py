@@ -235,7 +235,10 @@ class _OpenSums(OpenSlot):
             f"rows of this stream must have {dim} columns, got {getattr(rows, 'shape', type(rows).__name__)}",
         )
         require(self._rows + len(rows) <= _MOST_ROWS, f"a slot must have at most {_MOST_ROWS} rows")
-        require(bool(np.isfinite(rows).all()), "rows must be finite")
+        # A missing entry gets its public value in the domain, row by row and before the row is clipped. So a filled row is in
+        # the same ball as any other, and all sensitivities stay.
+        good = np.isfinite(rows) if task.domain.gaps is None else ~np.isinf(rows)
+        require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)
         task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
         # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.

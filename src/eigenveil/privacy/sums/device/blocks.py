@@ -3,12 +3,13 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any, Final, final
 
 import numpy as np
 
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.domain import SQUARABLE, Domain
+from eigenveil.privacy.sums.domain import SQUARABLE, Domain, clip_factors
 
 __all__ = ["DeviceBlock", "Mover", "leaves", "on_host"]
 
@@ -36,30 +37,68 @@ class Mover:
 
     def __init__(self, xp: Any, device: Any, domain: Domain) -> None:
         self.xp, self.device, self.domain = xp, device, domain
-        self.center, self.scale, self.low, self.high = (
+
+    @cached_property
+    def parts(self) -> tuple[Any, Any, Any, Any]:
+        """Center, scale, low and high on the device; None for each that the domain has not. Kernels bring their own."""
+        domain = self.domain
+        center, scale, low, high = (
             None if part is None else self.put(part) for part in (domain.center, domain.scale, domain.low, domain.high)
+        )
+        return center, scale, low, high
+
+    @cached_property
+    def filler(self) -> Any:
+        """What missing entries become, (d,), on the device; None if that is not public."""
+        gaps = self.domain.gaps
+        return None if gaps is None or gaps.values is None else self.put(gaps.values)
+
+    @cached_property
+    def member(self) -> Any:
+        """Which columns, (d, g), are in which group, where one missing entry takes its whole group along; None elsewhere."""
+        gaps = self.domain.gaps
+        return (
+            None if gaps is None or gaps.rule not in ("groups", "drop") else self.put(np.eye(gaps.groups)[gaps.group])
         )
 
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
-        return self.xp.asarray(np.ascontiguousarray(values, dtype=np.float64), device=self.device)
+        # Writable ones: torch warns of others. Nothing here writes to them.
+        return self.xp.asarray(np.require(values, np.float64, ["C", "W"]), device=self.device)
 
     def moved(self, values: Any) -> Any:
         """The rows, (b, d), centered and in scaled units: what `Domain` does to dense rows, without its clipping of norms."""
-        xp = self.xp
+        xp, (center, scale, low, high) = self.xp, self.parts
         rows = xp.astype(values, xp.float64)
+        gone = None if self.domain.gaps is None else self._gone(rows)
+        if self.filler is not None:
+            rows = xp.where(gone, self.filler, rows)
         # The steps have the order of `Domain`: each of them rounds, and the bits must agree.
-        if self.low is not None and self.high is not None:
-            rows = xp.minimum(xp.maximum(rows, self.low), self.high)
-        if self.center is not None:
-            rows = rows - self.center
-        return rows if self.scale is None else rows / self.scale
+        if low is not None and high is not None:
+            rows = xp.minimum(xp.maximum(rows, low), high)
+        if center is not None:
+            rows = rows - center
+        rows = rows if scale is None else rows / scale
+        if gone is None or self.filler is not None:
+            return rows
+        # After centering: at zero, an entry adds nothing to any sum.
+        return xp.where(gone, xp.asarray(0.0, dtype=xp.float64, device=self.device), rows)
+
+    def _gone(self, rows: Any) -> Any:
+        """Which entries, (b, d), count as missing, with the rest of their group."""
+        xp, missing = self.xp, self.xp.isnan(rows)
+        if self.member is None:
+            return missing
+        # A product of zeros and ones counts the missing entries of each group, and says in which columns they count.
+        lost = xp.astype(xp.astype(missing, xp.float64) @ self.member > 0, xp.float64)
+        return lost @ self.member.T > 0
 
     def measured(self, values: Any) -> tuple[Any, Any]:
         """The moved rows, (b, d), and their squared norms, (b,), with entries that no square could hold clipped."""
         xp, rows = self.xp, self.moved(values)
         squares = None
-        if getattr(self.device, "type", None) == "cuda":
+        # The kernels read rows as they are, and do not know of gaps.
+        if getattr(self.device, "type", None) == "cuda" and self.domain.gaps is None:
             from eigenveil.privacy.sums.device.fused import fused_squares
 
             squares = fused_squares(values, self.domain)
@@ -75,9 +114,10 @@ class Mover:
     def whole(self, block: DeviceBlock, *, unit: float, squared: bool) -> Any:
         """The clipped rows, (b, d), in whole numbers of `unit`: the bits of `Domain.whole`."""
         rows, squares = self.measured(block.values)
-        # `Domain` computes the factors in memory, so that there is one formula for them in one place.
-        factors = self.domain.grid_factors(on_host(squares), block.weights, unit=unit, squared=squared)
-        return self.xp.round(rows * self.put(factors)[:, None])
+        # The formula is that of `Domain`. It runs here, because the device would wait while norms go to memory and back.
+        limits = self.domain.grid_limits(block.weights, unit=unit, squared=squared)
+        factors = clip_factors(self.xp, squares, *map(self.put, limits))
+        return self.xp.round(rows * factors[:, None])
 
     def clipped(self, block: DeviceBlock, *, squared: bool) -> Any:
         """The clipped rows, (b, d), in floating point, for a fit without privacy."""

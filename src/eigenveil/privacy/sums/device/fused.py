@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.device.blocks import leaves, on_host
-from eigenveil.privacy.sums.domain import SCORE, SCORE_BITS, SQUARABLE, Domain
+from eigenveil.privacy.sums.domain import SCORE, SCORE_BITS, SQUARABLE, Domain, clip_factors
 from eigenveil.privacy.sums.whole.grid import unit_of
 from eigenveil.privacy.sums.whole.total import Total, WholeSums
 
@@ -38,7 +38,7 @@ _SCORED_ROWS, _MOST_ROWS = 1 << 9, 1 << 18
 _AT_ONCE: Final = 1 << 21
 # Tiles, found by trying: rows x columns of scores, columns x rows of products, each with warps and stages. And into how many
 # parts a sum's rows are divided.
-_SCORE_TILE, _BACK_TILE, _PARTS = (64, 32, 4, 4), (64, 16, 2, 3), 8
+_SCORE_TILE, _BACK_TILE, _PARTS = (64, 16, 4, 4), (64, 16, 2, 3), 4
 # What a sum in int64 may reach.
 _ROOM: Final = 1 << 61
 
@@ -67,45 +67,52 @@ class _Table:
 
 
 def fused_products(
-    values: Any, domain: Domain, basis: Array, *, weights: Array | None, kept: dict[Any, Any]
+    values: Any, domain: Domain, basis: Any, *, weights: Array | None, kept: dict[Any, Any]
 ) -> WholeSums | None:
     """The Gram matrix of `values`, (n, d), times `basis`, (d, p), on its grid; None where the kernels do not apply.
 
-    `kept` has the factors of the last domain, so that the rounds of a power iteration measure the rows once.
+    Both are on the device. `kept` has the factors of the last domain, so that the rounds of a power iteration measure the rows
+    once.
     """
     if not _applies(values):
         return None
     table, plan = _Table.of(values, domain), leaves(values.shape[1])
     factors, limits = _factors(table, domain, plan, weights, kept)
-    strips = [_padded(basis[:, first : first + _WIDEST], values.device) for first in range(0, basis.shape[1], _WIDEST)]
+    strips = [_padded(basis[:, first : first + _WIDEST]) for first in range(0, basis.shape[1], _WIDEST)]
     parts: list[Any] = []
     for start in range(0, len(values), _AT_ONCE):
         rows = slice(start, min(start + _AT_ONCE, len(values)))
         found = [_products(table, rows, factors, limits, strip) for strip in strips]
-        parts += torch.cat(found, dim=2)[:, :, : basis.shape[1]]
+        parts.append(torch.cat(found, dim=2)[:, :, : basis.shape[1]])
     unit = unit_of(domain)
-    return WholeSums(_joined(parts, len(values)), unit * (unit / SCORE))
+    return WholeSums(_joined(torch.cat(parts), len(values)), unit * (unit / SCORE))
 
 
-def _padded(strip: Array, device: Any) -> Any:
-    """Vectors of a basis on the device, with zeros up to a width that the kernels multiply with. Only the last is padded."""
+def _padded(strip: Any) -> Any:
+    """Vectors of a basis, with zeros up to a width that the kernels multiply with. Only the last is padded."""
     width = max(_NARROWEST, 1 << (strip.shape[1] - 1).bit_length())
-    there = torch.zeros((len(strip), width), dtype=torch.float64, device=device)
-    there[:, : strip.shape[1]] = torch.as_tensor(np.ascontiguousarray(strip), device=device)
-    return there
+    return torch.nn.functional.pad(strip, (0, width - strip.shape[1])).contiguous()
 
 
-def _joined(parts: list[Any], count: int) -> Total:
-    """The sum of a few arrays of int64, which is nearly always small enough to be formed on the device."""
+def _joined(parts: Any, count: int) -> Total:
+    """The sum of a few arrays of int64, (s, d, p), which is nearly always small enough to be formed on the device."""
     each = 1 << (17 + SCORE_BITS)
-    peak = sum(torch.stack([part.abs().amax() for part in parts]).tolist())
+    # The sum is on its way before anybody knows that it fits: one wait for the device instead of several.
+    whole = _on_the_way(parts.sum(dim=0))
+    peak = sum(parts.abs().amax(dim=(1, 2)).tolist())
     if peak < _ROOM:
         # It counts as the number of rows that could have added up to it.
-        return Total.of(on_host(sum(parts)), each=each, rows=-(-peak // each))
-    total = Total.zeros(tuple(parts[0].shape), each=each)
+        return Total.of(whole.numpy(), each=each, rows=-(-peak // each))
+    total = Total.zeros(tuple(parts.shape[1:]), each=each)
     for at, part in enumerate(parts):
         total.add(on_host(part), min(_MOST_ROWS, count - at * _MOST_ROWS))
     return total
+
+
+def _on_the_way(values: Any) -> Any:
+    """An array of the device in memory, complete once the device has done everything that it was asked to do before."""
+    # Only pinned memory is copied without a stop on the way. torch keeps it and hands it out again.
+    return torch.empty(values.shape, dtype=values.dtype, pin_memory=True).copy_(values, non_blocking=True)
 
 
 def fused_squares(values: Any, domain: Domain) -> Any:
@@ -127,15 +134,16 @@ def _factors(
     # The version counts changes in place: old factors would let changed rows out of the ball.
     key = table.values._version, *_content(domain)
     if key not in kept:
-        squares, limits = on_host(_squares(table, plan, None)), None
-        huge = ~np.isfinite(squares)
-        if huge.any():
-            limits = torch.as_tensor(np.where(huge, SQUARABLE, np.inf), device=table.values.device)
-            squares = on_host(_squares(table, plan, limits))
-        factors = domain.grid_factors(squares, weights, unit=unit_of(domain), squared=True)
+        squares, limits = _squares(table, plan, None), None
+        huge = ~torch.isfinite(squares)
+        if bool(huge.any()):
+            limits = torch.full_like(squares, np.inf).masked_fill_(huge, SQUARABLE)
+            squares = _squares(table, plan, limits)
+        there = domain.grid_limits(weights, unit=unit_of(domain), squared=True)
+        most, room = (torch.as_tensor(each, device=table.values.device) for each in there)
         # Only the last domain is kept: factors take eight bytes a row of the device's memory.
         kept.clear()
-        kept[key] = torch.as_tensor(factors, device=table.values.device), limits
+        kept[key] = clip_factors(torch, squares, most, room), limits
     factors, limits = kept[key]
     return factors, limits
 

@@ -34,6 +34,8 @@ _ROW_BITS: Final = 17
 _EXACT_ROWS: Final = 1 << 19
 # Scores have 27 bits: so many of their products with rows.
 _SCORED_ROWS: Final = 1 << 9
+# Columns from which a Gram matrix is worth computing by strips, and how many strips there are.
+_WIDE, _STRIPS = 1024, 4
 # What sums in int64 may reach on the device before they are brought here.
 _ROOM: Final = 1 << 62
 
@@ -65,8 +67,8 @@ class Blocks(Protocol):
         """The rows in order."""
         ...
 
-    def products(self, domain: Domain, basis: Array) -> WholeSums | None:
-        """Products with a basis on its grid, computed in a faster way; None where the device has none."""
+    def products(self, domain: Domain, basis: Any) -> WholeSums | None:
+        """Products with a basis on its grid and on the device, computed in a faster way; None where the device has none."""
         ...
 
 
@@ -76,8 +78,10 @@ def device_sum(rows: Blocks, work: Any) -> Any:
         # A count needs the weights alone.
         return work.of(_weights_alone(rows.shape[0], rows.weights))
     domain = getattr(work, "region", getattr(work, "domain", None))
-    # Rows with gaps are worked on in memory, where they are told from others.
-    if not isinstance(domain, Domain) or domain.gaps is not None or type(work) not in _SUMS:
+    if not isinstance(domain, Domain) or type(work) not in _SUMS:
+        return None
+    # Who is counted depends on what is missing, and is decided in memory. Sums are not counts, and take gaps as zeros.
+    if domain.gaps is not None and isinstance(work, TailsWork | ColumnTailsWork):
         return None
     return _SUMS[type(work)](rows, work, Mover(rows.xp, rows.device, domain))
 
@@ -92,12 +96,30 @@ def _gram(rows: Blocks, work: GramWork, mover: Mover) -> WholeSums:
     unit = unit_of(work.region)
 
     def product(block: DeviceBlock) -> Any:
-        inside = mover.whole(block, unit=unit, squared=True)
-        # Whole numbers below 2^53 add up exactly in float64, so BLAS may add them in any order.
-        return inside.T @ inside
+        return _gram_of(rows.xp, mover.whole(block, unit=unit, squared=True))
 
     shape, each = (work.region.dim, work.region.dim), 1 << 2 * _ROW_BITS
     return WholeSums(_added_up(rows, product, shape, each=each), unit * unit)
+
+
+def _gram_of(xp: Any, inside: Any) -> Any:
+    """The Gram matrix, (d, d), of whole rows, (b, d).
+
+    Strips of a wide one begin at the diagonal, and what is left of it is copied from above: a part of the products need not be
+    computed twice. Whole numbers below 2^53 add up exactly in float64, so the bits are those of any other order.
+    """
+    dim = inside.shape[1]
+    size = dim if dim < _WIDE else -(-dim // _STRIPS)
+    firsts = range(0, dim, size)
+    strips = [inside[:, first : min(first + size, dim)].T @ inside[:, first:] for first in firsts]
+    if len(strips) == 1:
+        return strips[0]
+    whole = []
+    for first, strip in zip(firsts, strips, strict=True):
+        over = zip(firsts, strips[: first // size], strict=False)
+        left = [other[:, first - start : first - start + strip.shape[0]].T for start, other in over]
+        whole.append(xp.concat([*left, strip], axis=1))
+    return xp.concat(whole, axis=0)
 
 
 def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
@@ -110,10 +132,10 @@ def _sum(rows: Blocks, work: SumWork, mover: Mover) -> WholeSums:
 
 
 def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
-    domain, basis = mover.domain, on_basis_grid(work.basis)
-    if (faster := rows.products(domain, basis)) is not None:
+    domain, there = mover.domain, on_basis_grid(mover.put(work.basis), rows.xp)
+    if (faster := rows.products(domain, there)) is not None:
         return faster
-    unit, there = unit_of(domain), mover.put(basis)
+    unit = unit_of(domain)
 
     def product(block: DeviceBlock) -> Any:
         inside = mover.whole(block, unit=unit, squared=True)
@@ -124,7 +146,7 @@ def _products(rows: Blocks, work: ProductsWork, mover: Mover) -> WholeSums:
         # Groups are added in int64: more of these products do not fit into float64.
         return sum(rows.xp.astype(part, rows.xp.int64) for part in parts)
 
-    total = _added_up(rows, product, basis.shape, each=1 << (_ROW_BITS + SCORE_BITS))
+    total = _added_up(rows, product, work.basis.shape, each=1 << (_ROW_BITS + SCORE_BITS))
     return WholeSums(total, unit * (unit / SCORE))
 
 

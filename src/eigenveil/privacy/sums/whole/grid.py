@@ -1,8 +1,9 @@
 """The units that exact sums are whole numbers of, and how many rows are worked on at a time."""
 
+from typing import Any
+
 import numpy as np
 
-from eigenveil.linalg import Array
 from eigenveil.privacy.sums.domain import Region
 
 __all__ = [
@@ -42,15 +43,15 @@ def sum_unit(region: Region) -> float:
     return unit_of(region) * 2.0**-SUM_BITS
 
 
-def on_basis_grid(basis: Array) -> Array:
-    """`basis` with entries rounded to multiples of 2^-35, so that products with whole rows are exact.
+def on_basis_grid(basis: Any, xp: Any = np) -> Any:
+    """`basis` with entries rounded to multiples of 2^-35, so that products with whole rows are exact; an array of `xp`.
 
     >>> on_basis_grid(np.array([[0.5, 1e-30]])).tolist()
     [[0.5, 0.0]]
     """
     # To the nearest multiple: how far that moves the basis is in `gram_times_sensitivity`.
-    grid: Array = basis / BASIS_UNIT
-    np.rint(grid, out=grid)
+    grid = basis / BASIS_UNIT
+    grid = np.rint(grid, out=grid) if xp is np else xp.round(grid)
     grid *= BASIS_UNIT
     return grid
 

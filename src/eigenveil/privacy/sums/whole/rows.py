@@ -8,7 +8,7 @@ from typing import final
 import numpy as np
 
 from eigenveil.data.elsewhere import total_of
-from eigenveil.data.rows import Block, Rows, block_size
+from eigenveil.data.rows import Block, Rows, block_size, lengths
 from eigenveil.linalg import Array
 from eigenveil.linalg.exact import minus_outer
 from eigenveil.privacy.sums.domain import SHIFT, Domain, Region
@@ -102,9 +102,8 @@ class CountWork:
     def of(self, rows: Rows) -> int:
         """The sum over rows that are here."""
         total, one = 0, round(1 / _FINE_COUNT)
-        for block in rows.blocks(block_size(rows)):
-            weights = block.weights
-            total += len(block) * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
+        for count, weights in lengths(rows):
+            total += count * one if weights is None else int(whole_weights(weights, unit=_FINE_COUNT).sum())
         return total
 
     def joined(self, left: int, right: int) -> int:

@@ -1,0 +1,1 @@
+"""Benchmarks of bounds and units that are found privately."""

@@ -1,0 +1,1 @@
+"""Benchmarks of sites around a hub: FederatedPCA."""

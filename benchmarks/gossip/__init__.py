@@ -1,0 +1,1 @@
+"""Benchmarks of peers without a hub: GossipPCA."""

@@ -1,0 +1,1 @@
+"""Benchmarks of masked sums: what they cost, and how accurate they are."""

@@ -1,0 +1,1 @@
+"""Benchmarks of studies over a network: rounds, kills and floods."""

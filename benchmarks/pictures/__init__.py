@@ -1,0 +1,1 @@
+"""Pictures in the docs, drawn by the package itself."""

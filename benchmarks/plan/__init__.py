@@ -1,0 +1,1 @@
+"""Benchmarks of the planner: what it predicts, and how it chooses."""

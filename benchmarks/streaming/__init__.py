@@ -1,0 +1,1 @@
+"""Benchmarks of streams and small devices."""
