@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 TRACKER = """
 import numpy as np
@@ -43,6 +44,7 @@ import eigenveil.cli, eigenveil.cli.network.site, eigenveil.network.agents.site
 FOLLOW = """
 import sys
 from pathlib import Path
+from typing import Any
 from eigenveil.data.follow import ByCount, Follower, Instant, FollowedRows, follow
 from eigenveil.privacy import Budget
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker
@@ -126,7 +128,7 @@ def command(folder: Path, source: str, *, dim: int, private: bool, pipe: bool = 
     for key, value in (allowed if private else allowed | {"study_epsilon": "inf", "life_epsilon": "inf"}).items():
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
     (folder / "policy.toml").write_text(text)
-    quiet = {"cwd": folder, "stdout": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL}
     followed = ("--follow", "-" if pipe else source, "--policy", "policy.toml", "--dataset", "rows", "--yes")
     peak = 0
     with (

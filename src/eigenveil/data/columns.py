@@ -344,7 +344,7 @@ def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
         ("missing", np.isnan, "Handle them with {missing=counts} in a fit, or"),
     ):
         found = tuple(
-            str(name) for name, wrong in zip(names, np.asarray(bad(values)).any(axis=0).tolist(), strict=True) if wrong
+            str(name) for name, wrong in zip(names, np.atleast_1d(bad(values).any(axis=0)), strict=True) if wrong
         )
         if found and not (gaps and what == "missing"):
             which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
