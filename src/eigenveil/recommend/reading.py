@@ -51,7 +51,7 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     value : str or None, default None: value, if there is such a column
         The column of ratings, or of 1 and 0.
     at_least : float or None, default None
-        Lines with a smaller value are no interactions. Without it a value must be 1, or 0 for none.
+        Lines with a smaller value do not count as interactions. Without it a value must be 1, or 0 for none.
     items : list, str, Path or None, default None
         The public list of items: names, or a file with one on each line (a csv may start with the name of the
         column). They are the columns, in this order. Lines with other items are left out silently, because their
