@@ -15,6 +15,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from typing import Any
 
 TRACKER = """
 import numpy as np
@@ -126,7 +127,7 @@ def command(folder: Path, source: str, *, dim: int, private: bool, pipe: bool = 
     for key, value in (allowed if private else allowed | {"study_epsilon": "inf", "life_epsilon": "inf"}).items():
         text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
     (folder / "policy.toml").write_text(text)
-    quiet = {"cwd": folder, "stdout": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL}
     followed = ("--follow", "-" if pipe else source, "--policy", "policy.toml", "--dataset", "rows", "--yes")
     peak = 0
     with (
