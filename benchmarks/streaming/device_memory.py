@@ -44,6 +44,7 @@ import eigenveil.cli, eigenveil.cli.network.site, eigenveil.network.agents.site
 FOLLOW = """
 import sys
 from pathlib import Path
+from typing import Any
 from eigenveil.data.follow import ByCount, Follower, Instant, FollowedRows, follow
 from eigenveil.privacy import Budget
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker
