@@ -22,7 +22,9 @@ import sys
 from pathlib import Path
 import eigenveil.cli
 import eigenveil.cli.network.site
-import eigenveil.network.agents.site
+import eigenveil.cli.network.streams
+import eigenveil.cli.network.view
+import eigenveil.network.agents.slot_site
 from eigenveil.data.follow import ByCount, Follower, Instant, follow
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.estimators.slots.spec import slot_spec
@@ -56,4 +58,4 @@ def test_a_site_that_follows_a_csv_needs_no_table_reader(tmp_path: Path) -> None
     path.write_text("a,b\n1,2\n3,4\n")
     found = loaded_by(SITE, str(path))
     assert {"grpc", "cryptography", "sqlite3"} <= found
-    assert not found & {"sklearn", "pandas", "pyarrow", "polars", "dp_accounting", "joblib"}
+    assert not found & {"scipy", "sklearn", "pandas", "pyarrow", "polars", "dp_accounting", "joblib"}

@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any, final
 
 import numpy as np
-import scipy.sparse as sp
 
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import require_here
@@ -19,6 +18,7 @@ from eigenveil.data.rows import in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.renamed import in_new_words
 from eigenveil.privacy import Guarantee
 from eigenveil.tasks.fit.gaps import gaps_of
@@ -126,6 +126,8 @@ class Model:
         # Scale and mean are applied to components and scores. Applied to the rows they would make sparse ones dense,
         # and copy dense ones.
         weights = self.components if self.scale is None else self.components / self.scale
+        # In one order, so that a model read from its file gives the same scores, to the last bit.
+        weights = np.ascontiguousarray(weights)
         return np.asarray(rows @ weights.T - self.mean @ weights.T, dtype=np.float64)
 
     def completed(self, rows: Any) -> Any:
@@ -135,11 +137,13 @@ class Model:
         model that refuses missing values leaves rows as they are.
         """
         # Settings may come from a file, which is checked here like a parameter.
-        gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=sp.issparse(rows))
+        gaps = gaps_of(_Settings(self.settings), len(self.mean), names=self.columns, sparse=is_sparse(rows))
         if gaps is None or gaps.drops:
             return rows
         values = self.mean if gaps.values is None else gaps.values
-        if sp.issparse(rows):
+        if is_sparse(rows):
+            import scipy.sparse as sp
+
             whole = sp.csr_array(rows).astype(np.float64)
             whole.data = np.where(np.isnan(whole.data), values[whole.indices], whole.data)
             return whole

@@ -199,3 +199,17 @@ def test_a_file_protects_what_its_words_say(tmp_path: Path) -> None:
     fit = eigenveil("fit", written(tmp_path, "csv"), "-k", 2, *PRIVATE, "-o", tmp_path / "fit.safetensors")
     assert fit.exit_code == 0
     assert together(model, tmp_path / "fit.safetensors") > 1
+
+
+def test_the_sum_is_there_for_programs(tmp_path: Path) -> None:
+    rows = np.random.default_rng(0).standard_normal((500, 4))
+    PrivatePCA(2, epsilon=1.0, delta=1e-6, row_bound=3.0).fit(rows).save(tmp_path / "model.safetensors")
+    told = json.loads(eigenveil("account", tmp_path / "model.safetensors", "--mu", 0.2, "--json").stdout)
+    expected = epsilon_of(compose_mu([mu_for(1.0, 1e-6), 0.2]), 1e-6)
+    assert 0 <= told["epsilon"] - expected < 1e-4
+    assert told["delta"] == 1e-6
+    assert [(one["mu"], one["protects_each"], one["neighbours"]) for one in told["releases"]] == [
+        (pytest.approx(mu_for(1.0, 1e-6)), "row", "add-remove"),
+        (pytest.approx(0.2), None, None),
+    ]
+    assert "--json is for a cost" in refusal("account", "--epsilon", 1, "--delta", "1e-6", "--json")

@@ -24,7 +24,7 @@ from eigenveil import (
     find_column_bounds,
 )
 from eigenveil.data.rows import FILL_PUBLICLY, DenseRows, Symmetric
-from eigenveil.errors import ParameterWarning
+from eigenveil.errors import ParameterError, ParameterWarning
 from eigenveil.estimators.bounds.spectrum import released_spectrum
 
 BASE = np.random.default_rng(0).standard_normal((300, 4)) * [4.0, 2.0, 1.0, 1.0]
@@ -205,6 +205,6 @@ def test_no_error_about_missing_values_recommends_an_imputer(fit: Any, store: An
     with pytest.raises(ValueError, match="contains NaN") as caught:
         fit(store(gap))
     said = str(caught.value)
-    assert FILL_PUBLICLY in said
+    assert str(ParameterError(FILL_PUBLICLY)) in said
     assert "sklearn" not in said
     assert "scikit" not in said

@@ -120,7 +120,9 @@ def test_column_bounds_far_beyond_the_rows_are_noticed(fit: str) -> None:
 
 
 def test_a_search_that_ends_where_its_cells_do_is_noticed() -> None:
-    for unit, mend in ((1e15, 1e9), (1e-13, 1e-9)):
+    for unit in (1e15, 1e-13):
+        assert said("one table", table() * unit)[1] == []
+    for unit, mend in ((1e24, 1e18), (1e-22, 1e-18)):
         _, sentences = said("one table", table() * unit)
         assert any("refit with a public unit as scale" in words.lower() for words in sentences)
         assert said("one table", table() * unit, scale=mend)[1] == []
@@ -233,6 +235,20 @@ def test_a_stream_with_a_horizon_is_warned_of_before_its_first_row() -> None:
     assert ledger.charges == ()
     with pytest.warns(HopelessBudget):
         pca.partial_fit(table(20))
+
+
+@pytest.mark.parametrize("publish", ["sync", "block"])
+def test_a_stream_that_comes_whole_is_warned_of_before_anything_is_spent(publish: Any) -> None:
+    ledger = Ledger(epsilon=5.0, delta=1e-6)
+    pca = StreamingPCA(3, epsilon=0.05, delta=1e-6, row_bound=12.0, publish=publish, ledger=ledger)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", HopelessBudget)
+        with pytest.raises(HopelessBudget, match="With 60 people"):
+            pca.fit(table(60))
+        assert ledger.charges == ()
+        # Of an iterator nobody knows how many rows are to come.
+        with pytest.warns(ParameterWarning, match="Nothing stands out"):
+            pca.fit(iter([table(60)]))
 
 
 def test_an_exact_fit_has_no_floor_no_fill_and_no_warning() -> None:

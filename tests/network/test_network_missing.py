@@ -65,7 +65,7 @@ def test_peers_of_torn_tables_agree_with_their_simulation(tmp_path: Path) -> Non
 
 def test_a_study_says_what_becomes_of_missing_values(tmp_path: Path) -> None:
     said = {
-        "counts": "how many rows have each column, and divides sums by that. This takes 2% of the budget",
+        "counts": "how many rows have each column, and divides sums by that. This takes 4% of the budget",
         "groups": "how many rows have each pair of these groups of columns",
         "drop": "rows that lack a value are left out",
         "fill": "public values in the study file",

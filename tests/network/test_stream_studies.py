@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedStream
+from eigenveil.cli.network import streams
 from eigenveil.data.follow import follow
 from eigenveil.errors import ParameterError
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
@@ -44,8 +46,8 @@ class Streams(Company):
             file.write("".join(f"{line}\n" for line in (*head, *lines)))
         return path
 
-    async def follow_site(self, name: str, **changes: Any) -> None:
-        path = self.folder / f"{name}.csv"
+    async def follow_site(self, name: str, *, source: Any = None, **changes: Any) -> None:
+        path = self.folder / f"{name}.csv" if source is None else source
         settings: dict[str, Any] = {
             "keys": keys_of(name, "site"),
             "dataset": "sensor",
@@ -79,7 +81,7 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise"])
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "gaps"])
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
@@ -93,12 +95,16 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             "rehearsal": {},
         }
         more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
+    if kind == "gaps":
+        over, more = {"task": {"missing": "fill", "missing_fill": 0.5}}, {"missing_fill": 0.5}
     given = sections(**over)
     if kind == "no noise":
         del given["rehearsal"]
     company = Streams(tmp_path, sections=given, fanout=fanout)
     rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
-    for name, part in rows.items():
+    for at, (name, part) in enumerate(rows.items()):
+        if kind == "gaps":
+            part[np.random.default_rng(at).random(part.shape) < 0.1] = np.nan
         company.write(name, part)
     lines: list[dict[str, Any]] = []
 
@@ -166,6 +172,34 @@ def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_no
     assert model.explained_variance.tobytes() == alone.explained_variance_.tobytes()
 
 
+def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_count(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
+    for name, part in rows.items():
+        company.write(name, part)
+    first = company.names[0]
+    # Two slots and a half, and then the writer closes the pipe.
+    ended = (tmp_path / f"{first}.csv").read_text().splitlines(keepends=True)[: 1 + 2 * ROWS + ROWS // 2]
+    reading, writing = os.pipe()
+    os.write(writing, "".join(ended).encode())
+    os.close(writing)
+    lines: list[dict[str, Any]] = []
+
+    async def all_of_them() -> SlotHubAgent:
+        async with asyncio.timeout(60):
+            with os.fdopen(reading, "rb", buffering=0) as pipe:
+                others = asyncio.gather(
+                    company.follow_site(first, source=pipe), *map(company.follow_site, company.names[1:])
+                )
+                hub, _ = await asyncio.gather(company.serve(lines), others)
+            return hub
+
+    hub = asyncio.run(all_of_them())
+    assert [first in hub.durable.party.counted(slot) for slot in range(SLOTS)] == [True, True, False, False]
+    said = [event.words for who, event in company.happened if who == first and event.what == "waiting"]
+    assert any("slot 3 cannot be filled" in words for words in said)
+
+
 @pytest.mark.parametrize(
     ("over", "why"),
     [
@@ -176,6 +210,7 @@ def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_no
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "masked"}}, "not for streams over a network"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
+        ({"task": {"missing": "counts"}}, "for a study of tables"),
         ({"study": {"streaming": None}}, "add .*streaming"),
         ({"slots": {"slots": 0}}, "slots must be"),
     ],
@@ -193,6 +228,30 @@ def test_the_file_of_a_study_of_streams_reads_back_and_says_what_it_is(tmp_path:
     said = "\n".join(company.study.words())
     assert "4, 50 rows each" in said
     assert "up to 2 slots late" in said
+
+
+def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    study = Streams(tmp_path, sections=sections()).study
+    path = tmp_path / "lines.jsonl"
+
+    def line(number: int, **more: Any) -> str:
+        return json.dumps({"at": f"{number}", "digest": study.digest, "slot": number, "over": False} | more)
+
+    # What the file holds at each look: nothing yet, a line, two more, the oldest dropped, all others dropped.
+    looks = [[], [line(1)], [line(1), line(2), line(3)], [line(3), line(4)], [line(6, over=True)]]
+
+    def look(seconds: float) -> None:
+        path.write_text("".join(f"{one}\n" for one in looks.pop(0)))
+
+    look(0.0)
+    monkeypatch.setattr("eigenveil.cli.network.streams.time.sleep", look)
+    assert [facts["slot"] for facts, _ in streams._followed_lines(path, study, once=False)] == [1, 2, 3, 4, 6]
+    assert capsys.readouterr().err.count("has no line yet") == 1
+    path.unlink()
+    with pytest.raises(ValueError, match="has no line yet"):
+        next(streams._followed_lines(path, study, once=True))
 
 
 def test_a_policy_decides_before_anything_is_connected_or_charged(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from eigenveil.papers.noise_scales import classical_multiplier, fpca_scale, mod_sulq_scale, ppm_multiplier, sulq_scale
 from eigenveil.privacy import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price
+from eigenveil.privacy.accounting import scaled_erfc
 
 GRID = [(e, d) for e in (1e-3, 0.1, 0.5, 1.0, 3.0, 10.0, 50.0) for d in (1e-12, 1e-9, 1e-6, 1e-3, 0.1, 0.5)]
 
@@ -20,6 +21,14 @@ def precise_delta(epsilon: float, mu: float) -> mpmath.mpf:
     with mpmath.workdps(80):
         e, m = mpmath.mpf(epsilon), mpmath.mpf(mu)
         return mpmath.ncdf(-e / m + m / 2) - mpmath.exp(e) * mpmath.ncdf(-e / m - m / 2)
+
+
+@given(st.one_of(st.floats(-3.6, 30.0), st.floats(20.0, 1e9)))
+def test_the_scaled_error_function_is_right_to_a_few_units_of_the_last_place(x: float) -> None:
+    with mpmath.workdps(60):
+        expected = mpmath.exp(mpmath.mpf(x) ** 2) * mpmath.erfc(mpmath.mpf(x))
+        # Less than what `delta_of` allows for all of its operations together.
+        assert abs(scaled_erfc(x) / expected - 1) < 2.0**-50
 
 
 @pytest.mark.parametrize("epsilon", [0.0, 1e-6, 0.01, 1.0, 5.0, 30.0])

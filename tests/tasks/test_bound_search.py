@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from eigenveil.data.rows import DenseRows
-from eigenveil.errors import ParameterError
+from eigenveil.errors import ParameterError, TooFewPeople
 from eigenveil.linalg import Array, found_share
 from eigenveil.privacy import Exact, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.privacy.sums.quantiles import Cells, Tails
@@ -161,6 +161,49 @@ def test_too_few_people_are_refused_and_the_error_says_what_it_cost() -> None:
     assert [charge.label for charge in ledger.charges] == ["norms around the origin"]
 
 
+def test_a_table_is_refused_by_the_better_of_its_two_counts() -> None:
+    """Norms count people with an error of a quarter of the least, so they refuse only what the second count would refuse too."""
+    refused, steps = {70: 0, 118: 0}, set()
+    for people in refused:
+        for seed in range(60):
+            task, ledger = search(1.0), Ledger(epsilon=math.inf, delta=1e-6)
+            mechanism = Gaussian(task.multiplier, ledger, Noise.seeded(seed))
+            try:
+                run_pooled(task, DenseRows(ROWS[:people]), mechanism)
+            except TooFewPeople as error:
+                refused[people] += 1
+                steps.add(len(ledger.charges))
+                spent = 1 - task.split.main(len(ledger.charges))
+                assert f"{spent:.1%} of the budget was spent" in str(error)
+    # At mu = 1 a hundred are needed.
+    assert refused[70] >= 45
+    assert refused[118] <= 2
+    assert steps == {1, 4}
+
+
+@pytest.mark.parametrize("unit", [1e-15, 1e-12, 1e12, 1e15])
+def test_tables_in_any_unit_have_a_bound(unit: float) -> None:
+    usual, _ = found(search())
+    answer, _ = found(search(), ROWS * unit)
+    assert usual.bound is not None and answer.bound is not None
+    # Cells of units that hardly anybody has are 19% wide, and one more may be taken for noise.
+    assert answer.bound / unit == pytest.approx(usual.bound, rel=0.5)
+
+
+def test_a_search_among_more_people_goes_on_where_it_paused() -> None:
+    rows = ROWS + 1e7
+    first = replace(search(people=300.0), pause=6)
+    paused, _ = found(first, rows[:300])
+    assert paused.poor and paused.steps == 6
+    assert first.result(replace(paused, poor=False, far=False)) is not None
+    begun = replace(paused, people=4000.0)
+    ledger = Ledger(epsilon=math.inf, delta=1e-6)
+    mechanism = Gaussian(first.multiplier, ledger, Noise.seeded(1))
+    answer = run_pooled(search(people=4000.0), DenseRows(rows), mechanism, begun=begun)
+    assert answer.bound is not None and answer.bound < 40
+    assert ledger.charges[0].label == "norms around the mean, a third time"
+
+
 def test_a_given_bound_on_the_mean_limits_the_first_ball() -> None:
     task = search(mean_bound=20.0)
     state = task.advance(task.start(), task.work(task.ask(task.start()), DenseRows(ROWS), EXACT), EXACT)
@@ -172,7 +215,7 @@ POINT = np.full(DIM, 1.0)
 QUESTIONS = {
     "another start": Question(0, (POINT,)),
     "no center": Question(0),
-    "a step too many": Question(10, (POINT,)),
+    "a step too many": Question(len(search().split.mean), (POINT,)),
     "a center of another length": Question(2, (np.ones(DIM + 1),)),
     "a center that is infinite": Question(2, (np.full(DIM, np.inf),)),
     "a mean without a ball": Question(1, (POINT,)),

@@ -119,7 +119,7 @@ class Reading:
     def facts(self) -> dict[str, Any]:
         """What a model records, so that `transform` reads other tables the same way."""
         levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
-        found = {"one_based": self.asked.one_based, "one_hot": levels}
+        found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
         return {name: value for name, value in found.items() if value}
 
     @property
@@ -195,7 +195,7 @@ class Reading:
                     "drop": asked.drop or (),
                     "one_hot": asked.one_hot,
                 }
-                return Table(rows_in_processes(path, processes=self.processes, **chosen).inner)
+                return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen).inner)
             if not piped and not self.named(path):
                 return read_table(
                     path,
@@ -284,8 +284,9 @@ def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], 
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
+    text = ". Text becomes 0 and 1 with {one_hot}, and a date must become a number first" * bool(bad)
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {{drop=}}{whose}. To analyse an id all the same, name it: {keep}{comma}",
+        f"{verbatim(says)}. Leave out with {{drop=}}{whose}{text}. To analyse an id all the same, name it: {keep}{comma}",
         drop=(*ids, *bad)[:20],
         person=ids[0],
     )

@@ -4,6 +4,7 @@ Files say themselves what they cost: models, item spaces, bounds and spectra car
 they protect the same, between the same neighbouring tables.
 """
 
+import json
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -91,6 +92,7 @@ def account(
         int | None,
         typer.Option(help="How many equal releases share the budget.", rich_help_panel=_NOISE, show_default="1"),
     ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the sum as JSON.", rich_help_panel=_COST)] = False,
 ) -> None:
     """Add up what releases cost, or find the noise a budget needs.
 
@@ -126,12 +128,14 @@ def account(
         not priced or (epsilon is None and releases is None),
         "Files, --mu, --gaussian and --laplace ask for a cost, --epsilon and --releases for noise. Give one or the other",
     )
+    require(priced or not as_json, "--json is for a cost: give files, --mu, --gaussian or --laplace")
     require(delta is None or 0 < delta < 1, f"--delta must be above 0 and below 1, such as 1e-6, got {delta or 0:g}")
     # Only after the cheap checks, because this loads numpy and more.
     noise = [*_losses("gaussian", gaussian), *_losses("laplace", laplace)]
-    if files or mu:
+    if files or mu or as_json:
         promises = _promises(files or [])
-        _show_sum([*promises, *map(_Entry.of_mu, mu or []), *map(_Entry.of_noise, noise)], delta)
+        entries = [*promises, *map(_Entry.of_mu, mu or []), *map(_Entry.of_noise, noise)]
+        (_print_sum if as_json else _show_sum)(entries, delta)
         return
     if delta is None:
         raise ValueError("--delta is missing. A cost is a pair of epsilon and delta: try --delta 1e-6")
@@ -316,6 +320,27 @@ def _show_sum(entries: Sequence[_Entry], delta: float | None) -> None:
     _show_total([one.loss for one in entries], delta)
     for line in _remarks(entries):
         console.print(Text(line, style="dim"))
+
+
+def _print_sum(entries: Sequence[_Entry], delta: float | None) -> None:
+    """The same for programs."""
+    from eigenveil.privacy import price
+
+    losses = [one.loss for one in entries]
+    _require_size(losses)
+    delta = _common_delta([one.guarantee for one in entries if one.guarantee is not None]) if delta is None else delta
+    releases = [
+        {
+            "release": one.name,
+            "mu": one.mu,
+            "epsilon": float(_up(price([one.loss], delta=delta))),
+            "protects_each": one.unit or None,
+            "neighbours": None if one.guarantee is None else one.guarantee.relation,
+        }
+        for one in entries
+    ]
+    told = {"releases": releases, "epsilon": float(_up(price(losses, delta=delta))), "delta": delta}
+    print(json.dumps(told, allow_nan=False))
 
 
 def _common_delta(stated: "Sequence[Guarantee]") -> float:

@@ -109,7 +109,7 @@ def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
     if job.left_out:
         console.print(f"left out, because the model does not have them: {plain(listed(job.left_out))}", style="dim")
     noted = model.settings.get("carry")
-    kept = [name for name in noted if name in job.left_out] if isinstance(noted, list) else []
+    kept = [name for name in job.left_out if _noted(name, noted)] if isinstance(noted, list) else []
     if kept and not job.carried:
         console.print(f"the fit set some of them aside: --carry {plain(','.join(kept))} writes them too", style="dim")
     console.print(f"scores written to {scores}, one column per component", soft_wrap=True)
@@ -117,6 +117,14 @@ def _show(data: Path, scores: Path, model: "Model", job: _ScoreJob) -> None:
     beside = f", and has their {plain(listed(job.carried))}" if job.carried else ""
     console.print(f"it is raw data of the people in {whose}{beside}; only you can read it", soft_wrap=True)
     console.print(scores_warning())
+
+
+def _noted(name: str, entries: list[Any]) -> bool:
+    """Whether a model's settings say that the fit set this column aside: names, or patterns as they were typed."""
+    from fnmatch import fnmatchcase
+
+    every = [part.strip() for entry in entries for part in (str(entry), *str(entry).split(","))]
+    return any(name == one or fnmatchcase(name, one) for one in every)
 
 
 def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:

@@ -27,6 +27,7 @@ __all__ = [
     "kinds_of",
     "looks_like_id",
     "one_hot_columns",
+    "require_entries",
     "require_kinds",
     "require_names",
     "require_numbers",
@@ -96,11 +97,14 @@ def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str
 
 
 def advice_for(bad: Mapping[str, str]) -> str:
-    """What to do about columns that are not numbers, a template of `ParameterError`."""
+    """What to do about columns that are not numbers, a template of `ParameterError`.
+
+    Those of a csv are "untyped": they may be text or dates, and nothing is guessed from what they hold.
+    """
     text = f"Leave {'it' if len(bad) == 1 else 'them'} out with {{drop=}}"
-    if any(kind in _TEXTS for kind in bad.values()):
+    if any(kind in (*_TEXTS, "untyped") for kind in bad.values()):
         text += ", or turn text into 0 and 1 with {one_hot}"
-    if "date" in bad.values():
+    if "date" in bad.values() or "untyped" in bad.values():
         text += ". A date must become a number first, such as days since a public day"
     return text
 
@@ -305,19 +309,13 @@ def _level_as_number(name: str, level: str) -> float:
     try:
         return float(level)
     except ValueError:
-        raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is no number") from None
+        raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is not a number") from None
 
 
 def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
     """A block of an Arrow table as float64, (b, d). Missing values are refused, or become NaN if `gaps` are allowed."""
     import pyarrow as pa
 
-    empty = tuple(name for name, column in zip(piece.schema.names, piece.columns, strict=True) if column.null_count)
-    if empty and not gaps:
-        which = f"column {empty[0]!r} has" if len(empty) == 1 else f"{len(empty)} columns have"
-        names = "" if len(empty) == 1 else f": {listed(empty)}"
-        advice = f"Handle them with {{missing=counts}} in a fit, or leave the column{'s' * (len(empty) > 1)} out with {{drop=}}"
-        raise ColumnsError(f"{which} missing values{names}", empty, advice=advice)
     out = np.empty((piece.num_rows, piece.num_columns))
     for index, column in enumerate(piece.columns):
         plain = column if not pa.types.is_boolean(column.type) else column.cast(pa.int8())
@@ -325,4 +323,35 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
             # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
             plain = plain.cast(pa.float64(), safe=False)
         out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
+    require_entries(out, piece.schema.names, gaps=gaps)
     return out
+
+
+def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
+    """Refuse infinite entries, and missing ones unless `gaps` are allowed, with the names of all columns that have any.
+
+    >>> require_entries(np.array([[1.0, np.nan], [np.inf, 2.0]]), ["age", "pulse"], gaps=False)
+    Traceback (most recent call last):
+    ...
+    eigenveil.errors.ColumnsError: column 'age' has infinite values. They are never taken for missing ones. Correct them, ...
+    """
+    # One sum tells nearly always that all is well. Numbers near the largest one may overflow, and are then looked at.
+    with np.errstate(all="ignore"):
+        if np.isfinite(values.sum()):
+            return
+    for what, bad, advice in (
+        ("infinite", np.isinf, "They are never taken for missing ones. Correct them, or"),
+        ("missing", np.isnan, "Handle them with {missing=counts} in a fit, or"),
+    ):
+        found = tuple(
+            str(name) for name, wrong in zip(names, np.asarray(bad(values)).any(axis=0).tolist(), strict=True) if wrong
+        )
+        if found and not (gaps and what == "missing"):
+            which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
+            listing = "" if len(found) == 1 else f": {listed(found)}"
+            several = "s" * (len(found) > 1)
+            raise ColumnsError(
+                f"{which} {what} values{listing}",
+                found,
+                advice=f"{advice} leave the column{several} out with {{drop=}}",
+            )

@@ -42,7 +42,7 @@ __all__ = [
 
 # What to do about missing values. A mean or a median of the rows would itself be a release.
 FILL_PUBLICLY = (
-    "Give a fit a rule for missing values, the parameter missing, such as counts. Or fill them with numbers that were fixed "
+    "Give a fit a rule for missing values, such as {missing=counts}. Or fill them with numbers that were fixed "
     "without looking at these rows. With privacy, never fill in a mean of these rows, as imputers do: it would leak them"
 )
 # A block of two million numbers is large enough for fast products and small enough not to count as a copy of the data.

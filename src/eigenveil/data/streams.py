@@ -13,6 +13,7 @@ from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_readable
 from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError
+from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
 
@@ -75,14 +76,22 @@ def follow_named(table: NamedTable, choice: ColumnChoice) -> Source:
         raise error.at(str(table.source)) from None
     batches = table.batches(layout.plain, layout.as_text, _batch(len(layout.read)))
     if layout.person is not None:
-        return Source((_with_person(layout, batch) for batch in batches), layout.names if table.named else None)
-    return Source((layout.numbers(batch, gaps=True) for batch in batches), layout.names if table.named else None)
+        return Source((_with_person(table, layout, batch) for batch in batches), layout.names if table.named else None)
+    return Source((_numbers(table, layout, batch) for batch in batches), layout.names if table.named else None)
 
 
-def _with_person(layout: ColumnLayout, batch: Any) -> Any:
+def _numbers(table: NamedTable, layout: ColumnLayout, batch: Any) -> Array:
+    """The analysed columns of a batch. Errors open with the file or the stream."""
+    try:
+        return layout.numbers(batch, gaps=True)
+    except ColumnsError as error:
+        raise error.at(str(table.source)) from None
+
+
+def _with_person(table: NamedTable, layout: ColumnLayout, batch: Any) -> Any:
     import pyarrow as pa
 
-    arrays = [pa.array(column) for column in layout.numbers(batch, gaps=True).T]
+    arrays = [pa.array(column) for column in _numbers(table, layout, batch).T]
     return pa.table([*arrays, batch.column(layout.person)], names=[*layout.names, layout.person])
 
 

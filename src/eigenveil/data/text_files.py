@@ -59,6 +59,14 @@ class CsvHeader:
             first = line.decode().strip("\r")
         except UnicodeDecodeError:
             raise ParameterError(f"{verbatim(str(name))} is not UTF-8 text. Give its {{encoding}}") from None
+        require(
+            "\r" not in first,
+            f"{name} has lines that end in a carriage return alone. Save it with line feeds, as csv has",
+        )
+        if "\0" in first:
+            raise ParameterError(
+                f"{verbatim(str(name))} has NUL bytes in its first line. Give its {{encoding}}, such as utf-16"
+            )
         separator = how.separator or (_separator(first, name, how) if how.header else ",")
         if separator == how.decimal:
             raise ParameterError(
@@ -385,7 +393,7 @@ class _Blocks:
             )
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        advice = advice_for(dict.fromkeys(bad, "text")) + table.comma
+        advice = advice_for(dict.fromkeys(bad, "untyped")) + table.comma
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)
 
 

@@ -7,12 +7,14 @@ from typing import Any
 
 import numpy as np
 
+from eigenveil.data.columns import require_entries
 from eigenveil.data.rows import FILL_PUBLICLY, NamedRows, Rows, in_silence, require_real
 from eigenveil.data.tables import is_arrow_like
 from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, require_param
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
+from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Guarantee, Ledger
 from eigenveil.privacy.facts import weak_words
 
@@ -40,6 +42,7 @@ _QUOTING = {
     "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
 }
 _MISSING = "Input X contains NaN"
+_NOT_FINITE = ("contains NaN", "contains infinity")
 
 
 @parameters(panel="Privacy")
@@ -69,6 +72,7 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
         # Scikit-learn finds NaN by adding everything up, which overflows with rows near the largest number.
         checked = in_silence(validate_data)(estimator, X, accept_sparse="csr", dtype="numeric", reset=reset, **checks)
     except OverflowError:
+        _require_named_entries(X, gaps=gaps)
         # A whole number beyond float64, in an array of objects. The message is the one for infinity.
         raise ValueError("Input X contains infinity or a value too large for dtype('float64').") from None
     except ValueError as error:
@@ -76,12 +80,22 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
         for quoting, instead in _QUOTING.items():
             if str(error).startswith(quoting):
                 raise ValueError(f"{quoting}: {instead}") from None
+        if any(word in str(error) for word in _NOT_FINITE):
+            _require_named_entries(X, gaps=gaps)
         if str(error).startswith(_MISSING):
             # Scikit-learn recommends an imputer. One that is fitted to these rows is not covered by any guarantee.
             raise ParameterError(f"{{X}} contains NaN. {FILL_PUBLICLY}") from None
         raise
     require_real(checked.dtype, "X")
     return checked
+
+
+def _require_named_entries(X: Any, *, gaps: bool) -> None:
+    """Name the columns of a table that have infinite or missing entries. Rows without names of columns are left to others."""
+    names = getattr(X, "columns", None)
+    if names is None or not all(isinstance(name, str) for name in names):
+        return
+    require_entries(X.to_numpy(dtype=np.float64, na_value=np.nan), list(names), gaps=gaps)
 
 
 def with_names(estimator: Any, X: Any, *, reset: bool) -> Any:
@@ -197,7 +211,7 @@ def rank_and_fraction(wanted: Any, dim: int) -> tuple[int | None, float]:
     return None, float(wanted)
 
 
-def covariance_for(rule: str, method: Any) -> Any:
+def covariance_for(rule: str, method: Any, dim: int) -> Any:
     """The method of a fit, which is covariance where entries of a Gram matrix are divided by counts.
 
     Products of rows with a basis add up entries that have different rates, so nothing can be divided afterwards.
@@ -210,6 +224,14 @@ def covariance_for(rule: str, method: Any) -> Any:
         "{missing=fill} or {missing=drop}",
         missing=rule,
         method=method,
+    )
+    # Whoever names the method has the memory for it. Where nobody did, a very wide table must not fill all there is.
+    size = 4 * dim * dim * 8
+    require_param(
+        method != "auto" or size <= MEMORY_LIMIT,
+        f"{{missing=}} needs a matrix of {dim} x {dim} numbers, about {size / 2**30:.0f} GiB with copies. Use {{missing=fill}} "
+        "or {missing=drop}, which other methods take, or say {method=covariance} if this machine has the memory",
+        missing=rule,
     )
     return "covariance"
 

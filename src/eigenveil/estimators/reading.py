@@ -23,10 +23,10 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         not isinstance(X, Symmetric),
         "X must be rows, got a Symmetric, which is a sum over people: only a site of FederatedPCA can be one",
     )
-    if is_on_device(X):
-        X = rows_on_device(X)
     # What the caller declares decides, never the rows: whether a table may have gaps is public.
     gaps = rule_of(estimator) != "refuse"
+    if is_on_device(X):
+        X = rows_on_device(X, gaps=gaps)
     if isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
@@ -36,8 +36,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
         allowed = bool(getattr(innermost(X), "gaps", False))
         require_param(
             allowed == gaps,
-            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have no missing values, except "
-            "those that `rows_in_processes` opens with gaps=True, which need a rule for them",
+            "{missing} and {X} contradict each other. Rows that are elsewhere, such as on a GPU, have missing values only if "
+            "they were opened with gaps=True, and then need a rule for them",
         )
         return X
     if is_arrow_like(X):

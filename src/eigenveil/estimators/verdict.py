@@ -266,8 +266,8 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
             "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
             "near the rows, or with {row_bound=private}."
         )
-    if asked.get("row_bound") == "private" and asked.get("scale") != "private" and not boxed:
-        yield from _searched(seen, asked, times)
+    if asked.get("row_bound") == "private" and seen.scaled != "private" and not boxed:
+        yield from _searched(seen, times)
     total = max(seen.trace, float(seen.above.sum()))
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
@@ -280,7 +280,7 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
         )
 
 
-def _searched(seen: Released, asked: dict[str, Any], times: float) -> Iterator[ParameterWarning]:
+def _searched(seen: Released, times: float) -> Iterator[ParameterWarning]:
     """That the search for a bound ended where its cells do, or before it had found the mean: far above the norms around it."""
     least, most = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
     if seen.radius >= most:
@@ -294,7 +294,7 @@ def _searched(seen: Released, asked: dict[str, Any], times: float) -> Iterator[P
             "vary, refit with a public unit as {scale}, such as 1e-6."
         )
     elif times > _FOUR_TIMES and not seen.above.any():
-        unit = "" if "publish" in asked or asked.get("scale") is not None else ", or with {scale=private}"
+        unit = "" if seen.scaled is not None else ", or with {scale=private}"
         yield ParameterWarning(
             "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
             f"their mean may not have reached it. Refit with an {{origin}} near the rows{unit}."
@@ -308,7 +308,8 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
         which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
         yield ParameterWarning(
             f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and keep their own unit: "
-            f"{which}. If most columns are like this, use {{scale=None}}."
+            f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
+            "rows."
         )
 
 

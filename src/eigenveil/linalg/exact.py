@@ -5,13 +5,13 @@ stay below that. The result is a pair of floats (hi, lo) with 106 bits (Dekker 1
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.errors import require
-from eigenveil.linalg.kernel import Array
+from eigenveil.linalg.kernel import Array, blas_threads
 
 __all__ = [
     "DoubleDouble",
@@ -35,6 +35,8 @@ _HALVES = 134217729.0
 _EXACT_BITS = 53
 # Columns that are multiplied at once: many for BLAS, and little memory beside the result.
 _ABREAST = 64
+# Rows of the right side that are multiplied with at a time where the left one is triangular.
+_TOGETHER = 128
 
 
 def two_sum(a: Array, b: Array) -> DoubleDouble:
@@ -124,23 +126,42 @@ def exact_product(left: Integers, right: Integers) -> Array:
     return limbs_product(limbs_of(left, terms=left.shape[1]), right)
 
 
-def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
-    """The same product from the limbs of the left matrix. A constant is then split only once."""
+def limbs_product(lefts: Sequence[Array], right: Integers, *, lower: bool = False) -> Array:
+    """The same product from the limbs of the left matrix. A constant is then split only once.
+
+    With `lower` nothing of the left matrix is above its diagonal, and what is there is not multiplied with.
+    """
     terms = right.shape[0]
     rights, width = limbs_of(right, terms=terms), _width(terms)
     found = np.empty((lefts[0].shape[0], right.shape[1]))
+    times = _lower_times if lower else np.matmul
     for start in range(0, right.shape[1], _ABREAST):
         few = slice(start, start + _ABREAST)
-        found[:, few] = _shifted_sum(lefts, [one[:, few] for one in rights], width)
+        found[:, few] = _shifted_sum(lefts, [one[:, few] for one in rights], width, times)
     return found
 
 
-def _shifted_sum(lefts: Sequence[Array], rights: Sequence[Array], width: int) -> Array:
+def _lower_times(left: Array, right: Array) -> Array:
+    """left @ right, (m, n), for a lower triangular left matrix and whole numbers, whose sums are exact in any order."""
+    found = np.zeros((len(left), right.shape[1]))
+    # The products are so small that a second thread of BLAS would be waited for longer than it works.
+    with blas_threads(1):
+        for start in range(0, len(right), _TOGETHER):
+            here = slice(start, start + _TOGETHER)
+            # Counts are zero in long stretches, and those need not be multiplied with.
+            if right[here].any():
+                found[start:] += left[start:, here] @ right[here]
+    return found
+
+
+def _shifted_sum(
+    lefts: Sequence[Array], rights: Sequence[Array], width: int, times: Callable[[Array, Array], Array]
+) -> Array:
     """The sum of the products of all pairs of limbs, each shifted to its place."""
     columns = rights[0].shape[1]
     # All limbs of the right side abreast: a large left matrix is then read from memory once, and not once for each of them.
     together = np.hstack(rights)
-    products = [left @ together for left in lefts]
+    products = [times(left, together) for left in lefts]
     hi = lo = np.zeros((lefts[0].shape[0], columns))
     # From the smallest to the largest, so that little is lost before the large ones are added.
     for place in range(len(lefts) + len(rights) - 1):

@@ -424,7 +424,7 @@ def _random_regular(names: tuple[str, ...], degree_text: str, seed: int) -> Grap
     return Graph._of_places(names, circulant)
 
 
-def _swapped(edges: list[tuple[int, int]], rng: np.random.Generator) -> list[tuple[int, int]]:
+def _swapped(edges: list[tuple[int, int]], rng: "np.random.Generator") -> list[tuple[int, int]]:
     """Other edges of the same degrees: a-b and c-d become a-d and c-b, where neither of these is an edge yet."""
     edges = list(edges)
     there = {frozenset(edge) for edge in edges}

@@ -6,14 +6,17 @@ Data scale means rows.T @ rows ~ basis @ diag(values**2) @ basis.T. Merging then
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import reduce
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
-from numpy.random import Generator
 
 from eigenveil.errors import require
 from eigenveil.linalg.compare import sines
 from eigenveil.linalg.kernel import Array, complement, orthonormal, signed, tall_product, thin_svd, top_eigen
+
+if TYPE_CHECKING:
+    # For types only: it takes 6 MiB, which a device has better use for.
+    from numpy.random import Generator
 
 __all__ = ["Subspace", "basic_merge", "faster_merge", "merge", "merge_all"]
 
@@ -85,7 +88,7 @@ class Subspace:
         return cls(vectors, np.sqrt(np.maximum(values, 0.0)))
 
     @classmethod
-    def random(cls, dim: int, *, rank: int, rng: Generator) -> "Subspace":
+    def random(cls, dim: int, *, rank: int, rng: "Generator") -> "Subspace":
         """A uniformly random subspace of `rank` directions in `dim` dimensions, with values zero."""
         return cls(orthonormal(rng.standard_normal((dim, rank))), np.zeros(rank))
 

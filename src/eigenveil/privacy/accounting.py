@@ -14,7 +14,7 @@ from typing import Any, Literal, final
 
 from eigenveil.errors import require
 
-__all__ = ["Budget", "Loss", "compose_mu", "delta_of", "epsilon_of", "mu_for", "price"]
+__all__ = ["Budget", "Loss", "compose_mu", "delta_of", "epsilon_of", "mu_for", "normal_cdf", "price", "scaled_erfc"]
 
 # Calibrations stop this far on the safe side, so that the shares of a budget may be added up in floating point.
 _MARGIN = 1e-12
@@ -22,6 +22,8 @@ _MARGIN = 1e-12
 _LEFT = 2.0**-41
 # Relative error of the few operations in `delta_of`, several times over.
 _ROUNDING = 2.0**-49
+# From here on `scaled_erfc` is a short series, before erfc underflows. The other splits a double into two halves.
+_SERIES, _SPLIT = 25.0, 2.0**27 + 1
 
 
 @final
@@ -55,8 +57,6 @@ def delta_of(epsilon: float, mu: float) -> float:
     >>> round(delta_of(1.0, 0.5), 12)
     0.006829594983
     """
-    from scipy.special import erfcx, ndtr
-
     require(epsilon >= 0, f"epsilon must not be negative, got {epsilon}")
     require(mu >= 0, f"mu must not be negative, got {mu}")
     if mu == 0:
@@ -68,9 +68,9 @@ def delta_of(epsilon: float, mu: float) -> float:
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
     if low < -5:
         # Phi(-low) is near one and the second term is tiny: the formula as it stands is accurate.
-        return float(ndtr(-low) - 0.5 * erfcx(high / math.sqrt(2)) * math.exp(-low * low / 2))
-    scaled = erfcx(low / math.sqrt(2)) - erfcx(high / math.sqrt(2))
-    return float(min(1.0, 0.5 * scaled * math.exp(-low * low / 2)))
+        return normal_cdf(-low) - 0.5 * scaled_erfc(high / math.sqrt(2)) * math.exp(-low * low / 2)
+    scaled = scaled_erfc(low / math.sqrt(2)) - scaled_erfc(high / math.sqrt(2))
+    return min(1.0, 0.5 * scaled * math.exp(-low * low / 2))
 
 
 def _at_most(epsilon: float, mu: float) -> float:
@@ -79,13 +79,11 @@ def _at_most(epsilon: float, mu: float) -> float:
     Relative errors of u in low, high and both functions move each of the two terms by a few u (1 + |low|) (1 + high) of itself.
     Where mu is small the terms are nearly equal, so that error can be large compared with their difference.
     """
-    from scipy.special import erfcx
-
     found = delta_of(epsilon, mu)
     if mu == 0 or math.isinf(mu) or math.isinf(epsilon):
         return found
     low, high = epsilon / mu - mu / 2, epsilon / mu + mu / 2
-    term = 1.0 if low < -5 else 0.5 * float(erfcx(low / math.sqrt(2))) * math.exp(-low * low / 2)
+    term = 1.0 if low < -5 else 0.5 * scaled_erfc(low / math.sqrt(2)) * math.exp(-low * low / 2)
     return found * (1 + _LEFT) + _ROUNDING * (1 + abs(low)) * (1 + high) * term
 
 
@@ -135,6 +133,34 @@ def epsilon_of(mu: float, delta: float) -> float:
         # Here `high` keeps the guarantee at every step.
         low, high = (low, middle) if _at_most(middle, mu) <= delta else (middle, high)
     return high
+
+
+def normal_cdf(x: float) -> float:
+    """Phi(x), the probability that a standard normal is at most x.
+
+    >>> normal_cdf(0.0)
+    0.5
+    """
+    return 0.5 * math.erfc(-x / math.sqrt(2))
+
+
+def scaled_erfc(x: float) -> float:
+    """exp(x^2) erfc(x) for x above -26, within a few units of the last place. A device has no memory for scipy.
+
+    >>> scaled_erfc(0.0), round(scaled_erfc(1e6) * 1e6 * math.sqrt(math.pi), 9)
+    (1.0, 1.0)
+    """
+    if x > _SERIES:
+        # 1 - 1/(2 x^2) + 1 3/(2 x^2)^2 - ... over x sqrt(pi): from here on ten terms leave less than rounding does.
+        step, total = 1 / (2 * x * x), 1.0
+        for odd in range(17, 0, -2):
+            total = 1.0 - odd * step * total
+        return total / (x * math.sqrt(math.pi))
+    square = x * x
+    # What was rounded off the square (Dekker 1971): without it the exponential would be wrong by x^2 times as much.
+    high = (_SPLIT * x) - (_SPLIT * x - x)
+    rest = ((high * high - square) + 2 * high * (x - high)) + (x - high) ** 2
+    return math.exp(square) * (1 + rest) * math.erfc(x)
 
 
 def compose_mu(ratios: Sequence[float]) -> float:

@@ -13,7 +13,7 @@ from typing import Any, Final, final
 
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import require
-from eigenveil.privacy.accounting import Budget
+from eigenveil.privacy.accounting import Budget, normal_cdf
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import PrivacyUnit
 
@@ -162,14 +162,14 @@ class Guarantee:
         >>> round(Guarantee(1.0, 1e-6).best_guess, 4)
         0.5471
         """
-        from scipy.special import expit, ndtr
-
         if not self.private or self.epsilon is None or self.delta is None:
             return 1.0
         if not _SMALL <= self.epsilon <= _LARGE:
             # A file may hold any number, and the mu of such budgets takes forever.
-            return float(min(1.0, expit(self.epsilon) + self.delta * expit(-self.epsilon)))
-        return float(ndtr(Budget(self.epsilon, self.delta).mu / 2))
+            # Divided by exp(epsilon), which may overflow.
+            small = math.exp(-self.epsilon)
+            return min(1.0, (1 + self.delta * small) / (1 + small))
+        return normal_cdf(Budget(self.epsilon, self.delta).mu / 2)
 
     def _meaning(self) -> str:
         """A number that is easier to grasp than epsilon: how often the best guess is right."""

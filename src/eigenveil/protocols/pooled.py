@@ -13,8 +13,10 @@ Part = TypeVar("Part")
 Result = TypeVar("Result")
 
 
-def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism) -> Result:
-    """The result of `task` on `rows`; each round's total leaves through `mechanism`.
+def run_pooled(
+    task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism, *, begun: State | None = None
+) -> Result:
+    """The result of `task` on `rows`; each round's total leaves through `mechanism`. A task that has `begun` goes on from there.
 
     >>> import numpy as np
     >>> from eigenveil.privacy import Domain, Neighbours
@@ -26,7 +28,7 @@ def run_pooled(task: Task[State, Part, Result], rows: Rows, mechanism: Mechanism
     """
     # Nothing leaves between `work` and `advance`: the noise is added once, to the total.
     inside = Exact(because="the holder of the rows is also the one who releases the total")
-    state = task.start()
+    state = task.start() if begun is None else begun
     while (result := task.result(state)) is None:
         state = task.advance(state, task.work(task.ask(state), rows, inside), mechanism)
     return result

@@ -403,14 +403,16 @@ def _half(side: int) -> int:
 
 
 def _triangle(matrix: Array) -> Array:
-    return matrix[np.triu_indices(len(matrix))]
+    # Row by row: arrays of indices would take twice the memory of the matrix.
+    return np.concatenate([matrix[row, row:] for row in range(len(matrix))]) if len(matrix) else matrix.reshape(-1)
 
 
 def _square(flat: Array, side: int) -> Array:
-    # Assigned twice, not added to zeros: minus zero would lose its sign.
-    matrix, upper = np.empty((side, side)), np.triu_indices(side)
-    matrix[upper] = flat
-    matrix.T[upper] = flat
+    matrix, start = np.empty((side, side)), 0
+    for row in range(side):
+        # Assigned twice, not added to zeros: minus zero would lose its sign.
+        matrix[row, row:] = matrix[row:, row] = flat[start : start + side - row]
+        start += side - row
     return matrix
 
 

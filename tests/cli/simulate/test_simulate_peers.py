@@ -11,23 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
+from cli.cli_tables import COUNT, NAMES, PRIVATE, eigenveil, files_in, refusal, rows, written
 from cli.forked import Forked, run_forked
 from cli.simulate.test_simulate import lines, visits
 from cli.simulate.test_simulate_process import _read
 from cli.test_process import QUIET
-from eigenveil import GossipPCA, Model, PrivatePCA
+from eigenveil import FederatedPCA, GossipPCA, Model, PrivatePCA
 from eigenveil.cli.simulate.options import _WITHOUT_HUB
 from eigenveil.data.rows import FILL_PUBLICLY
-from eigenveil.errors import BudgetExceeded
+from eigenveil.errors import BudgetExceeded, ParameterError
 from eigenveil.estimators.rounds import Unfinished
 from eigenveil.linalg import sines
+from eigenveil.params import FederatedParams, GossipParams
 from eigenveil.params.declarations.simulate import FOR_HUBS
+from eigenveil.params.words import in_options
 from eigenveil.privacy import Ledger
 
+IN_OPTIONS = FILL_PUBLICLY.replace("{missing=counts}", "--missing counts")
 EXACT = ("-k", 2, "--no-privacy", "--graph")
 SECRET = ("-k", 2, *PRIVATE, "--graph")
 PUBLISHED = ("ring", "--noise", "published", "--method", "segments")
@@ -377,16 +379,17 @@ def test_every_option_of_a_hub_alone_has_a_reason_against_it() -> None:
     assert set(_WITHOUT_HUB) == FOR_HUBS
 
 
-def test_a_site_is_called_as_it_is_called(tmp_path: Path) -> None:
+def test_a_site_is_called_as_it_is_called() -> None:
     """Its name may look like a parameter, a table or a part of a message."""
     broken = rows()
     broken[3, 1] = np.nan
-    source = tmp_path / "people.parquet"
-    pq.write_table(arrow_table(broken, X=["{noise=} --steps: X"] * 600 + ["graph"] * (COUNT - 600)), source)
-    for graph in (("--graph", "complete"), ()):
-        line = refusal("simulate", source, "-k", 2, "--no-privacy", *graph, "--split", "by:X")
-        reason = f"the table contains NaN or infinity. {FILL_PUBLICLY}"
-        assert line == f"error: X {{noise=}} --steps: X: {reason}"
+    sites = {"X {noise=} --steps: X": broken[:600], "graph": broken[600:]}
+    peers, hub = GossipPCA(2, graph="complete", epsilon=None), FederatedPCA(2, epsilon=None)
+    for pca, asked in ((peers, GossipParams), (hub, FederatedParams)):
+        with pytest.raises(ParameterError) as caught:
+            pca.fit(sites)
+        line = caught.value.said(in_options(asked, X="the table"))
+        assert line == f"X {{noise=}} --steps: X: the table contains NaN. {IN_OPTIONS}"
 
 
 @pytest.mark.parametrize("words", MISTAKES)
@@ -400,7 +403,7 @@ def test_rows_that_cannot_be_used_are_refused_without_showing_a_value(tmp_path: 
     broken = rows()
     broken[3, 1:3] = [123456.789, np.nan]
     line = refusal("simulate", written(tmp_path, "npy", broken), *RING, "--seed", 1)
-    assert re.fullmatch(rf"error: site \d: the table contains NaN or infinity\. {FILL_PUBLICLY}", line)
+    assert re.fullmatch(rf"error: site \d: the table contains NaN or infinity\. {IN_OPTIONS}", line)
 
 
 def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

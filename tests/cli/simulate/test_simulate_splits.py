@@ -11,7 +11,7 @@ from eigenveil.cli.simulate.splits import SplitRule, part
 from eigenveil.data.rows import NamedRows
 from eigenveil.params import TableParams
 
-READING: dict[str, Any] = {"reading": Reading(TableParams()), "person_sites": 1, "scale": None}
+READING: dict[str, Any] = {"reading": Reading(TableParams()), "person_sites": 1, "exact": {}}
 
 
 def values(folder: Path, rule: SplitRule, seed: int = 0, kind: str = "npy") -> list[Any]:

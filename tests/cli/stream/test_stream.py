@@ -166,7 +166,7 @@ def test_a_bad_batch_leaves_the_rows_before_it_in_the_state(tmp_path: Path, targ
     state, values = tmp_path / "stream.state", rows()
     values[450, 2] = np.nan
     line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target, "--state", state)
-    assert line.startswith("error: the stream contains NaN, and a private stream takes no gaps")
+    assert line.startswith("error: column 'height' has missing values. Handle them with --missing counts")
     assert line.endswith(
         f"; 400 rows had been read, and their state was saved to {state}, raw data that only you can read; "
         f"continue with the rows after them: --state {state} --resume"

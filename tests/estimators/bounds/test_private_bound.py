@@ -157,6 +157,47 @@ def test_a_stream_that_is_saved_keeps_its_bound(tmp_path: Path) -> None:
     assert resumed.model_.settings["row_bound"] == whole.model_.settings["row_bound"]
 
 
+FAR = ROWS + 1e8 * RNG.choice([-1, 1], 6)
+
+
+@pytest.mark.parametrize(
+    "choices", [PUBLISHED[name] for name in ("sync", "block", "continual")], ids=list(PUBLISHED)[:3]
+)
+def test_a_stream_far_from_zero_waits_until_it_has_found_its_mean(choices: dict[str, Any], tmp_path: Path) -> None:
+    pca: Any = StreamingPCA(2, **BUDGET, **choices).fit(FAR)
+    assert captured(pca.components_) > 0.98
+    assert within(pca)
+    # In batches, with a stop while it waits: the same noise, so the same answer.
+    first: Any = StreamingPCA(2, **BUDGET, **choices).partial_fit(FAR[:700])
+    assert first.searching_ and first._stream.covered == 0
+    first.save_state(tmp_path / "state")
+    resumed: Any = StreamingPCA.resume(tmp_path / "state")
+    assert resumed.searching_
+    for start in range(700, 6000, 530):
+        resumed.partial_fit(FAR[start : start + 530])
+    assert not resumed.searching_
+    np.testing.assert_array_equal(resumed.sync().components_, pca.components_)
+    assert resumed.guarantee_.charges == pca.guarantee_.charges
+
+
+def test_a_stream_waits_only_where_nobody_has_two_rows_and_memory_is_left() -> None:
+    usual = StreamingPCA(2, **BUDGET).plan_for(6)
+    assert usual.search_rows == 8 * usual.first_block
+    for other in ({"person_blocks": 2}, {"row_bound": 3.0}, {"center": None}, {"scale": "private"}):
+        assert StreamingPCA(2, **(BUDGET | other)).plan_for(6).search_rows == 0
+    small = StreamingPCA(2, **BUDGET, memory_limit=usual.memory + 8 * 6 * 2 * usual.first_block).plan_for(6)
+    assert usual.first_block < small.search_rows <= 2 * usual.first_block
+    pca: Any = StreamingPCA(2, **BUDGET, person_blocks=2, publish="block").partial_fit(FAR[:700])
+    assert not pca.searching_
+
+
+def test_a_synchronisation_ends_the_wait() -> None:
+    pca: Any = StreamingPCA(2, **BUDGET).partial_fit(FAR[:1500])
+    assert pca.searching_
+    assert not pca.sync().searching_
+    assert pca.n_samples_seen_ == pca._stream.covered == 1500
+
+
 def test_a_stream_that_ends_too_soon_is_refused_and_may_go_on() -> None:
     pca = StreamingPCA(2, **BUDGET).partial_fit(ROWS[:50])
     with pytest.raises(ValueError, match="Nothing was released"):

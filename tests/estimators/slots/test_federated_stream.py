@@ -81,6 +81,8 @@ def test_a_copy_has_no_rows_and_the_model_can_be_saved(tmp_path: Any) -> None:
     ("given", "why"),
     [
         ({"epsilon": 1.0, "delta": 1e-5}, "row_bound is missing"),
+        ({"epsilon": 1.0, "delta": 1e-5, "row_bound": "private"}, "row_bound must be a number that you know"),
+        ({"epsilon": 1.0, "delta": 1e-5, "row_bound": 2.0, "scale": "private"}, "scale must be public numbers"),
         ({**PRIVATE, "trust": "hub", "topology": "tree"}, "needs trust='site'"),
         ({"epsilon": None, "trust": "masked"}, "needs epsilon"),
         ({**PRIVATE, "device": True, "neighbours": "add-remove"}, "takes part is public"),
@@ -151,3 +153,20 @@ def test_the_ledger_agrees_with_the_worst_person_counted_out(seed: int) -> None:
         spent[number, group] = spent.get((number, group), 0.0) + mu**2
     slots = [max(square for (at, _), square in spent.items() if at == number) for number in {at for at, _ in spent}]
     assert ledger.spent_mu**2 == pytest.approx(sum(sorted(slots, reverse=True)[:per_person]))
+
+
+@pytest.mark.parametrize("given", [{"epsilon": None}, PRIVATE], ids=["exact", "private"])
+def test_missing_values_get_their_public_value_and_infinite_ones_are_refused(given: dict[str, Any]) -> None:
+    rng, slots = np.random.default_rng(0), [slot_of(number) for number in range(2)]
+    torn = [{name: np.where(rng.random(X.shape) < 0.2, np.nan, X) for name, X in slot.items()} for slot in slots]
+    filled = [{name: np.where(np.isnan(X), 1.5, X) for name, X in slot.items()} for slot in torn]
+    stream = FederatedStream(2, slots=2, missing_fill=1.5, **given).fit(torn)
+    same = FederatedStream(2, slots=2, **given).fit(filled)
+    assert np.array_equal(stream.components_, same.components_)
+    assert np.array_equal(stream.transform(torn[0]["a"]), same.transform(filled[0]["a"]))
+    assert stream.model_.settings["missing"] == "fill"
+    with pytest.raises(ValueError, match="NaN"):
+        FederatedStream(2, slots=2, **given).fit(torn)
+    torn[0]["b"][3, 1] = np.inf
+    with pytest.raises(ValueError, match="infinity"):
+        FederatedStream(2, slots=2, missing_fill=1.5, **given).fit(torn)

@@ -156,8 +156,8 @@ BATCHES: dict[str, tuple[Callable[[], Any], str]] = {
     "minus infinity, float32": (lambda: spoiled(-np.inf).astype(np.float32), "X contains infinity"),
     "sparse infinity": (lambda: sp.csr_array(spoiled(np.inf)), "X contains infinity"),
     "sparse NaN": (lambda: sp.csr_array(spoiled(np.nan)), "X contains NaN in a sparse matrix"),
-    "arrow infinity": (lambda: tables(spoiled(np.inf))["pyarrow"], "X contains infinity"),
-    "polars infinity": (lambda: tables(spoiled(np.inf))["polars"], "X contains infinity"),
+    "arrow infinity": (lambda: tables(spoiled(np.inf))["pyarrow"], "column 'sleep' has infinite values"),
+    "polars infinity": (lambda: tables(spoiled(np.inf))["polars"], "column 'sleep' has infinite values"),
     "rows of infinity": (lambda: DenseRows(spoiled(np.inf)), "X contains infinity"),
     "sparse rows of NaN": (lambda: as_rows(sp.csr_array(spoiled(np.nan))), "X contains NaN in a sparse matrix"),
     "one column less": (lambda: spoiled(1.0)[:, :5], "X has 5 features, but StreamingPCA is expecting 6"),
@@ -224,15 +224,25 @@ def test_batches_that_cannot_be_used_leave_no_trace(make: Callable[[], Any], mes
     assert shown(pca.partial_fit(VALUES[130:]).sync()) == shown(same.partial_fit(VALUES[130:]).sync())
 
 
+# Where columns have names, those with gaps are named.
+TORN = "X contains NaN, and a private stream takes no gaps|missing values: age, dose, .*missing='counts'|column 'sleep' has"
+
+
 @pytest.mark.parametrize("make", GAPS.values(), ids=GAPS.keys())
 @pytest.mark.parametrize("way", WAYS)
 def test_gaps_are_refused_by_private_streams(make: Callable[[], Any], way: str) -> None:
     ledger = Ledger(epsilon=5.0, delta=1e-6)
     pca, same = private(ledger=ledger, **WAYS[way]), private(**WAYS[way])
-    refused(lambda: pca.partial_fit(make()), "X contains NaN, and a private stream takes no gaps")
+    refused(
+        lambda: pca.partial_fit(make()),
+        TORN,
+    )
     assert ledger.charges == () and not hasattr(pca, "n_features_in_")
     before, charges = shown(pca.partial_fit(VALUES[:100]).sync()), ledger.charges
-    refused(lambda: pca.partial_fit(make()), "X contains NaN, and a private stream takes no gaps")
+    refused(
+        lambda: pca.partial_fit(make()),
+        TORN,
+    )
     refused(lambda: pca.transform(make()), "X contains NaN")
     assert shown(pca) == before and ledger.charges == charges
     same.partial_fit(VALUES[:100]).sync().partial_fit(VALUES[100:]).sync()

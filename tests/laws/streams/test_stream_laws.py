@@ -18,6 +18,7 @@ from eigenveil import StreamingPCA
 from eigenveil.data.rows import Block
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, mu_for
+from eigenveil.privacy.sums import quantiles
 from laws.parties.transcripts import realised_mu
 from laws.strategies import SIZES, person, torn
 
@@ -28,8 +29,8 @@ BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-5}
 
 
 def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
-    """Make marked rows zero wherever dense rows are brought into a domain, after the center has been taken off."""
-    real = Domain._measured
+    """Make marked rows zero wherever dense rows are brought into a domain, after the center is taken off, and in no cell."""
+    real, weights_of = Domain._measured, quantiles._weights
 
     def measured(domain: Domain, block: Block, out: Array) -> tuple[Array, Array]:
         blank = (np.asarray(block.values) == BLANK).all(axis=1)
@@ -37,7 +38,13 @@ def blank_rows_count_as_nothing(patch: pytest.MonkeyPatch) -> None:
         rows[blank] = 0.0
         return rows, np.where(blank, 0.0, squares)
 
+    def weights(block: Block, domain: Domain) -> Array | None:
+        blank = (np.asarray(block.values) == BLANK).all(axis=1)
+        given = weights_of(block, domain)
+        return np.where(blank, 0.0, 1.0 if given is None else given) if blank.any() else given
+
     patch.setattr(Domain, "_measured", measured)
+    patch.setattr(quantiles, "_weights", weights)
 
 
 def followed(options: dict[str, Any], rows: Any, syncs: tuple[int, ...]) -> Callable[[], object]:
@@ -147,6 +154,36 @@ def test_a_person_may_have_any_number_of_rows_if_they_are_named(
         blank_rows_count_as_nothing(patch)
         found = realised_mu(*(followed(options | {"person": "who"}, table, syncs) for table in tables))
     assert found <= mu_for(1.0, 1e-5) * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("neighbours", ["zero-out", "replace-one"])
+@pytest.mark.parametrize("publish", ["sync", "block", "continual"])
+def test_a_stream_that_waits_for_more_rows_stays_within_its_budget(publish: str, neighbours: str) -> None:
+    """The search goes on among the rows of many blocks, of which a person has one, before or after it paused."""
+    rng = np.random.default_rng(3)
+    budget: dict[str, Any] = {"epsilon": 30.0, "delta": 1e-5}
+    options: dict[str, Any] = budget | {"publish": publish, "neighbours": neighbours, "block_size": 20}
+    rows = rng.standard_normal((400, DIM)) + 1e7
+    if publish == "continual":
+        options["horizon"] = len(rows)
+
+    def run(table: Array) -> Callable[[], object]:
+        def follow() -> None:
+            pca: Any = StreamingPCA(2, random_state=1, **options).partial_fit(table[:100])
+            assert pca.searching_
+            pca.partial_fit(table[100:]).sync()
+            assert not pca.searching_
+            assert max(charge.label.count("seventh") for charge in pca.ledger_.charges) == 1
+
+        return follow
+
+    for place in (0, 60, 390):
+        one, other = rows.copy(), rows.copy()
+        one[place], other[place] = 1e200, BLANK if neighbours == "zero-out" else -1e200
+        with pytest.MonkeyPatch.context() as patch:
+            blank_rows_count_as_nothing(patch)
+            found = realised_mu(run(one), run(other))
+        assert found <= mu_for(**budget) * (1 + 1e-9)
 
 
 def canary(places: list[int]) -> tuple[Array, Array]:

@@ -4,6 +4,7 @@ machine with a GPU these laws run there.
 """
 
 import importlib.util
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -37,17 +38,17 @@ def libraries() -> list[str]:
 DEVICES = pytest.mark.parametrize("device", libraries())
 
 
-def there(values: Array, device: str, weights: Any = None) -> DeviceRows:
+def there(values: Array, device: str, weights: Any = None, *, gaps: bool = False) -> DeviceRows:
     """The rows on a device."""
     if device == "strict":
         import array_api_strict
 
-        found = rows_on_device(array_api_strict.asarray(np.ascontiguousarray(values)))
+        found = rows_on_device(array_api_strict.asarray(np.ascontiguousarray(values)), gaps=gaps)
     else:
         import torch
 
-        found = rows_on_device(torch.tensor(np.ascontiguousarray(values), device=device))
-    return found if weights is None else DeviceRows(found.values, found.xp, found.device, weights)
+        found = rows_on_device(torch.tensor(np.ascontiguousarray(values), device=device), gaps=gaps)
+    return found if weights is None else replace(found, weights=weights)
 
 
 @DEVICES
@@ -105,6 +106,32 @@ def test_a_whole_fit_on_a_device_is_the_fit_in_memory(device: str, settings_: di
     assert alike(fits[0].components_, fits[1].components_) and alike(fits[0].mean_, fits[1].mean_)
     assert str(fits[0].ledger_) == str(fits[1].ledger_)
     assert alike(fits[0].transform(ROWS), fits[1].transform(there(ROWS, device)))
+
+
+TORN = np.where(np.random.default_rng(3).random(ROWS.shape) < 0.2, np.nan, ROWS)
+RULES: tuple[dict[str, Any], ...] = (
+    {"missing": "counts"},
+    {"missing": "groups", "missing_groups": [[0, 3], [1, 2]]},
+    {"missing": "drop"},
+    {"missing": "fill", "missing_fill": 1.5},
+)
+
+
+@DEVICES
+@pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule["missing"])
+def test_missing_values_on_a_device_are_those_in_memory(device: str, rule: dict[str, Any]) -> None:
+    asked: tuple[dict[str, Any], ...] = ({}, {"row_bound": 30.0, "scale": 2.0, "column_bounds": (-40.0, 50.0)})
+    for more in (*asked, {"person": PEOPLE}):
+        fits = [PrivatePCA(2, **PRIVATE, **rule, **more).fit(rows) for rows in (TORN, there(TORN, device, gaps=True))]
+        assert alike(fits[0].components_, fits[1].components_) and alike(fits[0].mean_, fits[1].mean_)
+    assert alike(fits[0].transform(TORN), fits[1].transform(there(TORN, device, gaps=True)))
+    # Both say whether values may be missing, and infinity never is one.
+    with pytest.raises(ParameterError, match="contradict"):
+        PrivatePCA(2, **PRIVATE, **rule).fit(there(ROWS, device))
+    with pytest.raises(ParameterError, match="contradict"):
+        PrivatePCA(2, **PRIVATE).fit(there(TORN, device, gaps=True))
+    with pytest.raises(ParameterError, match="infinity"):
+        there(np.where(np.isnan(TORN), np.inf, TORN), device, gaps=True)
 
 
 @DEVICES

@@ -22,7 +22,7 @@ from eigenveil.estimators.bounds.rows import find_bounds
 from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.linalg import sparse as sparse_module
-from eigenveil.linalg.exact import exact_product
+from eigenveil.linalg.exact import exact_product, limbs_of, limbs_product
 from eigenveil.linalg.kernel import blas_threads
 from eigenveil.privacy import (
     Bounded,
@@ -386,6 +386,19 @@ def test_sums_of_histories_depend_on_nothing_but_the_users(
 # (b) A person is in a sum as what they add alone.
 
 
+@pytest.mark.parametrize("dim", [256, 301])
+@pytest.mark.parametrize("size", [1.0, 1e8])
+def test_a_few_wide_rows_are_added_in_strips_to_the_same_bits(dim: int, size: float) -> None:
+    rng, domain = np.random.default_rng(dim), Domain(dim=dim, radius=3.0)
+    rows, weights = size * rng.standard_normal((7, dim)), rng.random(7)
+    strips, whole_one = np.zeros((dim, dim), dtype=np.int64), np.zeros((dim, dim), dtype=np.int64)
+    add_block(Block(rows, weights), domain, gram=strips, total=None)
+    # With a sum of rows beside it, there is one product.
+    add_block(Block(rows, weights), domain, gram=whole_one, total=np.zeros(dim, dtype=np.int64))
+    assert np.array_equal(strips, whole_one)
+    assert np.array_equal(strips, strips.T)
+
+
 @settings(max_examples=60)
 @given(case=tables(most=7), seed=st.integers(0, 2**32))
 def test_who_leaves_takes_what_they_added_and_nothing_else(case: tuple[Table, Domain], seed: int) -> None:
@@ -474,6 +487,18 @@ def test_products_of_whole_matrices_are_exact(data: st.DataObject, left: int, ri
     # One rounding, and 2^-98 of the largest term before it.
     largest = max(abs(a * b) for a, b in zip(one, other, strict=True))
     assert abs(Fraction(float(found[0, 0])) - exact) <= Fraction(abs(exact), 2**53) + Fraction(size * largest, 2**98)
+
+
+@pytest.mark.parametrize("size", [1, 127, 128, 129, 400])
+def test_products_with_a_triangle_have_the_bits_of_products_with_the_whole_matrix(size: int) -> None:
+    rng = np.random.default_rng(size)
+    left = np.tril(rng.integers(-(2**40), 2**40, (size, size)))
+    right = rng.integers(0, 2**45, (size, 3))
+    # Long stretches without anybody, as counts have them.
+    right[rng.random(size) < 0.9] = 0
+    right[: size // 2] = 0
+    limbs = limbs_of(left, terms=size)
+    assert np.array_equal(limbs_product(limbs, right, lower=True), limbs_product(limbs, right))
 
 
 # (c) What becomes of a row depends on that row alone.

@@ -1,5 +1,6 @@
 """Streams on disk: parties that are stopped at any moment go on, say the same bytes, and are charged once."""
 
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,11 @@ import pytest
 
 from eigenveil.errors import ProtocolError
 from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.simulation import SlotSimulation
 from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.network.agents.durable.hub_log import HubLog
-from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
+from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_from, snapshot_parts
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.privacy import Charge
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
@@ -65,10 +67,12 @@ class World:
         at_site = self.spec.trust == "site"
         before = SlotsBefore.read(joined.steps, budget if at_site else None, self.spec.unit)
         self.before[name] = before
+        parts = StoredParts(ledger, STUDY)
         self.sites[name] = DurableSlotSite(
-            parties.member(name, ledger=before.ledger),
+            parties.member(name, ledger=before.ledger, kept=parts),
             ledger,
             joined,
+            parts=parts,
             ledger=lambda: parties.ledgers.get(name),
             study=STUDY,
             above="hub",
@@ -81,7 +85,7 @@ class World:
         parties = SlotParties(self.spec, roster={})
         filled = parties.task.open()
         filled.add(rows(slot, name))
-        self.sites[name].close(slot, filled.close(), then=f"after slot {slot}")
+        self.sites[name].close(slot, filled, then=f"after slot {slot}")
 
     def ask(self, *, away: tuple[str, ...] = (), stop_after: int | None = None) -> None:
         """One slot: carry bytes until the hub is idle. After so many messages the hub is stopped and started again."""
@@ -141,6 +145,43 @@ def test_on_disk_it_is_the_run_in_one_process_to_the_last_bit_whatever_is_stoppe
         # All of it is in one snapshot, however long the study was.
         assert world.log is not None
         assert [event.kind for event in world.log.events()] == ["snapshot"]
+
+
+def state_bytes(state: Any) -> bytes:
+    return np.asarray(state.value).tobytes() + repr((state.reference, state.parts, state.noise)).encode()
+
+
+@pytest.mark.parametrize("kind", ["noise at sites", "noise at the hub"])
+def test_a_hub_that_is_stopped_after_any_slot_shows_the_same_answer_while_sites_are_late(
+    kind: str, tmp_path: Path
+) -> None:
+    spec = replace(SPECS[kind], window=2)
+    away = {slot: NAMES[slot : slot + 2] for slot in range(SLOTS)}
+    plain, world = SlotSimulation(spec, faults=None), World(tmp_path, spec)
+    for slot in range(SLOTS):
+        plain.slot({name: [rows(slot, name)] for name in NAMES}, away=away[slot])
+        for name in NAMES:
+            world.close(slot, name)
+        world.ask(away=away[slot])
+        world.start_hub()
+        assert state_bytes(world.hub.party.state) == state_bytes(plain.hub.state)
+        # Two slots are kept apart, as soon as there are so many.
+        assert len(world.hub.party.snapshot().unsettled) == min(slot + 1, 2)
+
+
+def test_a_hub_goes_on_from_a_snapshot_of_the_first_kind() -> None:
+    parties = SlotParties(BASE, roster={})
+    whole = run(BASE).hub.snapshot()
+    text, arrays = snapshot_parts(whole)
+    facts = json.loads(text)
+    # It had one state, of all slots, and its numbers beside it.
+    (state,) = facts.pop("states")
+    kept = {key: state[key] for key in ("kind", "reference", "parts", "noise")}
+    old = json.dumps(facts | {"state": kept, "numbers": state["numbers"]})
+    hub = parties.hub()
+    hub.restore(snapshot_from(old, arrays))
+    assert state_bytes(hub.state) == state_bytes(whole.state)
+    assert (hub.newest, hub.counted(0)) == (whole.newest, NAMES)
 
 
 def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp_path: Path) -> None:

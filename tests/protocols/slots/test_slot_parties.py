@@ -111,6 +111,72 @@ def test_a_site_that_is_away_is_counted_later_within_the_window_and_missing_afte
     assert all(len(one.answered) >= len(NAMES) - 1 for one in late.rounds if not one.again)
 
 
+def until(spec: SlotSpec, slots: int, away: tuple[str, ...] = ()) -> SlotSimulation:
+    """A run up to a slot, from which some sites are away."""
+    simulation = SlotSimulation(spec, faults=None)
+    for slot in range(slots):
+        gone = away if slot == slots - 1 else ()
+        simulation.slot({name: [rows(slot, name)] for name in NAMES}, away=gone)
+    return simulation
+
+
+@pytest.mark.parametrize("kind", SPECS)
+def test_with_forgetting_a_slot_that_lacks_late_sites_counts_as_if_they_were_there(kind: str) -> None:
+    spec = replace(SPECS[kind], window=1, forget=0.5)
+    clean, late = until(spec, 4), until(spec, 4, NAMES[:2])
+    assert len(late.hub.counted(3)) == 4
+    assert late.hub.state.parts == pytest.approx(clean.hub.state.parts)
+    # The number of rows is exact in all of these.
+    assert late.answer.sketch.weight == pytest.approx(clean.answer.sketch.weight)
+    if spec.budget is not None:
+        # Four noises of variance 1, times (6 / 4)^2; at the hub a single one.
+        more = 2.25 - 1 if spec.trust == "hub" else 4 * 2.25 - 6
+        assert late.hub.state.noise == pytest.approx(clean.hub.state.noise + more)
+    # When the late ones have come, or never come, a slot counts with those who are in it.
+    for whole in (clean, late):
+        whole.slot({name: [rows(4, name)] for name in NAMES})
+        whole.finish()
+    assert late.hub.counted(3) == NAMES
+    if kind != "noise at the hub":
+        assert np.allclose(matrix(late), matrix(clean), rtol=1e-10, atol=1e-10)
+        assert late.hub.state.noise == pytest.approx(clean.hub.state.noise)
+
+
+def test_how_far_a_slot_is_scaled_up() -> None:
+    spec = replace(SPECS["noise at sites"], window=1, forget=0.5)
+    before, each = 6 * (1 / 4 + 1 / 16 + 1 / 64), 6.0
+    # One early site does not stand for five others.
+    assert until(spec, 4, NAMES[:5]).hub.state.parts == pytest.approx(before + 2)
+    assert until(spec, 4, NAMES[:3]).hub.state.parts == pytest.approx(before + each)
+    # Without forgetting every row counts the same, so nothing is scaled. Nor is it before the first window has passed.
+    assert until(replace(spec, forget=1.0), 4, NAMES[:3]).hub.state.parts == 18 + 3
+    assert until(spec, 1, NAMES[:3]).hub.state.parts == 3
+    # Where sites are always missing, no more of them are expected.
+    less = SlotSimulation(spec, faults=None)
+    for slot in range(4):
+        less.slot({name: [rows(slot, name)] for name in NAMES[:4]}, away=NAMES[3:4] if slot == 3 else ())
+    assert len(less.hub.counted(3)) == 3
+    assert less.hub.state.parts == pytest.approx((before + each) * 4 / 6)
+
+
+@pytest.mark.parametrize(
+    ("dim", "private", "apart"), [(4, True, 8), (4000, True, 2), (6000, True, 0), (6000, False, 8)]
+)
+def test_a_hub_keeps_no_more_apart_than_fits_into_a_snapshot(dim: int, private: bool, apart: int) -> None:
+    spec = replace(BASE, dim=dim, budget=BASE.budget if private else None)
+    assert (spec.apart, replace(spec, forget=1.0).apart, replace(spec, trust="masked").apart) == (apart, 0, 0)
+    assert replace(spec, dim=4, window=2).apart == 2
+
+
+def test_late_parts_of_slots_that_are_no_longer_kept_apart_count_at_their_age() -> None:
+    spec = replace(BASE, slots=12, window=11)
+    away = dict.fromkeys(range(10), NAMES[:2])
+    clean, late = run(spec), run(spec, away=away)
+    assert spec.apart == 8
+    assert [late.hub.counted(slot) for slot in range(12)] == [NAMES] * 12
+    assert np.allclose(matrix(late), matrix(clean), rtol=1e-10, atol=1e-10)
+
+
 def test_a_person_is_charged_once_for_all_slots_and_the_hub_once_for_late_groups() -> None:
     for spec, who in ((SPECS["noise at sites"], NAMES[0]), (SPECS["noise at the hub"], "hub")):
         assert spec.budget is not None

@@ -32,6 +32,7 @@ def bounds(
     per_column: bounding.PerColumn = False,
     total: bounding.Total = None,
     components: bounding.Rank = None,
+    carry: option.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -62,7 +63,7 @@ def bounds(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"])
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
     read.require(data)
     read.require_passes(data, settings)
     if target is not None:

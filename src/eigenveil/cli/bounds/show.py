@@ -17,7 +17,8 @@ from eigenveil.cli.bounds.file import FORMAT, reach_of_ranges
 from eigenveil.cli.bounds.options import WIDEST, Step, command_of, why_next
 from eigenveil.estimators.bounds.columns import FoundColumnBounds
 from eigenveil.estimators.bounds.found import FoundBounds
-from eigenveil.params import PrivateParams
+from eigenveil.params import PrivateParams, declared
+from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.texts import text_of
 from eigenveil.params.words import as_options
 from eigenveil.privacy import Budget, Guarantee
@@ -67,8 +68,10 @@ class Asked:
     def fit(self, **bounds: Any) -> Step:
         """The fit to run next, with these bounds on the command line or from the file that contains them."""
         private = self.settings["epsilon"] is not None
-        same = {name: self.settings[name] for name in ("delta", "neighbours", "person", "scale")}
-        own = self.reading.words
+        same = {
+            name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))
+        }
+        own = [*self.reading.words, *(word for name in self.reading.carry for word in ("--carry", name))]
         if self.target is not None:
             # The file contains the scale too.
             bounds, own = {"scale": None}, [*own, "--bounds", str(self.target)]

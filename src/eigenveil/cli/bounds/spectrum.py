@@ -35,6 +35,7 @@ def spectrum(
     reading: TableParams,
     total: bounding.Total = None,
     bounds: BoundsPath = None,
+    carry: option.Carry = None,
     ledger: kept.LedgerPath = None,
     dataset: kept.Dataset = None,
     life_epsilon: kept.LifeEpsilon = None,
@@ -58,7 +59,7 @@ def spectrum(
     """
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
-    read = Reading(reading, settings["person"])
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
     read.require(data)
     read.require_passes(data, settings)
     require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, bounds, ledger) if path])

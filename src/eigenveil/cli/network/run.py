@@ -116,7 +116,7 @@ def say_red(words: str) -> None:
     """One red line on stderr, not wrapped."""
     from rich.text import Text
 
-    from eigenveil.cli._report import plain
+    from eigenveil.drawing import plain
 
     output(stderr=True).print(Text(plain(words), style="red"), soft_wrap=True)
 

@@ -36,11 +36,38 @@ __all__ = ["followed", "lines_beside", "served", "watch"]
 _LOOK: Final = 0.2
 # The columns that a component is shown by: those with the largest entries.
 _LARGEST: Final = 3
+# The file of lines has no more bytes than this, unless a single line does.
+_RECENT: Final = 1 << 20
 
 
 def lines_beside(study: Path) -> Path:
     """Where the hub of a study writes one line after every slot."""
     return study.with_suffix(".watch.jsonl")
+
+
+def lines_in(path: Path) -> list[str]:
+    """The lines that the hub has written so far."""
+    return path.read_text(encoding="utf-8").splitlines() if path.exists() else []
+
+
+def recent(lines: list[str]) -> list[str]:
+    """The last of these lines, as many as fit: a stream may go on for years, and all of it is written at every slot.
+
+    >>> [len(recent(["x" * size] * 3)) for size in (10, 1 << 19, 1 << 21)]
+    [3, 2, 1]
+    """
+    room, kept = _RECENT, list[str]()
+    for line in reversed(lines):
+        room -= len(line)
+        if kept and room < 0:
+            break
+        kept.append(line)
+    return kept[::-1]
+
+
+def _told(line: str) -> dict[str, Any]:
+    """What a line says, but for when it was written."""
+    return {name: value for name, value in json.loads(line).items() if name != "at"}
 
 
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
@@ -147,12 +174,15 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
     def show(agent: "SlotHubAgent") -> None:
         # Before the first release there is no model, but a line is written all the same.
         learned = agent.model()
+        line, before = current_line(agent), lines_in(lines)
+        # A hub without a clock asks every few seconds. As long as nobody has closed a slot, it has nothing new to tell.
+        if before and _told(before[-1]) == _told(line) and (learned is None or model.exists()):
+            return
         if learned is not None:
             learned.save(model)
-        # Everything so far and one line more, whole or not at all: `watch` may read at any moment.
-        before = lines.read_text(encoding="utf-8") if lines.exists() else ""
+        # The last lines and this one, whole or not at all: `watch` may read at any moment.
         with whole_file(lines) as temporary:
-            temporary.write_text(f"{before}{current_line(agent)}\n", encoding="utf-8")
+            temporary.write_text("".join(f"{one}\n" for one in recent([*before, line])), encoding="utf-8")
             # Released numbers only, and whoever watches may be another user of this machine.
             temporary.chmod(0o644)
 
@@ -190,8 +220,8 @@ def watch(
 
     After every slot it shows the components, the variance along each,
     how many stand out from the noise, who was heard and who is missing.
-    It reads released and public numbers only. It ends when the study is
-    over.
+    It reads released and public numbers only. While the hub is away it
+    shows the last answer and waits. It ends when the study is over.
     """
     require_file(study)
     from eigenveil.network.study.file import StudyFile
@@ -208,20 +238,26 @@ def watch(
 
 def _followed_lines(path: Path, study: "StudyFile", *, once: bool) -> Iterator[tuple[dict[str, Any], str]]:
     """The lines of the hub as they come, from the last one on; until the study is over."""
-    seen = 0
+    last, said = "", False
+    none_yet = f"{path} has no line yet: the hub has not asked for a slot, or runs elsewhere"
     while True:
         # Opened anew at every look: the hub replaces the file, and an open one would stay as it was.
-        lines = path.read_text(encoding="utf-8").splitlines() if path.exists() else []
-        require(bool(lines) or not once, f"{path} has no line yet: the hub has not asked for a slot, or runs elsewhere")
-        # From the last one: what was current before is of no use now.
-        for line in lines[max(seen, len(lines) - 1 if seen == 0 else seen) :]:
+        lines = lines_in(path)
+        if not lines:
+            require(not once, none_yet)
+            if not said:
+                # Once, and not among the lines: somebody may read those with another program.
+                typer.echo(f"{none_yet}. Waiting for it", err=True)
+            said = True
+        # From the last one: what was current before is of no use now. The hub drops old lines, so they cannot be counted.
+        for line in lines[lines.index(last) + 1 :] if last in lines else lines[-1:]:
             facts = json.loads(line)
             # The study file may have been changed since these lines were written.
             require(facts.get("digest") == study.digest, f"{path} is of another study")
+            last = line
             yield facts, line
             if facts["over"] or once:
                 return
-        seen = len(lines)
         time.sleep(_LOOK)
 
 

@@ -65,7 +65,7 @@ class Voice:
 
     def say(self, words: str, *, style: str | None = None, whole: bool = False) -> None:
         """One sentence. One with a path or a hash stays `whole`, not wrapped, so that it can be copied."""
-        from eigenveil.cli._report import plain
+        from eigenveil.drawing import plain
 
         if self.terminal:
             self._console.print(plain(words), style=style, soft_wrap=whole)
@@ -77,7 +77,7 @@ class Voice:
         from rich.table import Table
         from rich.text import Text
 
-        from eigenveil.cli._report import plain
+        from eigenveil.drawing import plain
 
         if self.terminal:
             row = Table.grid(padding=(0, 1))
@@ -99,7 +99,7 @@ class Voice:
         """Something that happened just now, with the time."""
         from rich.text import Text
 
-        from eigenveil.cli._report import plain
+        from eigenveil.drawing import plain
 
         if self.page is not None:
             self.page.line(words, style)
@@ -189,7 +189,7 @@ def shown_names(names: Sequence[str]) -> str:
 
 def round_words(done: "Round") -> str:
     """A round in one line: its stage, who answered, bytes up and down, and how far the result moved."""
-    from eigenveil.cli._report import in_bytes
+    from eigenveil.drawing import in_bytes
 
     missing = f", without {shown_names(done.missing)}" if done.missing else ""
     moved = "" if done.movement is None else f", moved by {done.movement:.1e}"
@@ -317,14 +317,14 @@ class PartyView:
         from rich.spinner import Spinner
         from rich.text import Text
 
-        from eigenveil.cli._report import plain
+        from eigenveil.drawing import plain
 
         spent = "" if self._spending is None else f" ({self._spending.words})"
         return Spinner("dots", Text(f" {plain(self._now)}{spent}"))
 
     def page(self) -> PageState:
         """The same for a browser."""
-        from eigenveil.cli._report import in_bytes
+        from eigenveil.drawing import in_bytes
 
         traffic = [] if self._agent is None else traffic_of(self._agent)
         variances, floor, known = PageState.scree(self._model, ())
@@ -467,7 +467,7 @@ class HubView:
         yield "waiting", self._now + self._left()
 
     def _facts(self) -> Iterator[tuple[str, str]]:
-        from eigenveil.cli._report import in_bytes
+        from eigenveil.drawing import in_bytes
 
         agent = self._agent
         if agent is None:

@@ -131,7 +131,7 @@ def _covered(study: "StudyFile") -> str:
 
 
 def _numbers(count: int) -> str:
-    from eigenveil.cli._report import in_bytes
+    from eigenveil.drawing import in_bytes
 
     # Every number on the wire has 8 bytes, a float or a masked integer.
     return f"{_counted(count, 'number')} ({in_bytes(8 * count)})"

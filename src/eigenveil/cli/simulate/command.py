@@ -26,7 +26,8 @@ from eigenveil.cli.simulate import options as simulating
 from eigenveil.cli.simulate import peers
 from eigenveil.cli.simulate.splits import Parted, SplitRule, part
 from eigenveil.errors import BudgetExceeded, PeersLost, QuorumLost, require_param
-from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams
+from eigenveil.params import FederatedParams, GossipParams, SimulateParams, TableParams, declared
+from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
@@ -72,6 +73,11 @@ class _Job:
         return self.asked.epsilon is not None
 
     @property
+    def exact(self) -> dict[str, Any]:
+        """The parameters that an exact fit of the whole table shares with this one."""
+        return {name: getattr(self.asked, name) for name in ("scale", *declared(MissingParams))}
+
+    @property
     def hub(self) -> bool:
         return isinstance(self.asked, FederatedParams)
 
@@ -85,6 +91,7 @@ def simulate(
     reading: TableParams,
     sites: simulating.Sites = None,
     split: simulating.Split = "iid",
+    carry: option.Carry = None,
     loss: simulating.Loss = 0.0,
     delay: simulating.Delay = 0.0,
     duplicate: simulating.Duplicate = 0.0,
@@ -142,7 +149,7 @@ def simulate(
     line for each round: who answered, bytes on all links, how far the
     directions moved (the largest sine), and the charge.
     """
-    read = Reading(reading, settings["person"], gaps=settings["missing"] != "refuse")
+    read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
     read.require(data)
     read.require_passes(data, settings)
@@ -210,7 +217,7 @@ def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
     # The split has its own random stream, so that it reveals nothing about the start basis or the noise.
     rng = np.random.default_rng(None if seed is None else [seed, 2])
     several = job.asked.person_sites if isinstance(job.asked, FederatedParams) else 1
-    parted = part(job.data, job.rule, job.reading, person_sites=several, scale=job.asked.scale, rng=rng)
+    parted = part(job.data, job.rule, job.reading, person_sites=several, exact=job.exact, rng=rng)
     dead = simulating.dead_from(job.dead, list(parted.sites), stem=job.rule.stem, rng=rng)
     try:
         with busy("starting"):
@@ -477,15 +484,14 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     from eigenveil.estimators import PrivatePCA
     from eigenveil.linalg import sines
 
-    exact = PrivatePCA(pca.n_components_, epsilon=None, center=job.asked.center, scale=job.asked.scale).fit(
-        parted.pooled
-    )
+    exact = PrivatePCA(pca.n_components_, epsilon=None, center=job.asked.center, **job.exact).fit(parted.pooled)
     models = (replace(exact.model_, components=pca.components_), exact.model_)
     captured = np.zeros(2)
     # Block by block, so that the scores of all rows are never in memory at once.
     for block in parted.pooled.blocks(block_size(parted.pooled)):
         weights = 1.0 if block.weights is None else block.weights[:, None]
-        captured += [float(np.sum(weights * np.square(model.transform(block.values)))) for model in models]
+        # Where incomplete rows are left out, they have no scores.
+        captured += [float(np.nansum(weights * np.square(model.transform(block.values)))) for model in models]
     # In a table without variance every answer is as good as the exact one.
     share = captured[0] / captured[1] if captured[1] > 0 else 1.0
     sine = float(sines(pca.subspace_.basis, exact.subspace_.basis)[0])

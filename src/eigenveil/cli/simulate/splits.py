@@ -73,10 +73,13 @@ def part(
     reading: Reading,
     *,
     person_sites: int,
-    scale: Any,
+    exact: Mapping[str, Any],
     rng: "Generator",
 ) -> Parted:
-    """The table in `path`, split by `rule`. Everything is read into memory."""
+    """The table in `path`, split by `rule`. Everything is read into memory.
+
+    A skewed split sorts rows with an exact fit, which has the parameters `exact`.
+    """
     from eigenveil.data.rows import NamedRows
     from eigenveil.data.tables import person_ids
 
@@ -88,15 +91,17 @@ def part(
     require_param(reading.person is None or named, "{person} needs a table with column names, such as csv or parquet")
     # Carried along and not analysed: people are dealt out before anybody is weighted.
     beside = tuple(dict.fromkeys(name for name in (rule.column, reading.person) if name is not None))
-    table = replace(reading, person=None, carry=beside).table(path)
+    table = replace(reading, person=None, carry=(*beside, *reading.carry)).table(path)
     with watched(table.rows) as rows:
         values = _whole(rows)
     with busy("dealing rows out to the sites"):
         people = None if reading.person is None else person_ids(table.carried, reading.person)
         column = None if rule.column is None else table.carried[rule.column]
-        parted = _parted(column, rule, values, people, person_sites=person_sites, scale=scale, rng=rng)
-    sites = {name: NamedRows(rows, table.columns, reading.person) for name, rows in parted.sites.items()}
-    return replace(parted, sites=sites)
+        names = table.columns
+        parted = _parted(column, rule, values, people, names, person_sites=person_sites, exact=exact, rng=rng)
+    sites = {name: NamedRows(rows, names, reading.person) for name, rows in parted.sites.items()}
+    # Groups of columns that are missing together are found by name, in the table as a whole too.
+    return replace(parted, sites=sites, pooled=NamedRows(parted.pooled, names, reading.person))
 
 
 def _parted(
@@ -104,9 +109,10 @@ def _parted(
     rule: SplitRule,
     values: Any,
     people: Any,
+    columns: tuple[str, ...] | None,
     *,
     person_sites: int,
-    scale: Any,
+    exact: Mapping[str, Any],
     rng: "Generator",
 ) -> Parted:
     import numpy as np
@@ -119,7 +125,7 @@ def _parted(
         # People, not rows, are dealt out, so that a person's rows stay at one site.
         unit = np.arange(values.shape[0]) if people is None else np.unique(people, return_inverse=True)[1]
         names = [f"{rule.stem}{i}" for i in range(rule.count)]
-        place = _dealt(values, unit, rule, scale=scale, rng=rng)[unit]
+        place = _dealt(values, unit, rule, columns, exact=exact, rng=rng)[unit]
     # Stable: the rows of a site keep the order of the file, so a seeded run is the same on every machine.
     order = np.argsort(place, kind="stable")
     ends = np.cumsum(np.bincount(place, minlength=len(names)))[:-1]
@@ -130,7 +136,15 @@ def _parted(
     return Parted(sites, _weighted(values, people))
 
 
-def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generator") -> Any:
+def _dealt(
+    values: Any,
+    unit: Any,
+    rule: SplitRule,
+    columns: tuple[str, ...] | None,
+    *,
+    exact: Mapping[str, Any],
+    rng: "Generator",
+) -> Any:
     """The site of each person, or of each row where every row is one; `unit` says whose row each one is."""
     import numpy as np
 
@@ -146,19 +160,22 @@ def _dealt(values: Any, unit: Any, rule: SplitRule, *, scale: Any, rng: "Generat
     sizes = 1 + np.floor((people - rule.count) * shares / shares.sum()).astype(np.int64)
     sizes[0] += people - sizes.sum()
     found = np.empty(people, dtype=np.int64)
-    found[_mixed(_along_first(values, unit, scale), rng)] = np.repeat(np.arange(rule.count), sizes)
+    found[_mixed(_along_first(values, unit, columns, exact), rng)] = np.repeat(np.arange(rule.count), sizes)
     return found
 
 
-def _along_first(values: Any, unit: Any, scale: Any) -> "Array":
+def _along_first(values: Any, unit: Any, columns: tuple[str, ...] | None, exact: Mapping[str, Any]) -> "Array":
     """Each person's position along the first principal direction of the table, (p,): the mean over their rows."""
     import numpy as np
 
+    from eigenveil.data.rows import NamedRows
     from eigenveil.data.tables import as_rows
     from eigenveil.estimators import PrivatePCA
 
-    rows = as_rows(values)
-    scores = PrivatePCA(1, epsilon=None, scale=scale).fit(rows).transform(rows)[:, 0]
+    rows = NamedRows(as_rows(values), columns)
+    scores = PrivatePCA(1, epsilon=None, **exact).fit(rows).transform(rows)[:, 0]
+    # Where incomplete rows are left out, they have no scores, and may be dealt to any site: they are in the middle here.
+    scores = np.nan_to_num(scores)
     means: Array = np.bincount(unit, weights=scores) / np.bincount(unit)
     return means
 

@@ -33,6 +33,7 @@ def stream(
     settings: dict[str, Any] | None,
     reading: TableParams,
     bounds: BoundsPath = None,
+    carry: option.Carry = None,
     sync_every: streaming.SyncEvery = None,
     model: option.Output = Path("model.safetensors"),
     report: option.ReportFile = None,
@@ -83,7 +84,7 @@ def stream(
         _merge([*merge, source], context, target=model, state=state, force=force)
         return
     known: BoundsFile | None = None
-    read = Reading(reading, None if settings is None else settings["person"])
+    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()))
     require_source(source, read)
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     if settings is None:
@@ -139,6 +140,7 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
     """Merge the streams in the states `paths`."""
     own = (
         "bounds",
+        "carry",
         "sync_every",
         "even_if_noise",
         "no_state",

@@ -253,8 +253,13 @@ def _take(
         pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None and not table else rows)
         start += rows.shape[0]
         # Rows that a person has too many of are not taken. Then nothing is due that was not due before.
-        if _rows(pca) > seen and _due(plan, _rows(pca) - 1, sync_every) == 1:
+        if _rows(pca) > seen and _due(plan, _rows(pca) - 1, sync_every) == 1 and _wanted(pca, sync_every):
             writer.write()
+
+
+def _wanted(pca: "StreamingPCA", sync_every: int | None) -> bool:
+    """Whether to release now what is due: a block waits while the first search needs more rows, a synchronisation does not."""
+    return not pca.searching_ or (sync_every is not None and _rows(pca) % sync_every == 0)
 
 
 def _due(plan: "StreamPlan", seen: int, sync_every: int | None) -> int:

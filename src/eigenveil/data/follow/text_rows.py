@@ -13,7 +13,7 @@ from typing import Final, final
 
 import numpy as np
 
-from eigenveil.data.columns import ColumnChoice, advice_for
+from eigenveil.data.columns import ColumnChoice, advice_for, require_entries
 from eigenveil.data.text_files import GAPS, CsvHeader, split_line
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.linalg import Array
@@ -96,9 +96,17 @@ class TextRows:
             if row is None:
                 if count == 0:
                     raise self._refusal(records[0], seen)
-                return out[:count]
+                return self._checked(out[:count])
             out[count] = row
-        return out
+        return self._checked(out)
+
+    def _checked(self, rows: Array) -> Array:
+        """Refuse infinite numbers here, where the columns have names. A gap is for the stream to judge."""
+        try:
+            require_entries(rows, [self.header.names[place] for place in self.places], gaps=True)
+        except ColumnsError as error:
+            raise error.at(str(self.header.source)) from None
+        return rows
 
     def _row(self, record: bytes) -> list[float] | None:
         """The numbers of a record, None if it is bad in any way."""

@@ -5,14 +5,14 @@ One person is in every column, so d columns cost sqrt(d) times the noise of one.
 """
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, final
 
 import numpy as np
 
 from eigenveil.data.rows import in_silence
-from eigenveil.errors import require, require_param
+from eigenveil.errors import listed, require, require_param
 from eigenveil.estimators.bounds.release import AskedOfRows, SmallRelease
 from eigenveil.estimators.bounds.rows import SURE, place_of
 from eigenveil.linalg import Array
@@ -141,19 +141,32 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
         replace-one. The last two declare the number of people public.
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
-        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
-        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        protected together. Without it each row counts as a separate person. The column is then left out; or give one
+        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     quantile : float, default 0.95
@@ -196,11 +209,13 @@ def find_column_bounds(X: Any, asked: FindColumnBounds) -> FoundColumnBounds:
     )
     # Nothing is clipped: wherever an entry lies, it is in one cell of its column, and that bounds what a person can
     # change.
-    domain = Domain(dim, math.inf, public.origin, public.scale)
+    domain = Domain(dim, math.inf, public.origin, public.scale, gaps=release.gaps)
     with release.reserved("these bounds") as paid:
         private = bounded_column_tails(release.rows, domain=domain, cells=cells, neighbours=near)
         released = paid.mechanism().release(private, label="columns")
-    tails = read_tails(released, noise=noise, cells=cells, people=people)
+    # Where entries may be missing, each column is about the people who have it.
+    apart = release.gaps is not None and release.gaps.divides
+    tails = read_tails(released, noise=noise, cells=cells, people=people, apart=apart)
     return _found(paid, tails, asked.quantile, least, domain)
 
 
@@ -209,22 +224,30 @@ def _found(
 ) -> FoundColumnBounds:
     """The result that follows from the counts of all columns."""
     first = tails[0]
-    people = first.people
+    # All columns count the same people, except where entries are missing. Then the most that any of them has count.
+    people = max(column.people for column in tails)
     wanted = (1 - quantile) / 2 * people
-    most = max(wanted, least)
+    most = [max((1 - quantile) / 2 * column.people, least) for column in tails]
     low, high, flat, why = None, None, np.zeros(len(tails), dtype=bool), ""
+    hidden = [place for place, column in enumerate(tails) if column.people <= 0 or 4 * least > column.people]
     if people <= 0 or 4 * least > people:
         about = f"about {people:.0f} people" if people > 2 * first.people_error else "hardly anybody"
         why = (
             f"the table is too small for this budget. It seems to have {about}, and ranges for {len(tails)} columns "
             f"need about {4 * least:.0f}. Raise epsilon, or use a bound on rows"
         )
+    elif hidden:
+        names = release.columns or tuple(f"column {place}" for place in range(1, len(tails) + 1))
+        why = (
+            f"too few people have an entry in {listed(names[place] for place in hidden)}: ranges for {len(tails)} columns "
+            f"need about {4 * least:.0f} in each. Raise epsilon, leave them out, or use a bound on rows"
+        )
     else:
         low, high, flat = _ranges(tails, most, domain, sparse=release.rows.sparse)
         if least > wanted:
             why = (
                 f"at this budget noise hides the few people outside the {quantile:g} quantile, so these ranges "
-                f"contain about {1 - 2 * most / people:.2g} of each column"
+                f"contain about {1 - 2 * least / people:.2g} of each column"
             )
     return FoundColumnBounds(
         low=low,
@@ -232,26 +255,32 @@ def _found(
         flat=flat,
         columns=release.columns,
         quantile=quantile,
-        clipped=most / people if people > 0 else 1.0,
+        clipped=max(wanted, least) / people if people > 0 else 1.0,
         error=float(first.error.max()) / people if people > 0 else 0.0,
         people=people,
         people_error=first.people_error,
         why=why,
         guarantee=release.guarantee(
-            COLUMN_TAILS, TableRows(given=("the origin", "the scale", "the range of sizes")), people=people
+            COLUMN_TAILS,
+            TableRows(given=("the origin", "the scale", "the range of sizes")),
+            people=people,
+            ranges=True,
         ),
         ledger=release.ledger,
     )
 
 
-def _ranges(tails: tuple[Tails, ...], most: float, domain: Domain, *, sparse: bool) -> tuple[Array, Array, Any]:
+def _ranges(
+    tails: tuple[Tails, ...], most: Sequence[float], domain: Domain, *, sparse: bool
+) -> tuple[Array, Array, Any]:
     """The lowest and the highest edge of each column, in its own units, and which columns are flat.
 
-    Where no edge lies far enough out, the outermost one is used.
+    Beyond each edge are at most so many people, `most` of each column. Where no edge lies far enough out, the outermost
+    one is used.
     """
     edges = tails[0].cells.edges
-    below = [column.edge_below(most) for column in tails]
-    above = [column.edge_above(most) for column in tails]
+    below = [column.edge_below(few) for column, few in zip(tails, most, strict=True)]
+    above = [column.edge_above(few) for column, few in zip(tails, most, strict=True)]
     low = edges[[0 if edge is None else edge for edge in below]]
     high = edges[[-1 if edge is None else edge for edge in above]]
     # Noise can swap the two where nearly everything is in one cell.

@@ -17,6 +17,7 @@ from eigenveil.params.declarations.bounds import SmallReleaseParams
 from eigenveil.privacy import (
     Budget,
     Exact,
+    Gaps,
     Gaussian,
     Guarantee,
     Ledger,
@@ -26,7 +27,8 @@ from eigenveil.privacy import (
     Reserve,
     bounded_count,
 )
-from eigenveil.privacy.facts import NO_PRIVACY, GuaranteeFacts, OneHolder, Person, TableRows
+from eigenveil.privacy.facts import FOUND_GAPS, NO_PRIVACY, GuaranteeFacts, OneHolder, Person, TableRows
+from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["AskedOfRows", "SmallRelease"]
 
@@ -40,6 +42,9 @@ class AskedOfRows(SharedLedger, SmallReleaseParams):
 class _Reader(BaseEstimator):
     """The estimator that scikit-learn's checks of a table need. Changes in place: it records the columns."""
 
+    def __init__(self, missing: str = "refuse") -> None:
+        self.missing = missing
+
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
@@ -47,7 +52,7 @@ class SmallRelease:
     """Checked `rows`, and the ledger that is charged for releases of them. The ledger changes in place.
 
     `budget` and `ledger` are None where exact numbers were asked for. Releases are made inside `reserved`, and
-    charged to what it sets aside on the ledger.
+    charged to what it sets aside on the ledger. With `gaps`, entries may be missing.
     """
 
     rows: Rows
@@ -57,6 +62,7 @@ class SmallRelease:
     budget: Budget | None
     ledger: Ledger | None
     noise: Noise
+    gaps: Gaps | None = None
     reserve: Reserve | None = None
 
     @classmethod
@@ -65,7 +71,7 @@ class SmallRelease:
         budget, ledger = budget_of(asked.epsilon, asked.delta), asked.ledger
         X, ids = chosen(X, asked, fitting=True)
         names = column_names(X)
-        rows = read_rows(_Reader(), X, reset=True)
+        rows = read_rows(_Reader(asked.missing), X, reset=True)
         if ids is not None:
             rows = by_person(rows, ids)
         # Exact numbers have no cost that a ledger could add up, so one that was passed stays untouched.
@@ -78,7 +84,8 @@ class SmallRelease:
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)
         columns = None if names is None else tuple(str(name) for name in names)
         protects = person_in(rows, asked.person)
-        return cls(rows, columns, Neighbours(asked.neighbours), protects, budget, ledger, noise)
+        gaps = gaps_of(asked, rows.shape[1], names=columns, sparse=rows.sparse)
+        return cls(rows, columns, Neighbours(asked.neighbours), protects, budget, ledger, noise, gaps)
 
     @property
     def dim(self) -> int:
@@ -117,6 +124,9 @@ class SmallRelease:
 
     def public_people(self) -> float | None:
         """The number of people where it is public, None where it is private."""
+        # Of rows with gaps, only reading tells how many are complete.
+        if self.gaps is not None and self.gaps.drops:
+            return None
         if self.budget is not None and not self.neighbours.count_is_public:
             return None
         if not self.protects.grouped:
@@ -124,8 +134,22 @@ class SmallRelease:
         # Round to a whole number: the last digits of a sum of weights 1/m would reveal something about m.
         return float(round(float(bounded_count(self.rows, neighbours=Neighbours.ZERO_OUT).value)))
 
-    def guarantee(self, released: Sequence[str], rows: TableRows, *, people: float) -> Guarantee:
-        """The guarantee of everything released here, with what is known of the rows and of the number of people."""
+    @property
+    def counted_entries(self) -> tuple[str, ...]:
+        """What is released beside sums because entries may be missing, in the words of a guarantee."""
+        return () if self.gaps is None else FOUND_GAPS.get(self.gaps.rule, ())
+
+    def rule(self, *, ranges: bool = False) -> str | None:
+        """What became of missing entries, in a word of `TableRows`."""
+        if self.gaps is None:
+            return None
+        return "apart" if ranges and self.gaps.divides else self.gaps.rule
+
+    def guarantee(self, released: Sequence[str], rows: TableRows, *, people: float, ranges: bool = False) -> Guarantee:
+        """The guarantee of everything released here, with what is known of the rows and of the number of people.
+
+        With `ranges` entries were counted column by column, and nothing was divided by how many are there.
+        """
         if self.budget is None:
             return Guarantee.none(NO_PRIVACY["releases"])
         assert self.reserve is not None
@@ -133,7 +157,7 @@ class SmallRelease:
             budget=self.budget,
             protects=self.protects,
             neighbours=self.neighbours,
-            rows=rows,
+            rows=rows if self.gaps is None else replace(rows, gaps=self.rule(ranges=ranges)),
             seen_by=OneHolder("less"),
             released=tuple(released),
             # Those of this release alone. A shared ledger also has the charges of other fits.

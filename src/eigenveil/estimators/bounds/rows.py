@@ -24,6 +24,7 @@ from eigenveil.privacy.sums.domain import FARTHEST
 from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.gaps import Rates, observed_noise
 
 __all__ = ["FindBounds", "find_bounds", "place_of"]
 
@@ -37,6 +38,8 @@ SURE: Final = 2.5
 # the first mean was poor compared with the spread of the rows; otherwise it makes the last norms more precise.
 _FIRST: Final = (0.3, 0.12, 0.25)
 _AGAIN: Final = 0.12
+# Of the share of the first mean: what the counts of entries get, where some may be missing. It is 4% of the budget, as in a fit.
+_SEEN: Final = 1 / 3
 # The error of the mean, as a share of the bound around it, beyond which a second pass is worth its price. A third
 # makes a bound 5% too large, which is one step.
 _DOUBT: Final = 1 / 3
@@ -99,19 +102,32 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
         replace-one. The last two declare the number of people public.
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
-        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
-        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        protected together. Without it each row counts as a separate person. The column is then left out; or give one
+        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
     quantile : float, default 0.95
@@ -154,7 +170,8 @@ def find_bounds(X: Any, asked: FindBounds) -> FoundBounds:
 def place_of(release: SmallRelease, asked: ColumnBoundsParams) -> RowBounds:
     """Origin and scale, checked as in a fit. The bound in the result is infinite and never used."""
     # Its quantile is of norms that are released here, not of a search inside a fit.
-    return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse, quantile=None)
+    names = release.columns
+    return RowBounds.of(asked, release.dim, private=False, sparse=release.rows.sparse, names=names, quantile=None)
 
 
 @final
@@ -176,10 +193,12 @@ class _Search:
     quantile: float
     scale: Array | None
     people: float | None
+    # The released counts of entries, if some may be missing, as soon as they are known.
+    rates: Rates | None = None
 
     def norms(self, center: Array | None, *, share: float, label: str) -> Array:
         """The released counts of people beyond each norm around `center`. `read` converts them to tails."""
-        domain = Domain(self.release.dim, math.inf, center, self.scale)
+        domain = Domain(self.release.dim, math.inf, center, self.scale, gaps=self.release.gaps)
         near, rows = self.release.neighbours, self.release.rows
         private = bounded_tails(rows, domain=domain, cells=self.cells, neighbours=near)
         return self.release.mechanism().release(private, label=label, share=share)
@@ -209,8 +228,7 @@ class _Search:
     def around_the_mean(self, origin: Array | None) -> FoundBounds:
         """Norms around the origin, the mean of rows clipped to their quantile, norms around it; repeated if the mean
         is poor."""
-        first, second, third = _FIRST
-        left = 1.0 - first - second - third
+        first, second, _ = _FIRST
         tails = self.read(self.norms(origin, share=first, label="norms around the origin"), share=first)
         # A mean of rows that are nearly all clipped would stay behind.
         widely = max(self.quantile, 0.5)
@@ -221,7 +239,14 @@ class _Search:
         reach = float(self.cells.edges[answer.edge])
         if self._too_far(origin, reach):
             return self.found(tails, _Answer(None, _FAR), searched=True)
-        center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
+        search, center, doubt = self._mean(origin, reach, tails.people, share=second, label="mean")
+        return search._around(center, doubt, reach)
+
+    def _around(self, center: Array, doubt: float, reach: float) -> FoundBounds:
+        """Norms around a mean that was found within `reach` of the origin, with its likely error `doubt`."""
+        third = _FIRST[2]
+        left = 1.0 - sum(_FIRST)
+        widely = max(self.quantile, 0.5)
         released = self.norms(center, share=third, label="norms around the mean")
         tails = self.read(released, share=third)
         edge = _read(tails, widely).edge
@@ -230,7 +255,7 @@ class _Search:
         within = 0.0 if edge is None else float(self.cells.edges[edge])
         poor = edge is not None and doubt > _DOUBT * within and not self._too_far(center, within)
         if poor and hidden <= _HIDDEN * tails.people:
-            center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
+            _, center, doubt = self._mean(center, within, tails.people, share=_AGAIN, label="mean, once more")
             left -= _AGAIN
             last = self.norms(center, share=left, label="norms around the mean, once more")
             tails = self.read(last, share=left)
@@ -252,21 +277,36 @@ class _Search:
 
     def _mean(
         self, start: Array | None, reach: float, people: float, *, share: float, label: str
-    ) -> tuple[Array, float]:
-        """The mean, (d,), of rows clipped to norm `reach` around `start`, and its likely error, in units of norms."""
-        release, dim = self.release, self.release.dim
-        bounds = RowBounds(
-            dim, reach, reach, False, start, self.scale, None, None, claimed=self.release.budget is not None
-        )
-        task = Totals(bounds.around_start(start), release.neighbours, sum_weight=1.0, name=label)
+    ) -> tuple["_Search", Array, float]:
+        """The mean, (d,), of rows clipped to norm `reach` around `start`, and its likely error, in units of norms.
+
+        Where entries may be missing, the first of these releases also counts those that are there, and the search that is
+        returned knows their rates.
+        """
+        release, dim, gaps = self.release, self.release.dim, self.release.gaps
+        claimed = release.budget is not None
+        bounds = RowBounds(dim, reach, reach, False, start, self.scale, None, None, claimed=claimed, gaps=gaps)
+        seen = _SEEN if gaps is not None and gaps.divides and self.rates is None else 0.0
+        weights = {"sum_weight": 1.0 - seen, "observed_weight": seen}
+        label += " and observed entries" * (seen > 0)
+        task = Totals(bounds.around_start(start), release.neighbours, **weights, name=label)
         mechanism = release.mechanism()
         private = task.private(task.ask(None), release.rows)
-        found = task.update(None, mechanism.release(private, label=label, share=share)).sum
-        assert found is not None
-        entry = mechanism.scale(bounds.around_start(start).sum_sensitivity(release.neighbours), share=share)
-        noise = entry * math.sqrt(dim)
+        found = task.update(None, mechanism.release(private, label=label, share=share))
+        assert found.sum is not None
+        search = self
+        if found.observed is not None:
+            assert gaps is not None
+            error = observed_noise(gaps, multiplier=release.multiplier, share=seen * share)
+            search = replace(self, rates=Rates.of(gaps, found.observed, people=people, noise=error))
+        rates = search.rates
+        total, louder = (found.sum, 1.0) if rates is None else (rates.whole_sum(found.sum), rates.sum_noise)
+        entry = mechanism.scale(
+            bounds.around_start(start).sum_sensitivity(release.neighbours), share=(1 - seen) * share
+        )
+        noise = entry * math.sqrt(dim) * louder
         # Where noise is as large as the ball, the mean stays at the start, which is off by `reach` at most.
-        return bounds.center_from(start, found, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
+        return search, bounds.center_from(start, total, people, noise=noise)[0], min(reach, noise / max(people, 1.0))
 
     def found(
         self,
@@ -301,7 +341,9 @@ class _Search:
             candidates=candidates,
             why=". ".join([*said[:1], *(one[0].upper() + one[1:] for one in said[1:])]),
             guarantee=self.release.guarantee(
-                (*ROW_TAILS, "the mean") if center is not None and searched else ROW_TAILS,
+                (*ROW_TAILS, "the mean", *self.release.counted_entries)
+                if center is not None and searched
+                else ROW_TAILS,
                 TableRows(given=("the origin", "the scale", "the center", "the range of norms")),
                 people=tails.people,
             ),

@@ -27,10 +27,12 @@ from eigenveil.privacy import (
     Neighbours,
     bounded_count,
     bounded_gram,
+    bounded_kept,
     sum_sensitivity,
 )
 from eigenveil.privacy.facts import EIGENVALUES, TableRows
 from eigenveil.protocols import run_pooled
+from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.split import Split
@@ -44,6 +46,10 @@ _MEAN_SHARE: Final = 0.5
 # Shares of what the mean leaves: for the total sum of squares, and for the number of people.
 _TRACE_SHARE: Final = 0.05
 _COUNT_SHARE: Final = 0.05
+# Where entries may be missing: for how many people have each, as in a fit. And no entry of the Gram matrix is divided by less
+# than this, because the noise grows by as much as the rarest one.
+_OBSERVED_SHARE: Final = 0.04
+_LEAST_RATE: Final = 0.25
 # Below this many standard deviations a total may be noise alone.
 _SURE: Final = 2.5
 _LOST: Final = (
@@ -125,19 +131,32 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         replace-one. The last two declare the number of people public.
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
-        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
-        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        protected together. Without it each row counts as a separate person. The column is then left out; or give one
+        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
+        the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
+        put public values there. Whichever you choose is public, and holds whether or not there are any. With counts
+        and groups a missing entry is put at the center, where it adds nothing, and sums are divided by released
+        counts of what is there. With drop the number of rows that are left is private. Infinite values are always
+        refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
+    missing_fill : float, list or None, default None
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     row_bound : float or None, default None
         Rows are clipped to this norm around the mean. Give that of the planned fit. You must know it without looking
         at the data.
@@ -169,20 +188,23 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         2 <= dim <= _MOST_COLUMNS,
         f"{{X}} has {dim} column(s), and a spectrum can be released for 2 to {_MOST_COLUMNS} columns",
     )
-    bounds = RowBounds.of(asked, dim, private=True, sparse=release.rows.sparse)
+    bounds = RowBounds.of(asked, dim, private=True, sparse=release.rows.sparse, names=release.columns)
     # A bound is required even without a budget, but then no sensitivity is claimed from it.
     bounds = replace(bounds, claimed=release.budget is not None)
     where = center_of(asked.center, dim)
     with release.reserved("this spectrum") as paid:
-        found, left, doubt = _center(paid, bounds, where)
+        found, left, doubt, factors = _center(paid, bounds, where)
         domain = bounds.around(found.center)
-        private = bounded_spectrum(release.rows, domain=domain, neighbours=near, counted=found.people is None)
+        private = bounded_spectrum(
+            release.rows, domain=domain, neighbours=near, counted=found.people is None, factors=factors
+        )
         released = paid.mechanism().release(private, label="spectrum", share=left)
     return _read(
         paid,
         domain,
         released,
         found.people,
+        louder=1.0 if factors is None else float(factors.max()),
         noise=release.scale(1.0, share=left),
         doubt=doubt,
         # With a bound on the mean there is one step only, and a mean far out in it means nothing.
@@ -191,7 +213,9 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
     )
 
 
-def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool) -> Bounded:
+def bounded_spectrum(
+    rows: Rows, *, domain: Domain, neighbours: Neighbours, counted: bool, factors: Array | None = None
+) -> Bounded:
     """Eigenvalues, largest first, the trace, and if `counted` the number of people, scaled to a joint sensitivity of
     one.
 
@@ -200,6 +224,11 @@ def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, coun
     by at most B^2, and the count by one. Each part is divided by its sensitivity and multiplied by the root of its
     share. The shares sum to one, so the whole vector moves by at most sqrt(sum of shares) = 1. The trace is the sum
     of the eigenvalues, but released on its own it has the noise of one number and not of d.
+
+    Where entries may be missing, the Gram matrix is multiplied entry by entry with public `factors` f, (d, d), symmetric and
+    positive. What one person adds is then multiplied too, so its Frobenius norm grows by at most max f, and so does that of a
+    difference of two people. The trace is a sum of diagonal entries, none of them negative, and grows by at most max f as well.
+    Where incomplete rows are left out, those that are left are counted, and one person changes their number by at most one.
 
     Rounding. Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with
     the number of people. So the matrix is first projected onto a ball of public radius, `_room` times its
@@ -213,16 +242,20 @@ def bounded_spectrum(rows: Rows, *, domain: Domain, neighbours: Neighbours, coun
     Bounded(shape=(5,), sensitivity=1.0001220703125)
     """
     gram = bounded_gram(rows, domain=domain, neighbours=neighbours)
-    room = _room(domain.dim) * gram.sensitivity
-    size = float(np.linalg.norm(gram.value))
-    values = np.linalg.eigvalsh(gram.value if size <= room else gram.value * (room / size))[::-1]
+    louder = 1.0 if factors is None else float(factors.max())
+    matrix = gram.value if factors is None else gram.value * factors
+    room = _room(domain.dim) * gram.sensitivity * louder
+    size = float(np.linalg.norm(matrix))
+    values = np.linalg.eigvalsh(matrix if size <= room else matrix * (room / size))[::-1]
     # No diagonal entry is negative, so the sum is as exact as its terms.
-    trace = math.fsum(gram.value.diagonal())
-    factors = _factors(domain, neighbours, counted=counted)
+    trace = math.fsum(matrix.diagonal())
+    by_value, by_trace, by_count = _factors(domain, neighbours, counted=counted, louder=louder)
     # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
-    parts = [values * factors[0], np.array([trace * factors[1]])]
+    parts = [values * by_value, np.array([trace * by_trace])]
     if counted:
-        parts.append(factors[2] * np.atleast_1d(bounded_count(rows, neighbours=neighbours).value))
+        drops = domain.gaps is not None and domain.gaps.drops
+        number = bounded_kept(rows, gaps=domain.gaps) if drops else bounded_count(rows, neighbours=neighbours)
+        parts.append(by_count * np.atleast_1d(number.value))
     return Bounded(np.concatenate(parts), 1.0 + _OFF)
 
 
@@ -262,34 +295,58 @@ def denoised(values: Array, *, noise: float, total: float, total_noise: float) -
     return fitted(high)
 
 
-def _factors(domain: Domain, neighbours: Neighbours, *, counted: bool) -> tuple[float, float, float]:
-    """Factors of eigenvalues, trace and count; all 1 where no sensitivity is claimed."""
+def _factors(
+    domain: Domain, neighbours: Neighbours, *, counted: bool, louder: float = 1.0
+) -> tuple[float, float, float]:
+    """Factors of eigenvalues, trace and count; all 1 where no sensitivity is claimed.
+
+    By dividing entries, the first two sensitivities may have become so much larger, `louder`.
+    """
     if not math.isfinite(domain.radius):
         return 1.0, 1.0, 1.0
     count = _COUNT_SHARE if counted else 0.0
     return (
-        math.sqrt(1 - _TRACE_SHARE - count) / domain.gram_sensitivity(neighbours),
-        math.sqrt(_TRACE_SHARE) / domain.trace_sensitivity(neighbours),
+        math.sqrt(1 - _TRACE_SHARE - count) / (domain.gram_sensitivity(neighbours) * louder),
+        math.sqrt(_TRACE_SHARE) / (domain.trace_sensitivity(neighbours) * louder),
         math.sqrt(count),
     )
 
 
-def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Center, float, float]:
+def _center(release: SmallRelease, bounds: RowBounds, where: Any) -> tuple[Center, float, float, Array | None]:
     """The center that rows are clipped around, the share of the budget that is left, and the norm of the noise on the
-    sum of rows.
+    sum of rows. Where entries may be missing, also the factors, (d, d), of the Gram matrix.
 
     The center comes with the number of people, where that is public.
     """
-    people = release.public_people()
+    people, multiplier = release.public_people(), release.multiplier
+    seen = _OBSERVED_SHARE if release.gaps is not None and release.gaps.divides else 0.0
+    count = 0.01 if people is None else 0.0
     if not isinstance(where, str):
-        return Center(where, people, 0, far=False), 1.0, 0.0
-    split = Split(_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), 0.01 if people is None else 0.0, 0.0)
-    search = CenterSearch(bounds, release.neighbours, split.mean, split.count, people, release.multiplier)
+        known = Center(where, people, 0, far=False)
+        if seen == 0:
+            return known, 1.0, 0.0, None
+        # Nothing is released before the spectrum that these counts could go along with.
+        task = Totals(
+            bounds.around(where), release.neighbours, count_weight=count, observed_weight=seen, name="observed entries"
+        )
+        private = task.private(task.ask(None), release.rows)
+        totals = task.update(None, release.mechanism().release(private, label=task.name, share=count + seen))
+        counted = replace(known, people=totals.count if people is None else people, observed=totals.observed)
+        return known, 1.0 - count - seen, 0.0, _divisors(counted, bounds, multiplier)
+    split = Split(_MEAN_SHARES if bounds.search else (_MEAN_SHARE,), count, 0.0, observed=seen)
+    search = CenterSearch(bounds, release.neighbours, split.mean, split.count, people, multiplier, seen)
     found = run_pooled(search, release.rows, release.mechanism())
     # The number of people that came with the mean is rough. It is released again, more precisely.
     entry = release.multiplier * sum_sensitivity(bounds.mean_bound, release.neighbours)
     doubt = entry * math.sqrt(bounds.dim / split.mean[found.steps - 1])
-    return Center(found.center, people, found.steps, found.far), split.main(found.steps), doubt
+    known = Center(found.center, people, found.steps, found.far)
+    return known, split.main(found.steps), doubt, _divisors(found, bounds, multiplier)
+
+
+def _divisors(found: Center, bounds: RowBounds, multiplier: float) -> Array | None:
+    """One over the share of people, (d, d), who have both of two columns; None where nothing is divided."""
+    rates = found.rates(bounds, multiplier=multiplier, share=_OBSERVED_SHARE)
+    return None if rates is None else 1.0 / np.maximum(rates.of_pairs(), _LEAST_RATE if multiplier > 0 else 0.0)
 
 
 def _read(
@@ -298,6 +355,7 @@ def _read(
     released: Array,
     people: float | None,
     *,
+    louder: float,
     noise: float,
     doubt: float,
     lost: bool,
@@ -305,12 +363,13 @@ def _read(
 ) -> ReleasedSpectrum:
     """The spectrum in units of the bound, from a release with this `noise` on a sensitivity of one.
 
+    - `louder`: the eigenvalues are of a matrix whose sensitivity is so much larger, because entries were divided.
     - `doubt` is the noise on the sum of rows that gave the center.
     - `lost`: the search ended before it reached the mean.
     - `known` is what the guarantee says of the rows.
     """
     dim, square = release.dim, domain.radius**2
-    by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None)
+    by_value, by_trace, by_count = _factors(domain, release.neighbours, counted=people is None, louder=louder)
     values, trace = released[:dim] / by_value, float(released[dim] / by_trace)
     number = float(released[dim + 1] / by_count) if people is None else people
     off = noise / by_count if people is None else 0.0
@@ -339,6 +398,8 @@ def _read(
                 f"the mean is known only roughly at this budget, which can add up to {extra:.2g} to the first "
                 "eigenvalue. Pass an origin near the mean, or raise epsilon"
             )
+    # Where incomplete rows are left out, the number is that of the others, and has words of its own.
+    counted = ("the number of people",) if people is None and known.gaps != "drop" else ()
     return ReleasedSpectrum(
         spectrum=found,
         row_bound=domain.radius,
@@ -346,7 +407,7 @@ def _read(
         people_error=off,
         why=why,
         guarantee=release.guarantee(
-            EIGENVALUES if people is not None else (*EIGENVALUES, "the number of people"),
+            (*EIGENVALUES, *counted, *release.counted_entries),
             known,
             people=number,
         ),

@@ -29,6 +29,7 @@ from eigenveil.estimators.sites import SiteInfo
 from eigenveil.linalg import Array, orthonormal
 from eigenveil.params import FederatedParams
 from eigenveil.plan import Method, SitesPlan, components_of, iterates, plan_sites
+from eigenveil.plan.choose.choice import DIVIDED
 from eigenveil.privacy import Budget, Neighbours, PrivacyUnit
 from eigenveil.protocols import Terms
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -180,14 +181,14 @@ def _require_person_sites(person_sites: int, sites: int) -> None:
 
 def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, near: Neighbours) -> SitesPlan:
     published = asked.calibration == "paper"
-    return plan_sites(
+    found = plan_sites(
         dim=dim,
         rank=rank,
         budget=budget,
         # The only method whose noise is reproduced here as a paper prints it.
         method=cast(
             "Method",
-            "fedpower" if published and asked.method == "auto" else covariance_for(asked.missing, asked.method),
+            "fedpower" if published and asked.method == "auto" else covariance_for(asked.missing, asked.method, dim),
         ),
         neighbours=near,
         rounds=asked.rounds,
@@ -196,6 +197,8 @@ def _plan(asked: FederatedParams, dim: int, rank: int, budget: Budget | None, ne
         local_steps=asked.local_steps,
         equal_shares=published,
     )
+    divided = asked.missing in ("counts", "groups") and asked.method == "auto"
+    return replace(found, reason=f"{found.method}: {DIVIDED}") if divided else found
 
 
 def _declared(

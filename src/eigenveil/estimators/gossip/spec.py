@@ -195,7 +195,7 @@ def peers_plan(
 ) -> SitesPlan | SegmentsPlan:
     """The plan of a fit. `people` is their number, if public."""
     tolerance, rounds = asked.tolerance, asked.rounds
-    covariance_for(asked.missing, asked.method)
+    covariance_for(asked.missing, asked.method, dim)
     require_param(
         asked.consensus != "tree" or asked.steps is None,
         "{steps} has no meaning with {consensus=tree}, where a sum goes up the tree once and down once",

@@ -3,7 +3,7 @@
 import math
 import warnings
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Literal, final
 
@@ -17,6 +17,7 @@ from eigenveil.estimators.verdict import FitVerdict, forewarned, noise_floor, re
 from eigenveil.linalg import Array, Subspace, orthonormal
 from eigenveil.papers.noise_scales import fpca_scale, ppm_multiplier
 from eigenveil.plan import Choice, Plan, PrivateMethod, predict
+from eigenveil.plan.choose.choice import DIVIDED
 from eigenveil.privacy import (
     Budget,
     Domain,
@@ -222,7 +223,7 @@ class Curator:
 
     def _plan(self, people: float | None) -> Plan:
         request, dim = self.request, self.request.bounds.dim
-        return predict(
+        found = predict(
             dim=dim,
             # With a fraction the rank is not known yet. 32 is a guess, for the plan alone.
             rank=request.rank or min(dim, 32),
@@ -233,6 +234,8 @@ class Curator:
             oversample=request.oversample,
             rounds=request.rounds,
         )
+        divided = request.bounds.gaps is not None and request.bounds.gaps.divides
+        return replace(found, why=DIVIDED, asked=False) if divided else found
 
     def _components(self, choice: Choice) -> Callable[[Domain], Task[Any, Any, Any]]:
         """Makes the task from a domain: one release of the Gram matrix, or noisy products with a block of vectors."""

@@ -150,6 +150,7 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             # How many rows a device has in a slot is its own affair: their mean counts.
             counted=spec.neighbours.count_is_public and not spec.device,
             given=given,
+            gaps=None if spec.fill is None else "fill",
         ),
         seen_by=SlotBySlot(inner, spec.person_slots, each, epsilon_of(each, spec.budget.delta), spec.budget.delta),
         released=COMPONENTS,
@@ -165,7 +166,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> 
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
     newest = min(hub.newest, spec.slots - 1)
     return settings_of(
-        asked,
+        asked if spec.fill is None else {**asked, "missing": "fill"},
         method=_METHODS[kind],
         why="with noise, sums; without, sketches",
         neighbours=None if spec.budget is None else spec.neighbours,

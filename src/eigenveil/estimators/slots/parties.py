@@ -131,6 +131,7 @@ class SlotParties:
             lambda slot, often: through(self.hub_mechanism(slot, often)),
             terms=self._patience(name),
             window=self.spec.window,
+            apart=self.spec.apart,
             clock=self.spec.clock,
             noise=self.noise,
             name=name,

@@ -10,13 +10,16 @@ import numpy as np
 from eigenveil.errors import require_param
 from eigenveil.linalg import Array
 from eigenveil.params import SlotStreamParams
-from eigenveil.privacy import Budget, Domain, Neighbours, PrivacyUnit
+from eigenveil.privacy import Budget, Domain, Gaps, Neighbours, PrivacyUnit
 from eigenveil.privacy.facts import Person
 from eigenveil.protocols import Terms
 from eigenveil.tasks import SlotSketches, SlotSums
 from eigenveil.tracking import EnergyBounds
 
 __all__ = ["SlotSpec", "slot_spec"]
+
+# A hub keeps at most so many slots apart, and so many numbers of them: they are in each of its snapshots.
+_APART, _NUMBERS = 8, 1 << 25
 
 
 @final
@@ -52,6 +55,8 @@ class SlotSpec:
     terms: Terms
     clock: bool
     size: int | None = None
+    # Public values, (d,), that take the place of missing entries.
+    fill: Array | None = None
 
     @property
     def protects(self) -> Person:
@@ -68,12 +73,24 @@ class SlotSpec:
         """How many directions a site sends, without noise."""
         return min(self.dim, self.rank + self.oversample)
 
+    @property
+    def apart(self) -> int:
+        """How many slots, the newest in the window, a hub keeps apart, to scale them up while sites are late.
+
+        Without forgetting every row counts the same whenever it comes, and under masks no part comes late: then none.
+        """
+        if self.forget == 1 or self.trust == "masked":
+            return 0
+        each = (self.dim + 1) ** 2 if self.budget is not None else self.dim * (2 * self.width + 1)
+        return min(self.window, _APART, _NUMBERS // each)
+
     def task(self) -> SlotSums | SlotSketches:
         """What is computed: sums with noise, and sketches without."""
         if self.budget is None:
-            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center)
+            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center, self.fill)
+        gaps = None if self.fill is None else Gaps.filled(self.fill)
         return SlotSums(
-            Domain(self.dim, self.row_bound, self.origin, self.scale),
+            Domain(self.dim, self.row_bound, self.origin, self.scale, gaps=gaps),
             self.neighbours,
             self.slots,
             self.person_slots,
@@ -133,6 +150,7 @@ def slot_spec(
         terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
         clock=clock,
         size=size,
+        fill=_per_column("missing_fill", asked.missing_fill, dim),
     )
 
 
@@ -142,6 +160,9 @@ def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> No
         not private or asked.row_bound is not None,
         "{row_bound} is missing. Pass a number that you know without looking at the data: streams at many sites cannot search "
         "for one",
+    )
+    require_param(
+        not isinstance(asked.scale, str), "{scale} must be public numbers: streams at many sites cannot search for them"
     )
     require_param(
         not tree or (asked.trust == "site" if private else asked.trust != "masked"),

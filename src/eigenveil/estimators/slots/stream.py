@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from eigenveil.data.rows import Rows, block_size, in_silence
 from eigenveil.errors import require, require_param
@@ -86,6 +87,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         release as the products, and costs nothing more.
     origin : float, list, array or None, default None: zero
         The public point around which rows are clipped: one number, or one per column.
+    missing_fill : float, list or None, default None
+        Missing values: a public value takes their place, one number or one per column. Without it they are refused.
+        You must know it without looking at these rows: a mean of them would leak them.
     oversample : int or None, default None: max(10, components)
         Without noise: directions that a site sends beyond the components.
     deadline : float, default 30.0
@@ -93,15 +97,14 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     retries : int, default 4
         How often to ask again before going on without an answer.
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 
@@ -183,7 +186,8 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     def _running(self) -> SlotSimulation:
         simulation: SlotSimulation | None = getattr(self, "_simulation", None)
         if simulation is None:
-            raise ValueError("no slot has been closed yet: call partial_fit with the rows of each site")
+            # An AttributeError as well, so that a notebook can show an estimator without asking for what is not there.
+            raise NotFittedError("no slot has been closed yet: call partial_fit with the rows of each site")
         return simulation
 
     def _read(self, asked: Any, sites: Mapping[str, Any]) -> tuple[dict[str, Rows], Columns]:

@@ -4,14 +4,14 @@ All of a batch is checked before a private stream takes any of it, because a rel
 """
 
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.columns import as_numbers, require_numbers
+from eigenveil.data.columns import as_numbers, require_entries, require_numbers
 from eigenveil.data.elsewhere import is_elsewhere
 from eigenveil.data.rows import Block, Rows, innermost, require_real
 from eigenveil.data.tables import as_arrow, is_arrow_like
@@ -31,12 +31,12 @@ _SQUARABLE: Final = 1e140
 
 
 def checked_batch(
-    estimator: Any, X: Any, *, reset: bool, least: int, nameless: bool = False
+    estimator: Any, X: Any, *, reset: bool, least: int, nameless: bool = False, names: Sequence[str] | None = None
 ) -> tuple[int, Iterator[Any]]:
     """The number of rows, and pieces of them, with the columns that `estimator` knows, or learns if `reset`.
 
     Pieces are float64 arrays in C order, or CSR matrices. At least `least` rows must come at once. `nameless` rows are taken to
-    have the columns that are known by name.
+    have the columns that are known by name. Those of a file have `names` of which they know nothing.
     """
     private, gaps = estimator.epsilon is not None, estimator.missing != "refuse"
     if type(X) is np.ndarray and not reset and _is_plain(estimator, X, least, nameless=nameless):
@@ -53,7 +53,6 @@ def checked_batch(
         require_numbers(table.schema)
         _require_shape((table.num_rows, table.num_columns), least=least)
         array = as_numbers(table, gaps=True)
-        require_param(not np.isinf(array).any(), "{X} contains infinity")
     else:
         fewest = {"ensure_min_features": 2} if reset else {}
         checks: dict[str, Any] = {"ensure_min_samples": least, **fewest}
@@ -61,7 +60,8 @@ def checked_batch(
             array = checked_array(estimator, X, reset=reset, gaps=True, **checks)
         except ValueError as error:
             raise _about_rows(error) from error
-    _require_usable(array, private=private, gaps=gaps)
+    names = getattr(estimator, "feature_names_in_", None) if names is None else names
+    _require_usable(array, private=private, gaps=gaps, names=names)
     return array.shape[0], _pieces(array)
 
 
@@ -122,7 +122,7 @@ def _of_rows(estimator: Any, X: Rows, *, reset: bool) -> Iterator[Any]:
         yield from _pieces(values)
 
 
-def _require_usable(array: Any, *, private: bool, gaps: bool) -> None:
+def _require_usable(array: Any, *, private: bool, gaps: bool, names: Sequence[str] | None = None) -> None:
     """Refuse gaps in sparse and private rows without a rule, and without privacy numbers that are too large to multiply."""
     sparse = sp.issparse(array)
     # Whole numbers and truth values have no NaN, and none of them is near the limit.
@@ -145,6 +145,8 @@ def _require_usable(array: Any, *, private: bool, gaps: bool) -> None:
         "{X} contains NaN in a sparse matrix. Leave such entries out, or give dense rows if they are gaps. A private stream "
         "takes them with a rule such as {missing=counts}",
     )
+    if torn and names is not None:
+        require_entries(array, names, gaps=False)
     require_param(
         not torn,
         "{X} contains NaN, and a private stream takes no gaps without a rule for them. Use {missing=counts}, or another one: "

@@ -89,15 +89,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     row_bound : float, "private" or None, default 'private'
         Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
         of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
@@ -125,8 +124,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         For publish='continual': a public upper limit on the number of rows.
     person : str or None, default None
         The column that says whose row it is. A person's first row in a block counts, in at most person_blocks blocks,
-        and all of their rows are protected together. Without it each row is taken for a person of its own. Further
-        rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
+        and all of their rows are protected together. Without it each row counts as a separate person. Further rows
+        are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
     person_blocks : int, default 1
         The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'
@@ -160,6 +159,9 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         As in scikit-learn's IncrementalPCA: of all rows so far or, in a private stream, of the last release.
     subspace_, guarantee_, ledger_, plan_, model_, noise_floor_, n_above_noise_, noise_variance_, fill_, clipped_, warnings_
         As in `PrivatePCA`.
+    searching_ : bool
+        Whether a private stream waits for more rows before its first release, because the mean lies too far out to be found in
+        the first block. It waits for 8 times as many at most, and not where one person has rows in several blocks.
     unfinished_ : UnfinishedStream
         After a private `fit` that failed, as when its iterator raised: `rows` taken, the `model` of the last release, its
         `guarantee` and the `ledger`. The stream can continue with `partial_fit`, and ends with `sync`. What was charged stays
@@ -206,7 +208,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             for batch in [X] if whole else X if source is None else source.batches:
                 # One array is all that will come, and components need two rows. Batches may be single rows.
                 names = None if source is None else source.columns
-                self._take(batch, least=2 if whole else 1, ready=source is not None, names=names)
+                self._take(batch, least=2 if whole else 1, ready=source is not None, names=names, whole=whole)
             self._end(None if source is None else source.columns)
         except BaseException:
             self._keep_unfinished()
@@ -484,6 +486,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self.model_.warnings
 
     @property
+    def searching_(self) -> bool:
+        """Whether the search for the mean waits for more rows, because the first ones lie too far out. `sync` ends the wait."""
+        return self._begun("").searching is not None
+
+    @property
     def n_samples_seen_(self) -> int:
         """How many rows have been taken, including those of merged streams."""
         stream = self._begun("")
@@ -620,13 +627,13 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         for warning in verdict.warned[verdict.said :]:
             warnings.warn(warning, stacklevel=4)
 
-    def _forewarn(self, terms: StreamSpec) -> None:
-        """Say before anything is spent that a budget is hopeless, where a horizon says how many rows there are at most."""
+    def _forewarn(self, terms: StreamSpec, people: int | None) -> None:
+        """Say before anything is spent that a budget is hopeless, for a public number of rows, or at most those of a horizon."""
         self._before: tuple[ParameterWarning, ...] = forewarned(
-            "stream/continual",
+            f"stream/{_PUBLISH.get(terms.plan.tracker, '')}",
             dim=terms.bounds.dim,
             rank=terms.rank,
-            people=terms.horizon,
+            people=terms.horizon if people is None else people,
             budget=terms.budget,
             neighbours=terms.neighbours,
             center="private" if terms.center else None,
@@ -641,21 +648,25 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         rows = view.rows if self._begun("").merged is None else space.rank
         return space.truncate(max(1, min(view.rank, space.rank, rows)))
 
-    def _take(self, X: Any, *, least: int, ready: bool = False, names: tuple[str, ...] | None = None) -> None:
+    def _take(
+        self, X: Any, *, least: int, ready: bool = False, names: tuple[str, ...] | None = None, whole: bool = False
+    ) -> None:
         """Feed checked rows to the stream. The first rows begin it. Without privacy, rows that fail leave no trace.
 
-        Rows that are `ready` have the chosen columns already. Batches of a file have `names` of which they know nothing.
+        Rows that are `ready` have the chosen columns already. Batches of a file have `names` of which they know nothing. If these
+        rows are the `whole` stream, their number is known before anything is spent.
         """
         before = {name: self.__dict__[name] for name in _LEARNT if name in self.__dict__}
         kept = self._stream.kept() if "_stream" in before else None
         try:
             begun = kept is not None
             X, marks = self._read(X, begun=begun, ready=ready)
-            count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True)
+            count, pieces = checked_batch(self, X, reset=not begun, least=least, nameless=True, names=names)
             for rows in pieces:
                 with _FIRST:
                     if not hasattr(self, "_stream"):
-                        self._begin(rows, self._names() or names)
+                        # Rows that a person has too many of are left out later, so the number is not known yet.
+                        self._begin(rows, self._names() or names, people=count if whole and marks is None else None)
                 stream = self._begun("")
                 # All rows that are left of the batch, not this piece alone: none is taken if the batch exceeds the
                 # horizon.
@@ -688,13 +699,13 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
-    def _begin(self, rows: Any, names: tuple[str, ...] | None) -> None:
+    def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:
         asked = checked(StreamingPCA, self)
         terms = terms_of(asked, rows.shape[1], sparse=sp.issparse(rows), names=names)
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
-        self._forewarn(terms)
+        self._forewarn(terms, people)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 

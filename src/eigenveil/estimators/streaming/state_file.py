@@ -6,6 +6,7 @@ rows could be released twice and charged once. A claimed file is renamed to NAME
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
@@ -25,6 +26,7 @@ from eigenveil.estimators.streaming.stream import RAW_STATE, Stream
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST
+from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking.store import restored, taken_apart
 
@@ -35,6 +37,8 @@ _KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil str
 _CLAIMED: Final = ".resumed"
 # The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
+# What a search that waits for more rows has found, beside arrays.
+_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "doubt", "poor")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
@@ -56,6 +60,9 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
             arrays["rates.joint"] = np.ascontiguousarray(stream.rates.joint)
     if stream.people is not None:
         arrays |= stream.people.arrays()
+    if stream.searching is not None:
+        kept = {"search.center": stream.searching.center, "search.observed": stream.searching.observed}
+        arrays |= {name: np.ascontiguousarray(array) for name, array in kept.items() if array is not None}
     pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
@@ -70,6 +77,7 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "begun": stream.tracker is not None,
         "bound": stream.bound if stream.terms.bounds.find else None,
         "clipped": stream.clipped,
+        "search": None if stream.searching is None else {name: getattr(stream.searching, name) for name in _SEARCH},
         "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
         "series": stream.series,
@@ -200,6 +208,9 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
             good and bool(((stream.scale >= SMALLEST) & (stream.scale <= LARGEST)).all()),
             "its units are not those that a search can find",
         )
+    # Earlier versions never waited in the middle of a search.
+    if header.get("search") is not None:
+        stream.searching = _search(header["search"], arrays, terms)
     gaps = terms.bounds.gaps
     if gaps is not None and gaps.values is None and header["begun"]:
         joint, groups = arrays.get("rates.joint"), gaps.groups
@@ -223,6 +234,24 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         require(stream.unseen.shape == (terms.bounds.dim,), "its columns are not those of the stream")
     stream.pending = _pending(arrays, int(header["held"]), terms.bounds.dim)
     return stream
+
+
+def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpec) -> Center:
+    """The search that waits for more rows."""
+    center, observed = arrays["search.center"], arrays.get("search.observed")
+    gaps = terms.bounds.gaps
+    entries = gaps.entries if gaps is not None and gaps.divides else 0
+    require(
+        center.shape == (terms.bounds.dim,)
+        and bool(np.isfinite(center).all())
+        and (observed is None) == (entries == 0)
+        and (observed is None or observed.shape == (entries,))
+        and terms.plan.search_rows > 0
+        and SMALLEST <= float(kept["bound"]) <= LARGEST
+        and math.isfinite(float(kept["doubt"])),
+        "its search is not one that a stream can have begun",
+    )
+    return Center(center, observed=observed, **{name: kept[name] for name in _SEARCH})
 
 
 def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) -> Ledger | None:

@@ -2,7 +2,8 @@
 
 It decides when a block is full, what a release may cost, and what the guarantee says. States of a private stream:
 
-- Waiting: no block is full yet. The first full block reserves the budget and finds the center.
+- Waiting: no block is full yet. The first full block reserves the budget and finds the center. If its rows lie too far out for
+  that, the stream waits for more of them, and no block is taken before.
 - Following: every full block, and every `sync`, goes to the tracker and may be released.
 - Closed: it was saved, copied, forked, or interrupted in a release. It refuses to continue.
 """
@@ -56,6 +57,9 @@ __all__ = ["Stream", "UnfinishedStream", "View"]
 _ROUNDS_OF_FILLING: Final = 3
 # A bound is chosen for a stream of so many first blocks, if nobody says how long it will be.
 _BLOCKS_TO_COME: Final = 10.0
+# After so many steps in the first block, a search that has not reached the mean waits for more rows. The steps that are left are
+# then as much finer as there are more rows.
+_PAUSE: Final = 6
 # What the first block releases before anything else, by the beginnings of the labels.
 _SEARCHED: Final = ("mean", "norms", "columns", "observed", "count")
 RAW_STATE: Final = "This is raw data of the people in the stream. Only what was released is covered by a guarantee."
@@ -116,6 +120,8 @@ class Stream:
         self.scale = terms.bounds.scale
         # The rates of entries that may be missing, None until the first block has counted them, or if none are.
         self.rates: Rates | None = None
+        # How far the search for the mean came in the first block, if it waits for more rows.
+        self.searching: Center | None = None
         self.tracker: SketchTracker[Any] | None = None
         self.state: Any = None
         # Columns in which nothing has been observed yet, (d,), None if there are none.
@@ -213,9 +219,7 @@ class Stream:
             want = length - self.held
             if want <= 0:
                 # Full. Also after an earlier attempt to take it failed and changed nothing.
-                self._take(self.pending.rows)
-                self.pending = OpenBlock()
-                self._cover()
+                self._close()
                 continue
             if start == rows.shape[0]:
                 return
@@ -223,7 +227,7 @@ class Stream:
             count = piece.shape[0]
             # A whole block goes straight to the tracker, without a copy. Its rows count only once the tracker has taken
             # them.
-            if self.held == 0 and count == want:
+            if self.held == 0 and count == want and self._placed(piece):
                 self._take(piece)
                 self.rows += count
                 self._cover()
@@ -266,8 +270,7 @@ class Stream:
         if not self.private or self.covered == self.rows:
             return
         if self.held:
-            self._take(self.pending.rows)
-            self.pending = OpenBlock()
+            self._close(last=True)
         if self.terms.plan.tracker == "products":
             self._released(lambda tracker, through: tracker.sync(self.state, through))
         self._cover(released=True)
@@ -355,10 +358,14 @@ class Stream:
     def _cover(self, *, released: bool = False) -> None:
         """Note that all rows so far have been released, after a release or after a block that is a release by itself."""
         if released or self.terms.plan.tracker != "products":
-            self.covered = self.rows
+            self.covered = self.rows - self.held
             self.merged = None if self.merged is None else self.merged.released()
 
     def _length(self) -> int:
+        """How many rows to wait for: those of the open block, or as many as the search needs."""
+        return self._block_length() if self.searching is None else self.terms.plan.search_rows
+
+    def _block_length(self) -> int:
         """How many rows the open block will have, up to the next boundary.
 
         Boundaries do not move when a synchronisation ends a block early. Otherwise two rows that one person has in different
@@ -368,18 +375,36 @@ class Stream:
         start = self.rows - self.held
         return first - start if start < first else block - (start - first) % block
 
+    def _close(self, *, last: bool = False) -> None:
+        """Give the rows that are held to the tracker, block by block; the `last` block may be short."""
+        if not self._placed(self.pending.rows, last=last):
+            return
+        # More than one block, if the search had to wait for more rows than the first block has.
+        while self.held and (last or self.held >= self._block_length()):
+            rows, length = self.pending.rows, self._block_length()
+            self._take(rows[:length])
+            self.pending = OpenBlock.of(rows[length:]) if self.held > length else OpenBlock()
+            self._cover()
+
+    def _placed(self, rows: Any, *, last: bool = False) -> bool:
+        """Whether a tracker can take rows. In a private stream the first rows say where, unless the search waits for more."""
+        if not self.private or self.tracker is not None:
+            return True
+        # Also without a center to find: a ledger that cannot pay for the whole stream refuses here.
+        self._reserved()
+        found = self._found_in(rows, last=last)
+        if found is not None:
+            center = found.center
+            self.begin(center if center is None or self.scale is None else center / self.scale)
+        return found is not None
+
     def _take(self, rows: Any) -> None:
-        """Give a block to the tracker. The first block makes the tracker."""
+        """Give a block to the tracker."""
         if not self.private:
             first = self.tracker is None
             self.tracker, self.state = self._after(rows)
             self.unseen = still_unseen(self.unseen, rows) if first or self.unseen is not None else None
         else:
-            if self.tracker is None:
-                # Also without a center to find: a ledger that cannot pay for the whole stream refuses here.
-                self._reserved()
-                center = self._found_in(rows)
-                self.begin(center if center is None or self.scale is None else center / self.scale)
             inside = in_units(self._boxed(rows), self.scale, private=True)
             self._released(lambda tracker, through: tracker.step(self.state, inside, through))
         # `forget` multiplies singular values, and weights are of their squares.
@@ -555,20 +580,22 @@ class Stream:
         require(bool(np.isfinite(mean).all()), "rows must be finite, and not too large to square")
         return mean
 
-    def _found_in(self, rows: Any) -> Array | None:
-        """The center of the clipping ball, from the first block: its mean, in the units of the columns, None for zero.
+    def _found_in(self, rows: Any, *, last: bool) -> Center | None:
+        """The center of the clipping ball, from the first block: its mean, in the units of the columns.
 
-        Where nobody knows it, the norm to clip at is found as well, or the units.
+        Where nobody knows it, the norm to clip at is found as well, or the units. None if the search waits for more rows, which
+        the `last` rows cannot.
         """
         terms, find, units = self.terms, self.terms.bounds.find, self.terms.bounds.units
         gaps = terms.bounds.gaps
         seen, drops = gaps is not None and gaps.divides, gaps is not None and gaps.drops
         if not terms.center and not find and not seen and not drops:
-            return None
+            return Center(None, None, 0)
         block = as_block_rows(rows)
         found = Center(None, None, 0)
         with self._paid():
             multiplier, count = 1.0 / self._mu, float(block.shape[0])
+            waits = self.searching is None and not last and terms.plan.search_rows > 0
             split = stream_split(center=terms.center, bound=find, units=units, observed=seen, count=drops)
             # The number of rows is public in a stream, so no budget goes to a count, unless incomplete rows are left out.
             people = None if drops else count
@@ -586,19 +613,24 @@ class Stream:
                     rank=terms.rank,
                     entry=math.sqrt(0.5),
                     crowd=self._crowd(count),
+                    pause=_PAUSE if waits else None,
                 )
             else:
                 search = CenterSearch(
                     terms.bounds, terms.neighbours, split.mean, split.count, people, multiplier, split.observed
                 )
             if terms.center or find:
-                found = run_pooled(search, block, self._mechanism(multiplier))
+                begun = None if self.searching is None else _of_more(self.searching, count / terms.plan.first_block)
+                found = run_pooled(search, block, self._mechanism(multiplier), begun=begun)
+            self.searching = found if waits and found.poor else None
+            if self.searching is not None:
+                return None
             if (seen or drops) and not terms.center:
                 found = self._counted(found, block, split.extra, multiplier)
             self.rates = self._rates(found, count, split.for_observed, multiplier)
         self.bound, self.clipped = (found.bound, found.clipped) if find else (self.bound, None)
         self.scale = found.scale if units else self.scale
-        return found.center
+        return found
 
     def _counted(self, found: Center, block: Rows, share: float, multiplier: float) -> Center:
         """What the first block found, with a count of its complete rows, or of the entries that are there."""
@@ -625,7 +657,8 @@ class Stream:
         terms = self.terms
         if terms.plan.tracker == "slices":
             return max(first, float(terms.plan.block))
-        return max(first, float(terms.horizon) if terms.horizon is not None else _BLOCKS_TO_COME * first)
+        usual = _BLOCKS_TO_COME * min(first, float(terms.plan.first_block))
+        return max(first, usual if terms.horizon is None else float(terms.horizon))
 
     @property
     def _mu(self) -> float:
@@ -671,3 +704,11 @@ class Stream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.busy = threading.RLock()
+
+
+def _of_more(found: Center, times: float) -> Center:
+    """What a search has found, to go on among this many times the rows."""
+    people = None if found.people is None else found.people * times
+    # Among many more rows another pass pays, even if the last one did not.
+    far = found.far or times >= 2
+    return replace(found, people=people, far=far, observed=None if found.observed is None else found.observed * times)

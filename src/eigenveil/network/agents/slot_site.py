@@ -10,7 +10,7 @@ from typing import Final, final
 from eigenveil.data.follow import ByCount, Closed, Followed, Follower, Instant, SlotStart
 from eigenveil.errors import ProtocolError, require
 from eigenveil.network.agents.durable.party import Event, OnEvent
-from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
 from eigenveil.network.agents.site_data import (
     account_of,
@@ -106,10 +106,12 @@ class SlotSiteAgent:
         whole = None
         if spec.budget is not None and not at_site and self.account.private:
             whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)
+        parts = StoredParts(self._durable_ledger, self.study.digest)
         durable = DurableSlotSite(
-            self.parties.member(name, ledger=before.ledger),
+            self.parties.member(name, ledger=before.ledger, kept=parts),
             self._durable_ledger,
             entered,
+            parts=parts,
             ledger=lambda: self.parties.ledgers.get(name),
             study=self.study.digest,
             above=self.above,
@@ -181,7 +183,7 @@ class SlotSiteAgent:
             if event is None:
                 return False
             if isinstance(event, Closed):
-                durable.close(event.slot, filled.close(), then=event.then.to_text())
+                durable.close(event.slot, filled, then=event.then.to_text())
                 # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
                 filled = task.open()
                 self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
@@ -194,6 +196,16 @@ class SlotSiteAgent:
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
             if waits or not await runner.do(step):
                 await asyncio.sleep(_LOOK)
+        if follower.start.slot < follower.rule.horizon and not durable.over:
+            # Rows that came for this slot count nowhere: their number decides that it is not closed.
+            self._on_event(
+                Event(
+                    "waiting",
+                    self.above,
+                    f"{follower.source.source} has ended, so slot {follower.start.slot + 1} cannot be filled: its rows are in no "
+                    "slot. Slots that are closed are still answered for",
+                )
+            )
 
     async def _noted(self, sender: str, words: bytes) -> None:
         if words == STOPPED:

@@ -75,8 +75,8 @@ __all__ = [
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
 _ONE_KIND: Final = (
-    "Ask the coordinator for a study that protects the same. If other people are in this table, give it a --dataset of its "
-    "own. Nothing was written"
+    "Choose settings that protect the same, or ask the coordinator for a study that does. If other people are in this table, "
+    "give it a --dataset of its own. Nothing was written"
 )
 # Entries in one short transaction. Characters in a note, which may quote another party.
 _PER_LOOK: Final = 500
@@ -305,6 +305,11 @@ class DurableLedger:
             if keep:
                 rows = ((study, number, place, data) for place, data in enumerate((came, *said)))
                 tables.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", rows)
+
+    def said(self, study: str, number: int) -> tuple[bytes, ...]:
+        """What step `number` of a study said, as committed; none if that was dropped."""
+        with self._file.looking() as tables:
+            return table.step_of(tables, study, number).said
 
     def prune(self, study: str, before: int) -> None:
         """Drop the stored bytes of the steps before this number; digests and charges stay in the entries."""

@@ -35,6 +35,7 @@ __all__ = [
     "standing_in",
     "standing_of",
     "standings_of",
+    "step_of",
     "steps_of",
     "study_of",
     "together_of",
@@ -190,17 +191,31 @@ def study_of(tables: Tables, study: str) -> StudyReplay:
     return StudyReplay(account, entry.time, known[1])
 
 
+# The steps of a study, in order.
+_STEPS: Final = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' ORDER BY this.number"
+
+
 def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
     """The steps of a study in order; the bytes are those whose digests were committed, or `LedgerError`."""
-    where = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' ORDER BY this.number"
-    for number, row in enumerate(tables.execute(f"{_ENTRY} {where}", (study,)).fetchall()):
-        entry = _followed(row)
-        # Steps are counted without gaps: a missing one would be answered again, with new noise.
-        if entry.body["number"] != number:
-            raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
-        stored = list(_bytes_of(tables, entry))
-        kept = bool(stored)
-        yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
+    for number, row in enumerate(tables.execute(f"{_ENTRY} {_STEPS}", (study,)).fetchall()):
+        yield _step(tables, _followed(row), study, number)
+
+
+def step_of(tables: Tables, study: str, number: int) -> StudyStep:
+    """One step of a study, with the same checks."""
+    row = tables.execute(f"{_ENTRY} {_STEPS} LIMIT 1 OFFSET ?", (study, number)).fetchone()
+    if row is None:
+        raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
+    return _step(tables, _followed(row), study, number)
+
+
+def _step(tables: Tables, entry: Entry, study: str, number: int) -> StudyStep:
+    # Steps are counted without gaps: a missing one would be answered again, with new noise.
+    if entry.body["number"] != number:
+        raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
+    stored = list(_bytes_of(tables, entry))
+    kept = bool(stored)
+    return StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
 
 
 def require_current(tables: Tables) -> None:

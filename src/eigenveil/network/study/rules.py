@@ -142,7 +142,12 @@ def _require_streaming(params: HubStudy) -> None:
     )
     require_param(
         not isinstance(params.scale, str),
-        "{scale} must be public numbers in a study of streams, which cannot search for them",
+        "{scale} must be public numbers: streams at many sites cannot search for them",
+    )
+    require_param(
+        params.missing in ("refuse", "fill"),
+        "{missing=} is for a study of tables: a stream cannot count entries before its first slot. Use {missing=fill}",
+        missing=params.missing,
     )
     center = params.center is None or isinstance(params.center, str)
     require_param(center, "{center} must be private or none in a study of streams. Give public numbers as {origin}")
@@ -225,15 +230,16 @@ def layout_of(study: "StudyFile") -> "Layout":
 
 def fewest_of(study: "StudyFile") -> int:
     """The fewest organisations in a sum, from numbers or shares."""
+    params = study.params
+    if isinstance(params, HubStudy) and params.streaming:
+        # Nobody is waited for, so a slot may be folded in when a single site has sent it.
+        return 1
+    # Not for streams: these load the planner, for which a device has no room.
     from eigenveil.estimators.federated.rules import share_of
     from eigenveil.estimators.gossip.spec import quorum_of
 
-    params = study.params
     if isinstance(params, PeerStudy):
         return quorum_of(params, len(study.peers))
-    if params.streaming:
-        # Nobody is waited for, so a slot may be folded in when a single site has sent it.
-        return 1
     # Under masks nothing is unmasked below `survivors`, so that bounds every sum that the hub can read.
     name, given = ("survivors", params.survivors) if study.masked else ("quorum", params.quorum)
     found = share_of(name, given, len(study.sites))

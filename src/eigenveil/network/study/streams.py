@@ -22,7 +22,8 @@ def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
     parties = SlotParties(spec, roster={}, hub=study.layout().hub)
     size = _size(parties)
     below = max(len(children) for children in parties.layout.below.values())
-    needed = 8 * max(size.part, size.answer) * (_WORKING + below)
+    # Slots that are kept apart are whole matrices, and messages are half of one.
+    needed = 8 * max(size.part, size.answer) * (_WORKING + below + 2 * spec.apart)
     require_param(
         needed <= memory,
         f"a party needs about {needed / 2**30:.1f} GiB of memory for {spec.dim} columns. Use fewer {{columns}}",

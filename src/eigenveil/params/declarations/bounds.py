@@ -15,7 +15,7 @@ from eigenveil.params.declarations.groups import (
     Protection,
     Units,
 )
-from eigenveil.params.declarations.reading import ColumnsParams
+from eigenveil.params.declarations.reading import ColumnsParams, MissingParams
 from eigenveil.params.declare import Aloud, again, param, parameters
 from eigenveil.params.texts import numbers_from, pair_from
 from eigenveil.params.values import Expected, Numbers, Vector, as_float
@@ -35,8 +35,8 @@ def range_of(value: Any) -> tuple[float, float]:
 
 
 @parameters(panel="Privacy")
-class SmallReleaseParams(ColumnsParams, PersonParams, Protection, BudgetParams):
-    """What every release that prepares a fit has: a budget, and who is protected."""
+class SmallReleaseParams(MissingParams, ColumnsParams, PersonParams, Protection, BudgetParams):
+    """What every release that prepares a fit has: a budget, who is protected, and what becomes of missing values."""
 
     epsilon: float | None = param(
         f"{EPSILON_HELP} A tenth of what the fit gets is usually enough.",

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Any, Literal
 
 from eigenveil.params.declarations.federated import HubParams
 from eigenveil.params.declarations.groups import (
@@ -17,11 +17,21 @@ from eigenveil.params.declarations.groups import (
     Waiting,
     Whitening,
 )
+from eigenveil.params.declarations.reading import MissingParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import again, param, parameters
-from eigenveil.params.values import Numbers, length, truth, whole
+from eigenveil.params.values import Expected, Numbers, length, truth, whole
 
 __all__ = ["SlotParams", "SlotStreamParams"]
+
+
+def _known_length(value: Any) -> Any:
+    """A norm that somebody knows: there is no first slot that all sites have rows in, to search there."""
+    if isinstance(value, str):
+        raise Expected(
+            "a number that you know without looking at the data: streams at many sites cannot search for one"
+        )
+    return length(value)
 
 
 @parameters(panel="Slots", section="slots")
@@ -95,7 +105,7 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         Clipping,
         "row_bound",
         default=None,
-        check=length,
+        check=_known_length,
         parse=None,
         none=None,
         written=None,
@@ -125,6 +135,12 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         default="zero-out",
         help="Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or "
         "replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.",
+    )
+    missing_fill: Any = again(
+        MissingParams,
+        "missing_fill",
+        help="Missing values: a public value takes their place, one number or one per column. Without it they are refused.",
+        only=None,
     )
     oversample: int | None = again(
         StreamingParams,

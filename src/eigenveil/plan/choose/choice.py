@@ -16,6 +16,8 @@ from eigenveil.tasks import geometric_shares
 __all__ = ["Choice", "Plan", "PrivateMethod", "predict"]
 
 MEMORY_LIMIT: Final = 1 << 30
+# The reason where the caller left the method open, and values may be missing.
+DIVIDED: Final = "its entries can be divided by counts of what is there, and those of other methods cannot"
 # Each power product gets this many times the budget of the one before: the last one makes the result.
 # benchmarks/plan/power_shares.py.
 GROWTH: Final = 1.6

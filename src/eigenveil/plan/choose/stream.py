@@ -25,6 +25,8 @@ _PLACED: Final = 0.2
 _FOR_A_BOUND: Final = 150.0
 # The same where units of d columns are found, times mu over sqrt(d).
 _FOR_UNITS: Final = 135.0
+# A search that did not reach the mean goes on in this many times the rows of a first block: each pass is as many times finer.
+_SEARCHED_AGAIN: Final = 8
 # Up to this many columns per direction, the d x d products take no more numbers than a sketch.
 _FEW_COLUMNS: Final = 8
 
@@ -37,7 +39,9 @@ TrackerKind = Literal["sketch", "products", "slices", "tree"]
 class StreamPlan:
     """How a stream is followed: the `tracker`, the rows of a `block`, the `memory` in bytes, and why.
 
-    The first block may be longer. `horizon_blocks` is 0 where the plan does not depend on where the stream ends.
+    The first block may be longer. `horizon_blocks` is 0 where the plan does not depend on where the stream ends. If the rows of
+    the first block lie too far out to find their mean in it, up to `search_rows` are kept and searched. Zero is for no more than
+    that block.
     """
 
     tracker: TrackerKind
@@ -46,6 +50,7 @@ class StreamPlan:
     horizon_blocks: int
     memory: int
     reason: str
+    search_rows: int = 0
 
     def block_of(self, row: int) -> int:
         """The block that a row falls into, both counted from 0. A synchronisation does not move the ends of blocks."""
@@ -158,7 +163,12 @@ def plan_stream(
         f"this stream needs about {memory / 2**20:.3g} MiB ({tracker}, blocks of {first} rows), and {{memory_limit}} "
         f"allows {limit / 2**20:.3g} MiB. {_INSTEAD[tracker]}",
     )
-    return StreamPlan(tracker, size, first, blocks, memory, reason)
+    # Somebody in several blocks has a row in each, and a search must not see two of them. Others have one row in all.
+    again = 0
+    if budget is not None and bound and center and person_blocks == 1:
+        room = _SEARCHED_AGAIN * first if sparse else (limit // 8 - held) // (2 * dim)
+        again = max(0, min(_SEARCHED_AGAIN * first, room))
+    return StreamPlan(tracker, size, first, blocks, memory, reason, again if again > first else 0)
 
 
 _INSTEAD: Final[dict[TrackerKind, str]] = {

@@ -32,6 +32,7 @@ _HANDLED: Final = {
     "there. That is right if rows lack an entry by chance. The guarantee does not rest on it",
     "groups": "missing entries count as if they were at the center, and sums are divided by released counts of public groups of "
     "columns. That is right if rows lack a group by chance. The guarantee does not rest on it",
+    "apart": "a missing entry was counted in no range of its column",
     "drop": "rows with a missing entry were left out, and the number of rows that were left is protected",
     "fill": "missing entries were replaced by public values, chosen without looking at these rows",
 }
@@ -315,7 +316,8 @@ class StreamRows:
 class SlottedRows:
     """Rows of streams at many sites, clipped to a `norm`, in `slots` public slots, by a `clock` or of `size` rows each.
 
-    The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave.
+    The number of rows in a slot is public if `counted`. `given` names the public numbers that the caller gave. With `gaps`,
+    entries may be missing, and this rule says what became of them.
     """
 
     norm: float
@@ -325,6 +327,7 @@ class SlottedRows:
     size: int | None = None
     counted: bool = True
     given: tuple[str, ...] = ()
+    gaps: str | None = None
 
     def assumptions(self) -> Iterator[str]:
         """What is assumed of the rows, and public about them."""
@@ -341,7 +344,7 @@ class SlottedRows:
             f"there are {self.slots} slots, {each}: a public number, and public boundaries that depend on nobody's row{number}. "
             "Whether a site answers for a slot, and when, is public"
         )
-        yield _COLUMNS
+        yield from _entries(self.gaps)
         yield _UNTOUCHED
         yield _BOUND
         if self.given:

@@ -96,8 +96,31 @@ class Cells:
     @classmethod
     def signed(cls, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
         """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
-        above = cls.norms(lowest, highest, per_doubling=per_doubling).edges
-        return cls(np.concatenate([-above[::-1], above]))
+        return cls.norms(lowest, highest, per_doubling=per_doubling).mirrored()
+
+    @classmethod
+    def in_any_unit(cls) -> "Cells":
+        """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
+
+        Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
+        them is found too and others do not pay for it.
+        """
+        return cls.norms(1e-6, 1e9, per_doubling=16).extended(1e-18, 1e18, per_doubling=4)
+
+    def extended(self, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
+        """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
+
+        >>> Cells.norms(1.0, 2.0, per_doubling=2).extended(0.25, 4.0, per_doubling=1).edges.round(2).tolist()
+        [0.25, 0.5, 1.0, 1.41, 2.0, 4.0]
+        """
+        wide, first, last = Cells.norms(lowest, highest, per_doubling=per_doubling).edges, self.edges[0], self.edges[-1]
+        # An edge that is nearly one of ours would make a cell of almost no width.
+        near = 2.0 ** (0.5 / per_doubling)
+        return Cells(np.concatenate([wide[wide < first / near], self.edges, wide[wide > last * near]]))
+
+    def mirrored(self) -> "Cells":
+        """These cells of norms for numbers of either sign; the first ones of both signs share one cell with zero."""
+        return Cells(np.concatenate([-self.edges[::-1], self.edges]))
 
     @property
     def count(self) -> int:
@@ -353,7 +376,7 @@ def _whole_times_root(counts: Integers, columns: int) -> Array:
     # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
     used = np.flatnonzero(table.any(axis=1))
     if _FEW_CELLS * len(used) > len(table):
-        return limbs_product(_root_limbs(len(table)), table)
+        return limbs_product(_root_limbs(len(table)), table, lower=True)
     left = np.rint(_root(len(table))[:, used] / _ROOT_UNIT).astype(np.int64)
     return exact_product(left, table[used])
 

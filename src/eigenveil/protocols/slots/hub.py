@@ -10,15 +10,19 @@
     |             | too few survivors, a failed round (masks)| the slot is skipped; catching up
     |             | a total, or nobody answered              | the total is folded in; catching up
     | catching up | an older slot in the window lacks sites  | asking: that slot, of those who are missing from it
-    |             | nothing is missing                       | idle
+    |             | nothing is missing                       | idle: slots whose window has passed are settled
 
 A message in any other state is a `PeerError` and changes nothing. Each site is counted once for each slot: `Ask.without` names
 those who are. Who is not counted when the window has passed is missing from the slot.
+
+With forgetting, a slot is weighed by its age. One that late sites may still add to would then count too little, most of all right
+after a drift. Such slots are kept apart until they are settled, and the answer counts them as if as many sites were in them as in
+those before (`_scaled`). Who has answered is public, and nothing else decides about it.
 """
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
-from typing import Any, final
+from dataclasses import dataclass, field
+from typing import Any, Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
 from eigenveil.linalg import Array
@@ -30,6 +34,11 @@ from eigenveil.protocols.star.rounds import Exchange, Gathering, NewExchange, re
 from eigenveil.tasks import Question, SlotState, SlotTask
 
 __all__ = ["HubSnapshot", "SlotHub", "SlotRound"]
+
+# So many of the last settled slots say how many sites to expect.
+_RECENT: Final = 8
+# An unsettled slot is scaled up by no more than this: one early site must not stand for all the others.
+_LARGEST: Final = 2.0
 
 
 @final
@@ -53,7 +62,8 @@ class SlotRound:
 class HubSnapshot:
     """A hub between two slots: all that it needs to go on.
 
-    `counted` has the sites in each slot, and `folds` how often a slot was folded.
+    `counted` has the sites in each slot, and `folds` how often a slot was folded. Slots that are kept apart are in `unsettled`,
+    and all others in `state`.
     """
 
     round: int
@@ -61,6 +71,7 @@ class HubSnapshot:
     counted: Mapping[int, tuple[str, ...]]
     folds: Mapping[int, int]
     state: SlotState
+    unsettled: Mapping[int, SlotState] = field(default_factory=dict)
 
 
 @final
@@ -70,7 +81,7 @@ class SlotHub(Party):
     Its mechanism is made by `mechanism` for each slot and how often that was folded before. A round over so many sites has
     the noise of `noise(sites)` releases. Stragglers are asked again until `window` more slots have been opened. With `clock`,
     a slot passes whether anyone has closed it or not; without, the hub goes on when somebody has. Under masks, `exchanges`
-    makes the rounds, and a slot is asked for once.
+    makes the rounds, and a slot is asked for once. The newest `apart` slots of the window are kept apart and scaled up.
     """
 
     def __init__(
@@ -81,6 +92,7 @@ class SlotHub(Party):
         *,
         terms: Terms,
         window: int,
+        apart: int = 0,
         clock: bool = True,
         noise: Callable[[int], float] = float,
         name: str = "hub",
@@ -95,7 +107,10 @@ class SlotHub(Party):
         self._terms, self._window, self._clock, self._noise = terms, window, clock, noise
         self._watch, self._exchanges, self._survivors, self._answer = watch, exchanges, survivors, answer
         self._sites = tuple(site for behind in self._below.values() for site in behind)
+        self._apart = min(apart, window)
+        # What is settled, and by slot what is not.
         self._state = task.start()
+        self._unsettled: dict[int, SlotState] = {}
         self._counted: dict[int, set[str]] = {}
         self._folds: dict[int, int] = {}
         self._round, self._newest, self._waits, self._tries = -1, -1, 0, 0
@@ -114,8 +129,13 @@ class SlotHub(Party):
 
     @property
     def state(self) -> SlotState:
-        """What is known so far. Released."""
-        return self._state
+        """What is known so far, with unsettled slots scaled up. Released."""
+        if not self._unsettled:
+            return self._state
+        slots = sorted(self._unsettled)
+        return self._task.joined(
+            [self._state, *(self._unsettled[slot] for slot in slots)], [1.0, *(self._scaled(slot) for slot in slots)]
+        )
 
     @property
     def sites(self) -> tuple[str, ...]:
@@ -162,7 +182,7 @@ class SlotHub(Party):
         if self._newest < 0 or self._newest > last or self._clock or self._counted.get(self._newest):
             self._newest += 1
         if self._newest > self._last_tick:
-            self.result = self._state
+            self.result = self.state
             return self._told()
         older = range(max(0, self._newest - self._window), min(self._newest, last + 1))
         # Under masks a late part is lost: masks of a round serve one list of survivors.
@@ -209,7 +229,7 @@ class SlotHub(Party):
         """All that a hub between two slots needs to go on."""
         require(self._now is None, "a hub can be stored between two slots only")
         counted = {slot: self.counted(slot) for slot in self._counted}
-        return HubSnapshot(self._round, self._newest, counted, dict(self._folds), self._state)
+        return HubSnapshot(self._round, self._newest, counted, dict(self._folds), self._state, dict(self._unsettled))
 
     def restore(self, snapshot: HubSnapshot) -> None:
         """Go on from a snapshot. Nothing is released or charged again."""
@@ -217,12 +237,12 @@ class SlotHub(Party):
         require(self._round < 0, "a hub that has begun cannot be restored")
         self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
         self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
-        self._folds = dict(snapshot.folds)
+        self._folds, self._unsettled = dict(snapshot.folds), dict(snapshot.unsettled)
 
     def conclude(self) -> None:
         """After a restore: whether the hub had ended already."""
         if self._newest > self._last_tick:
-            self.result = self._state
+            self.result = self.state
 
     @property
     def _last_tick(self) -> int:
@@ -240,6 +260,7 @@ class SlotHub(Party):
                 if opened:
                     return opened
         self._now = None
+        self._settle()
         return []
 
     def _open(self, slot: int, asked: list[str], gone: set[str]) -> list[Message]:
@@ -284,9 +305,12 @@ class SlotHub(Party):
         slot, total = self._slot, now.total()
         if total is not None:
             often = self._folds.get(slot, 0)
+            # What was settled cannot be taken apart again, so late parts of it are added to the rest, at their age.
+            apart = slot in self._unsettled or (often == 0 and slot > self._newest - self._apart)
+            before = self._unsettled.get(slot, self._task.start()) if apart else self._state
             # The charge comes first: where it is refused, nobody is counted.
-            self._state = self._task.fold(
-                self._state,
+            folded = self._task.fold(
+                before,
                 slot,
                 total,
                 self._mechanism(slot, often),
@@ -295,9 +319,33 @@ class SlotHub(Party):
                 # Later folds of a slot are about other sites, so the ledger counts the costliest and not their sum.
                 group=f"{often}",
             )
+            if apart:
+                self._unsettled[slot] = folded
+            else:
+                self._state = folded
             self._folds[slot] = often + 1
             self._counted.setdefault(slot, set()).update(answered)
         self._note(answered)
+
+    def _settle(self) -> None:
+        """Add what is no longer kept apart to the rest, as it is: from here on a slot counts with those who are in it."""
+        for slot in sorted(slot for slot in self._unsettled if slot <= self._newest - self._apart):
+            self._state = self._task.joined([self._state, self._unsettled.pop(slot)], [1.0, 1.0])
+
+    def _scaled(self, slot: int) -> float:
+        """How often an unsettled slot counts: as many times as it takes to have the sites that recent slots had when they ended.
+
+        Noise is scaled with it. In a slot with c of n expected sites it has (n / c)^2 times its variance, n^2 / c in place of
+        n. With noise at sites that is at most twice the variance of a whole slot, because the factor is at most 2.
+        """
+        # The last slots whose window has passed. Before there are any, there is nothing that a later one could weigh too little
+        # against.
+        end = min(self._newest - self._window, self._task.slots - 1) + 1
+        ended = range(max(0, end - _RECENT), end)
+        if not ended:
+            return 1.0
+        expected = sum(len(self._counted.get(one, ())) for one in ended) / len(ended)
+        return min(max(expected / len(self._counted[slot]), 1.0), _LARGEST)
 
     def _not_heard(self, now: Exchange) -> set[str]:
         """The sites behind those who said nothing at all in this round. A node that answers speaks for its sites."""

@@ -89,11 +89,13 @@ class SlotMember(Party):
         self._kept[slot] = arrays
         return arrays
 
-    def restore(self, slot: int, arrays: tuple[Array, ...] | None) -> None:
-        """Take back a slot that was closed before the site was stopped; without `arrays` it had none to give."""
+    def restore(self, slot: int) -> None:
+        """Take back that a slot was closed before the site was stopped. Its part, if it had one to give, is in `kept`."""
         self._closed = max(self._closed, slot)
-        if arrays is not None:
-            self._kept[slot] = arrays
+
+    def halved(self, slot: int) -> bool:
+        """Whether the part of a slot is a symmetric matrix, so that half of it is enough."""
+        return self._task.halved(Question(slot))
 
     def receive(self, message: Message) -> list[Message]:
         """The part of the slot asked for, or that there is none."""

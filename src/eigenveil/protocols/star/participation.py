@@ -5,11 +5,13 @@ The draws are public: the hub makes them, and every transcript names the sites d
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, final
-
-from numpy.random import Generator
+from typing import TYPE_CHECKING, Literal, final
 
 from eigenveil.errors import require
+
+if TYPE_CHECKING:
+    # For types only: devices do without it.
+    from numpy.random import Generator
 
 __all__ = ["Sampling"]
 
@@ -27,7 +29,7 @@ class Sampling:
     scheme: Literal["with-replacement", "without-replacement"]
     count: int
     sizes: Mapping[str, float]
-    rng: Generator
+    rng: "Generator"
 
     def __post_init__(self) -> None:
         require(

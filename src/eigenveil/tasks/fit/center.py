@@ -22,9 +22,9 @@ class Center:
     """The mean that was found, (d,), the number of people, the number of steps taken, and whether another step is needed.
 
     Where a bound is searched for, `bound` is the norm to clip at as far as it is known, and `clipped` the share of people beyond
-    it. `doubt` is the likely error of the center, in units of norms. Where units of the columns are searched for, `scale`, (d,),
-    has those found. One that is exactly 1 is that of a flat column. Where entries may be missing, `observed` has the released
-    counts of those that are there.
+    it. `doubt` is the likely error of the center, in units of norms, and the mean is `poor` if the bound had to allow for it.
+    Where units of the columns are searched for, `scale`, (d,), has those found. One that is exactly 1 is that of a flat column.
+    Where entries may be missing, `observed` has the released counts of those that are there.
     """
 
     center: Array | None
@@ -34,6 +34,7 @@ class Center:
     bound: float | None = None
     clipped: float | None = None
     doubt: float = math.inf
+    poor: bool = False
     scale: Array | None = None
     observed: Array | None = None
 

@@ -15,13 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.errors import ParameterError, require_param, verbatim
-from eigenveil.linalg import Array
+from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Gaps
 
 __all__ = ["Rates", "gaps_of", "observed_noise", "rule_of"]
 
 # With noise, a column is divided by no less than this: hardly anything is known of one that is rarer.
 _LEAST: Final = 0.02
+# In larger matrices noise is not told from the rest: all eigenvectors would take longer than the fit itself.
+_MOST_COLUMNS: Final = 2000
 
 
 def rule_of(asked: Any) -> str:
@@ -31,8 +33,10 @@ def rule_of(asked: Any) -> str:
     'refuse'
     """
     rule = getattr(asked, "missing", "refuse")
-    # A stream over slots has a method of that name, which says who was missing.
-    return rule if isinstance(rule, str) else "refuse"
+    if isinstance(rule, str):
+        return rule
+    # A stream over slots has a method of that name, which says who was missing. Public values are the only rule it takes.
+    return "refuse" if getattr(asked, "missing_fill", None) is None else "fill"
 
 
 def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
@@ -174,11 +178,15 @@ class Rates:
     def whole_gram(self, gram: Array, *, noise: float) -> tuple[Array, float]:
         """The Gram matrix of all rows, (d, d), from that of rows with gaps; and how much larger its noise becomes.
 
-        Entry G_ij = p_ij A_ij + noise is divided by the rate p_ij, which also divides the `noise` on an entry. So an entry
-        that is seldom seen counts for less (Wiener 1949). With t^2 the mean square of A_ij, the best linear estimate is (G_ij
-        / p_ij) / (1 + k / p_ij^2), with k = noise^2 / t^2. It is multiplied by 1 + k / max p^2, so that nothing shrinks where
-        all rates are equal or there is no noise. The norm of noise with entries of different sizes is at most that of one with
-        all rows as loud as the loudest (Bandeira and van Handel 2016).
+        Entry G_ij = p_ij A_ij + noise is divided by the rate p_ij, which also divides the `noise` on an entry. So an entry that
+        is seldom seen counts for less (Wiener 1949). With t^2 the mean square of A_ij, the best linear estimate is
+        (G_ij / p_ij) / (1 + k / p_ij^2), with k = noise^2 / t^2. It is multiplied by 1 + k / max p^2, so that nothing shrinks
+        where all rates are equal or there is no noise.
+
+        The noise is the same on all entries of G before they are divided, and this is when it can be told from the rest. Most
+        of it lies along eigenvectors in which nothing else stands out. Only what stands out (`_above_noise`) gets factors
+        larger than one, so that the rest of the noise becomes no louder. The norm of noise with entries of different sizes is
+        at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
         """
         pairs = self.of_pairs()
         squares = np.square(pairs)
@@ -187,7 +195,25 @@ class Rates:
         # If noise is all there is, entries count as their rates do, and no number overflows.
         ratio = min(noise**2 / signal, 1e6) if signal > 0 else 1e6 if noise > 0 else 0.0
         factors = (1 + ratio / float(squares.max())) / (pairs + ratio / pairs)
-        return gram * factors, math.sqrt(float(np.square(factors).mean(axis=1).max()))
+        # Without a bound on rows the noise is not a number, and there is none.
+        loud = _above_noise(gram, noise=noise) if noise > 0 and len(gram) <= _MOST_COLUMNS else gram
+        whole = loud * factors + (gram - loud) * np.minimum(factors, 1.0)
+        # An upper bound on the growth: what does not stand out grows less.
+        return whole, math.sqrt(float(np.square(factors).mean(axis=1).max()))
+
+
+def _above_noise(gram: Array, *, noise: float) -> Array:
+    """The part of a matrix, (d, d), that stands out from symmetric `noise` on its entries.
+
+    Eigenvalues of noise alone end at e = 2 noise sqrt(d). One of size t above e / 2 is seen as v = t + e^2 / (4 t)
+    (Benaych-Georges and Nadakuditi 2011), so it was t = (v + sqrt(v^2 - e^2)) / 2.
+    """
+    values, vectors = top_eigen(gram, rank=len(gram))
+    edge = 2 * noise * math.sqrt(len(gram))
+    count = int((values > edge).sum())
+    seen = values[:count]
+    true = (seen + np.sqrt(np.square(seen) - edge**2)) / 2
+    return np.asarray((vectors[:, :count] * true) @ vectors[:, :count].T)
 
 
 def _towards(prior: Array, found: Array, *, error: float) -> Array:

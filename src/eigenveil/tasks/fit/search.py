@@ -27,8 +27,8 @@ __all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "least_for_a_bound", "r
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
-# The norms that are told apart: in steps of 4.4%. Finer cells would cost more noise than they are worth.
-NORMS: Final = Cells.norms(1e-9, 1e12, per_doubling=16)
+# The norms that are told apart.
+NORMS: Final = Cells.in_any_unit()
 # No bound beyond this is accepted from another party: sums of squares of such numbers are still far from overflow.
 _LARGEST_BOUND: Final = 1e60
 # Below this number of people times mu, noise hides where their norms lie (docs/decisions/0026-private-bounds.md).
@@ -42,10 +42,12 @@ _HIGHEST: Final = 0.95
 _LOWEST: Final = 0.1
 # The price of losing energy to clipping, beside the variance lost to noise (benchmarks/clip_level.py).
 PRICE: Final = 0.03
+# How many standard deviations of a count are allowed for before a table is refused: nothing can be asked twice.
+_SLACK: Final = 2.0
 # The error of the mean over the bound around it, beyond which the last two steps are worth repeating.
 _DOUBT: Final = 1 / 3
 # How often the mean, or norms around it, have been released before.
-_TIMES: Final = ("", ", again", ", a third time", ", a fourth time", ", a fifth time")
+_TIMES: Final = ("", ", again", *(f", a {which} time" for which in ("third", "fourth", "fifth", "sixth", "seventh")))
 
 
 @final
@@ -60,7 +62,8 @@ class BoundSearch(SumTask[Center, Center]):
     `split` has the share of each step. With the second mean comes the number of people, unless `people` is given. `multiplier` is
     the noise on a total over its sensitivity, at a share of one. `entry` is that on an entry of what the components release, over
     the sensitivity of a Gram matrix. `rank` components are wanted, and `price` is as in `clip_edge`. If they will
-    be of more people than are searched, `crowd` says of how many. Where entries may be missing, the first mean also releases how
+    be of more people than are searched, `crowd` says of how many. If more people will come, the search ends after `pause` steps
+    while the mean is poor, and may go on among all of them. Where entries may be missing, the first mean also releases how
     many people have each, and norms are those of rows whose missing entries are at the center.
 
     Sensitivity. Norms: that of counts in cells, proved in `tails_sensitivity`. It needs no bound on rows, since a row is in one
@@ -78,6 +81,7 @@ class BoundSearch(SumTask[Center, Center]):
     entry: float
     price: float = PRICE
     crowd: float | None = None
+    pause: int | None = None
 
     def start(self) -> Center:
         """The origin, or the given center. Refuses a public number of people that is too small, before anything is spent."""
@@ -148,7 +152,9 @@ class BoundSearch(SumTask[Center, Center]):
         """The center and the bound, once the mean was good enough or no step is left."""
         # The first mean is of a ball around the origin, which may be far too wide, so it is always refined once.
         least = 4 if self._moves else 1
-        return state if state.steps >= least and (not state.far or state.steps == len(self.split.mean)) else None
+        paused = state.poor and self.pause is not None and state.steps >= self.pause
+        ended = not state.far or paused or state.steps == len(self.split.mean)
+        return state if state.steps >= least and ended else None
 
     def can_find(self, bound: float) -> bool:
         """Whether the search may find such a bound: a norm in its cells, or more if the center lies far from zero."""
@@ -192,8 +198,9 @@ class BoundSearch(SumTask[Center, Center]):
         noise = self._noise(tails_sensitivity(NORMS.count, self.neighbours), step)
         (tails,) = read_tails(released, noise=noise, cells=NORMS, people=known)
         if step == 0:
-            # One standard deviation is allowed for, since nothing can be asked twice.
-            require_people(tails.people, self.multiplier, slack=tails.people_error, spent=self.share(Question(0)))
+            # Norms count people roughly. Where a better count is to come, only a table that is clearly too small is refused here.
+            slack = tails.people_error * (_SLACK if self._moves else 1.0)
+            require_people(tails.people, self.multiplier, slack=slack, spent=self.share(Question(0)))
         first = step == 0 and self._moves
         edge = _reach(tails) if first else self._edge(tails, step)
         bound = float(NORMS.edges[edge])
@@ -228,6 +235,10 @@ class BoundSearch(SumTask[Center, Center]):
         assert found.sum is not None
         assert people is not None
         assert state.bound is not None
+        if found.count is not None:
+            spent = math.fsum(map(self.split.step, range(state.steps + 1)))
+            off = self.multiplier / math.sqrt(self.split.count)
+            require_people(found.count, self.multiplier, slack=_SLACK * off, spent=spent)
         entry = self._noise(sum_sensitivity(state.bound, self.neighbours), state.steps)
         moved = replace(state, people=people, observed=state.observed if found.observed is None else found.observed)
         rates = moved.rates(self.bounds, multiplier=self.multiplier, share=self.split.observed)
@@ -237,9 +248,9 @@ class BoundSearch(SumTask[Center, Center]):
         # If noise is as large as the ball, the mean stays where it was, which is off by the radius at most.
         doubt = min(state.bound, noise / max(people, 1.0))
         # The norms were taken around the old center, so its error counts. Another pass pays if this one halved it.
-        poor = state.doubt > _DOUBT * state.bound and doubt < state.doubt / 2
-        bound = max(state.bound, self._nearest(center))
-        return replace(moved, center=center, steps=state.steps + 1, bound=bound, doubt=doubt, far=poor)
+        poor = state.doubt > _DOUBT * state.bound
+        far, bound = poor and doubt < state.doubt / 2, max(state.bound, self._nearest(center))
+        return replace(moved, center=center, steps=state.steps + 1, bound=bound, doubt=doubt, far=far, poor=poor)
 
     def _noise(self, sensitivity: float, step: int) -> float:
         return self.multiplier * sensitivity / math.sqrt(self.split.mean[step])

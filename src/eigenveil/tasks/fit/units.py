@@ -27,8 +27,8 @@ __all__ = ["ENTRIES", "UnitSearch", "least_for_units", "renormalised", "spread_o
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
-# The sizes of entries that are told apart, of either sign: in steps of 4.4%.
-ENTRIES: Final = Cells.signed(1e-9, 1e12, per_doubling=16)
+# The sizes of entries that are told apart, of either sign: in the same steps as norms.
+ENTRIES: Final = Cells.in_any_unit().mirrored()
 # Below this number of people times mu over sqrt(d), noise hides the spread of columns (docs/decisions/0026-private-bounds.md).
 _ENOUGH: Final = 90.0
 # The step of the mean, after the rounds of counting.

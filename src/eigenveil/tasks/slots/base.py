@@ -6,7 +6,7 @@ no effect (for sketches, up to what is truncated).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, final
 
@@ -16,7 +16,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Mechanism
 from eigenveil.tasks.base import Question, Task, require_step
 
-__all__ = ["ClosedSlot", "OpenSlot", "SlotShelf", "SlotState", "SlotTask", "aged"]
+__all__ = ["ClosedSlot", "OpenSlot", "SlotShelf", "SlotState", "SlotTask", "aged", "weighed"]
 
 Part = TypeVar("Part")
 
@@ -50,6 +50,15 @@ def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]
     if slot > state.reference:
         return forget ** (2 * (slot - state.reference)), 1.0, slot
     return 1.0, forget ** (2 * (state.reference - slot)), state.reference
+
+
+def weighed(
+    states: Sequence[SlotState], factors: Sequence[float], forget: float
+) -> tuple[list[tuple[SlotState, float]], int]:
+    """The states that hold anything, each with its factor times its age, and the newest reference slot."""
+    known = [(state, factor) for state, factor in zip(states, factors, strict=True) if state.value is not None]
+    newest = max((state.reference for state, _ in known), default=-1)
+    return [(state, factor * forget ** (2 * (newest - state.reference))) for state, factor in known], newest
 
 
 @final
@@ -162,6 +171,10 @@ class SlotTask(Task[SlotState, Part, SlotState]):
 
         The total has the noise of `noise` releases. `group` names the sites in it, which no other fold of this slot has.
         """
+
+    @abstractmethod
+    def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
+        """What some states of different slots know together, all of it aged to the newest, each counting `factors` times."""
 
     def start(self) -> SlotState:
         """Nothing is known yet."""

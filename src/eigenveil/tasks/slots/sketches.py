@@ -5,6 +5,7 @@ what a later one would have raised: unlike sites then gave .91 to .94 of the bes
 (docs/decisions/0031).
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
@@ -15,7 +16,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array, Sketch, Subspace, merge_many
 from eigenveil.privacy import Bounded, Mechanism
 from eigenveil.tasks.base import Question, require_array
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSketches"]
 
@@ -46,6 +47,8 @@ class SlotSketches(SlotTask[Sketches]):
     slots: int
     forget: float = 1.0
     center: bool = False
+    # Public values, (d,), that take the place of missing entries.
+    fill: Array | None = None
 
     def __post_init__(self) -> None:
         require(1 <= self.width <= self.dim, f"width must lie in 1..{self.dim}, got {self.width}")
@@ -125,8 +128,19 @@ class SlotSketches(SlotTask[Sketches]):
         sketches = [one.faded(now) for one in total]
         if state.value is not None:
             sketches.insert(0, state.value.faded(before))
-        merged = merge_many(sketches, rank=min(self.dim, _AT_HUB * self.width), center=self.center)
+        merged = self._merged(sketches)
         return replace(state, value=merged, reference=reference, parts=before * state.parts + now * parts)
+
+    def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
+        """Sketches are merged with one truncation."""
+        known, newest = weighed(states, factors, self.forget)
+        if not known:
+            return self.start()
+        merged = self._merged([state.value.faded(weight) for state, weight in known])
+        return SlotState(merged, newest, parts=sum(weight * state.parts for state, weight in known))
+
+    def _merged(self, sketches: Sequence[Sketch]) -> Sketch:
+        return merge_many(sketches, rank=min(self.dim, _AT_HUB * self.width), center=self.center)
 
 
 @final
@@ -147,6 +161,8 @@ class _OpenSketch(OpenSlot):
         )
         # A copy: the caller may reuse its block.
         block = np.array(rows, dtype=np.float64)
+        if task.fill is not None:
+            block = np.where(np.isnan(block), task.fill, block)
         require(bool(np.isfinite(block).all()), "rows must be finite")
         self._held.append(block)
         self._rows, self._waiting = self._rows + len(block), self._waiting + len(block)

@@ -5,6 +5,7 @@ of rows, g times their sum, and g^2 times their number. One matrix is one releas
 """
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
@@ -16,12 +17,14 @@ from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, Slot, add_block
 from eigenveil.privacy.noise.steps import ROUNDING_COST
 from eigenveil.tasks.base import Question, SumTask
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSums"]
 
 # g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`tracking.sums`).
 _SHARE: Final = 0.025
+# Rows of the matrix that are converted at a time.
+_STRIP: Final = 128
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS: Final = 1 << 28
 
@@ -133,7 +136,10 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         # It is closed once, because the exact corner must come from the sums that are released.
         closed = self.closed(question, rows)
         released = SumTask.work(self, question, closed, mechanism)
-        return self._counted(released, float(closed.kept[-1, -1])) if self.counts else released
+        if self.counts and released is not closed.kept:
+            # A release with noise is a new array, so it may be changed. A device has no room for a copy.
+            released[-1, -1] = closed.kept[-1, -1]
+        return released
 
     @property
     def counts(self) -> bool:
@@ -169,8 +175,22 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         released = mechanism.release(private, label=self.label(question), share=self.share(question), slot=where)
         # A public count needs no noise, and means are better with the exact one.
         if self.counts:
-            released = self._counted(released, float(total[-1, -1]))
+            released = np.array(released)
+            released[-1, -1] = total[-1, -1]
         return self._added(state, slot, released, parts, noise)
+
+    def joined(self, states: Sequence[SlotState], factors: Sequence[float]) -> SlotState:
+        """Sums are added. Variances of noise count the square of what sums do."""
+        known, newest = weighed(states, factors, self.forget)
+        value: Array | None = None
+        for state, weight in known:
+            value = weight * state.value if value is None else value + weight * state.value
+        return SlotState(
+            value,
+            newest,
+            parts=sum(weight * state.parts for state, weight in known),
+            noise=sum(weight**2 * state.noise for state, weight in known),
+        )
 
     def _added(self, state: SlotState, slot: int, released: Array, parts: int, noise: float) -> SlotState:
         before, now, reference = aged(state, slot, self.forget)
@@ -183,11 +203,6 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
             parts=before * state.parts + now * parts,
             noise=before**2 * state.noise + now**2 * noise,
         )
-
-    def _counted(self, released: Array, corner: float) -> Array:
-        found = np.array(released)
-        found[-1, -1] = corner
-        return found
 
     def total_of(self, matrix: Array) -> Array:
         """The sum of rows, (d,), in a matrix of slots."""
@@ -220,7 +235,10 @@ class _OpenSums(OpenSlot):
             f"rows of this stream must have {dim} columns, got {getattr(rows, 'shape', type(rows).__name__)}",
         )
         require(self._rows + len(rows) <= _MOST_ROWS, f"a slot must have at most {_MOST_ROWS} rows")
-        require(bool(np.isfinite(rows).all()), "rows must be finite")
+        # A missing entry gets its public value in the domain, row by row and before the row is clipped. So a filled row is in
+        # the same ball as any other, and all sensitivities stay.
+        good = np.isfinite(rows) if task.domain.gaps is None else ~np.isinf(rows)
+        require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)
         task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
         # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.
@@ -233,9 +251,14 @@ class _OpenSums(OpenSlot):
         task, unit = self._task, self._wide.unit
         assert unit is not None
         # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
-        gram = self._gram // max(self._rows, 1) if task.device else self._gram
-        matrix = gram.astype(np.float64)
-        matrix *= unit**2
+        # Given away: nothing can be added to a closed slot.
+        gram, self._gram = self._gram, np.empty((0, 0), dtype=np.int64)
+        # The float matrix takes the memory of the whole one, a strip at a time: a device has no room for both.
+        matrix = gram.view(np.float64)
+        for start in range(0, len(gram), _STRIP):
+            here = slice(start, start + _STRIP)
+            strip = gram[here] // max(self._rows, 1) if task.device else gram[here]
+            matrix[here] = strip.astype(np.float64) * unit**2
         if task.counts:
             # Exact, where it is public: on the grid the constant is a little shorter.
             size = 1.0 if task.device else float(round(self._people))

@@ -6,7 +6,7 @@ version of the program can go on from it.
 """
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, final
 
 import numpy as np
@@ -28,41 +28,61 @@ __all__ = ["DurableSlotHub", "snapshot_from", "snapshot_parts"]
 
 def snapshot_parts(snapshot: HubSnapshot) -> tuple[str, tuple[Array, ...]]:
     """A snapshot as JSON and arrays."""
-    state = snapshot.state
+    states: list[dict[str, Any]] = []
+    arrays: list[Array] = []
+    # What is settled comes first. It is of no slot alone.
+    for slot, state in [(None, snapshot.state), *sorted(snapshot.unsettled.items())]:
+        facts, its = _state_parts(state)
+        states.append(facts | {"slot": slot})
+        arrays += its
+    facts = {
+        "round": snapshot.round,
+        "newest": snapshot.newest,
+        "counted": {str(slot): list(sites) for slot, sites in snapshot.counted.items()},
+        "folds": {str(slot): often for slot, often in snapshot.folds.items()},
+        "states": states,
+    }
+    return json.dumps(facts, sort_keys=True), tuple(arrays)
+
+
+def _state_parts(state: SlotState) -> tuple[dict[str, Any], tuple[Array, ...]]:
     kind, arrays, numbers = "none", tuple[Array, ...](), list[float]()
     if isinstance(state.value, Sketch):
         kind, numbers = "sketch", [state.value.weight, state.value.energy]
         arrays = (state.value.subspace.basis, state.value.subspace.values, state.value.mean)
     elif state.value is not None:
         kind, arrays = "sums", (np.asarray(state.value),)
-    facts = {
-        "round": snapshot.round,
-        "newest": snapshot.newest,
-        "counted": {str(slot): list(sites) for slot, sites in snapshot.counted.items()},
-        "folds": {str(slot): often for slot, often in snapshot.folds.items()},
-        "state": {"kind": kind, "reference": state.reference, "parts": state.parts, "noise": state.noise},
-        "numbers": numbers,
-    }
-    return json.dumps(facts, sort_keys=True), arrays
+    facts = {"kind": kind, "reference": state.reference, "parts": state.parts, "noise": state.noise, "numbers": numbers}
+    return facts, arrays
 
 
 def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
     """The snapshot that was stored."""
     facts = json.loads(text)
-    kept, value = facts["state"], None  # type: tuple[dict[str, Any], Any]
+    # Snapshots of the first kind have one state, of all slots.
+    stored = facts.get("states") or [facts["state"] | {"slot": None, "numbers": facts["numbers"]}]
     # Copies, because the alignment of an array in memory can change the last digit of what is computed from it.
-    found = tuple(np.array(array) for array in arrays)
-    if kept["kind"] == "sketch":
-        value = Sketch(Subspace(found[0], found[1]), found[2], *facts["numbers"])
-    elif kept["kind"] == "sums":
-        (value,) = found
+    left = iter([np.array(array) for array in arrays])
+    states = {kept["slot"]: _state_from(kept, left) for kept in stored}
     return HubSnapshot(
         facts["round"],
         facts["newest"],
         {int(slot): tuple(sites) for slot, sites in facts["counted"].items()},
         {int(slot): int(often) for slot, often in facts["folds"].items()},
-        SlotState(value, kept["reference"], kept["parts"], kept["noise"]),
+        states.pop(None),
+        states,
     )
+
+
+def _state_from(kept: dict[str, Any], arrays: Iterator[Array]) -> SlotState:
+    """A state from its facts and the next of the arrays."""
+    value: Any = None
+    if kept["kind"] == "sketch":
+        basis, values, mean = next(arrays), next(arrays), next(arrays)
+        value = Sketch(Subspace(basis, values), mean, *kept["numbers"])
+    elif kept["kind"] == "sums":
+        value = next(arrays)
+    return SlotState(value, kept["reference"], kept["parts"], kept["noise"])
 
 
 @final

@@ -14,11 +14,12 @@ lost.
 """
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
+from eigenveil.linalg import Array
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.refusals import Refusals
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyStep
@@ -26,9 +27,9 @@ from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.protocols import Done, Give, Message
 from eigenveil.protocols.slots import SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode
-from eigenveil.tasks import ClosedSlot
+from eigenveil.tasks import OpenSlot
 
-__all__ = ["DurableSlotSite", "SlotsBefore"]
+__all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
 
 # What a step of the ledger is about: a closed slot, or the result.
 _SLOT: Final = "slot"
@@ -65,11 +66,57 @@ class SlotsBefore:
 
 
 @final
+class StoredParts(MutableMapping[int, tuple[Array, ...]]):
+    """The parts of a site's closed slots, which are in its ledger and not in memory. Changes in place.
+
+    One that was set is in memory until `stored` says at which step of the ledger it is.
+    """
+
+    def __init__(self, durable_ledger: DurableLedger, study: str) -> None:
+        self._durable_ledger, self._study = durable_ledger, study
+        self._fresh: dict[int, tuple[Array, ...]] = {}
+        self._steps: dict[int, int] = {}
+
+    def stored(self, slot: int, step: int) -> None:
+        """From now on the part of this slot is read from the ledger."""
+        self._fresh.pop(slot, None)
+        self._steps[slot] = step
+
+    def __getitem__(self, slot: int) -> tuple[Array, ...]:
+        if slot in self._fresh:
+            return self._fresh[slot]
+        # The ledger compares what it reads with the digest that was committed.
+        (said,) = self._durable_ledger.said(self._study, self._steps[slot])
+        body = decode(said).body
+        assert isinstance(body, Give)
+        return body.arrays
+
+    def __setitem__(self, slot: int, arrays: tuple[Array, ...]) -> None:
+        self._fresh[slot] = arrays
+
+    def __delitem__(self, slot: int) -> None:
+        # Bytes on disk are pruned by whoever knows which steps nobody may ask for.
+        if self._fresh.pop(slot, None) is None:
+            del self._steps[slot]
+
+    def __contains__(self, slot: object) -> bool:
+        # Not by reading it, as a mapping would otherwise.
+        return slot in self._fresh or slot in self._steps
+
+    def __iter__(self) -> Iterator[int]:
+        return iter({**self._steps, **self._fresh})
+
+    def __len__(self) -> int:
+        return len(self._steps) + len(self._fresh)
+
+
+@final
 class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
-    `whole` is for studies in which the hub adds the noise: the first slot is charged with all that the study may cost. Slots of
-    more than `window` before the last that was asked for are dropped from the disk; digests and charges stay.
+    The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
+    that the study may cost. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and
+    charges stay.
     """
 
     def __init__(
@@ -78,6 +125,7 @@ class DurableSlotSite(DurableParty):
         durable_ledger: DurableLedger,
         joined: Opened,
         *,
+        parts: StoredParts,
         ledger: Callable[[], Ledger | None],
         study: str,
         above: str,
@@ -87,6 +135,7 @@ class DurableSlotSite(DurableParty):
         on_event: OnEvent = lambda event: None,
     ) -> None:
         self.party: SlotMember = party
+        self._parts = parts
         self._durable_ledger, self._ledger, self._study, self._above = durable_ledger, ledger, study, above
         self._window, self._limits, self._whole, self._on_event = window, limits, whole, on_event
         self._refusals = Refusals(durable_ledger, study, on_event)
@@ -117,14 +166,15 @@ class DurableSlotSite(DurableParty):
         """Nothing: the hub or node above asks for what it lacks."""
         return []
 
-    def close(self, slot: int, closed: ClosedSlot, *, then: str) -> None:
+    def close(self, slot: int, filled: OpenSlot, *, then: str) -> None:
         """Close a slot: when this returns, its part, its charge and where to read on are on disk, and its sums are gone."""
         self._require_level()
         ledger = self._ledger()
         before = 0 if ledger is None else len(ledger.charges)
         # From here until the commit the party knows more than the disk: any error must end this process.
         self._ahead = True
-        arrays = self.party.close(slot, closed)
+        # Nothing else holds what `filled` becomes, so the sums are freed before their part is written.
+        arrays = self.party.close(slot, filled.close())
         # It is asked for again, because a site's ledger is made at its first release.
         ledger = self._ledger()
         charges = () if ledger is None else ledger.charges[before:]
@@ -139,9 +189,15 @@ class DurableSlotSite(DurableParty):
             "series": {} if ledger is None else ledger.series(),
         }
         # Not an answer yet: whoever asks gets these numbers in a message of that round.
-        said = [] if arrays is None else [encode(Message(self.party.name, self._above, Give(0, arrays)))]
+        # Sums are symmetric, and half of a matrix is enough to repeat it.
+        half = arrays is not None and self.party.halved(slot)
+        said = (
+            [] if arrays is None else [encode(Message(self.party.name, self._above, Give(0, arrays, symmetric=half)))]
+        )
         self._commit(record, said, charges)
         self._steps[slot] = self._number - 1
+        if arrays is not None:
+            self._parts.stored(slot, self._number - 1)
         self._drop(slot)
         if self.party.error is not None:
             words = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
@@ -182,17 +238,17 @@ class DurableSlotSite(DurableParty):
                 del self._steps[number]
 
     def _read_back(self, number: int, record: dict[str, object], said: tuple[bytes, ...]) -> None:
-        bodies = [decode(raw).body for raw in said]
         if record["what"] == _RESULT:
-            (done,) = bodies
+            (done,) = [decode(raw).body for raw in said]
             assert isinstance(done, Done)
             self.party.result = done.arrays
             return
         slot = record["slot"]
         require(isinstance(slot, int), "a step of the ledger names no slot")
         assert isinstance(slot, int)
-        part = bodies[0] if bodies else None
-        self.party.restore(slot, part.arrays if isinstance(part, Give) else None)
+        if said:
+            self._parts.stored(slot, number)
+        self.party.restore(slot)
         self._steps[slot] = number
 
     def _require_level(self) -> None:

@@ -47,6 +47,20 @@ class Mover:
         )
         return center, scale, low, high
 
+    @cached_property
+    def filler(self) -> Any:
+        """What missing entries become, (d,), on the device; None if that is not public."""
+        gaps = self.domain.gaps
+        return None if gaps is None or gaps.values is None else self.put(gaps.values)
+
+    @cached_property
+    def member(self) -> Any:
+        """Which columns, (d, g), are in which group, where one missing entry takes its whole group along; None elsewhere."""
+        gaps = self.domain.gaps
+        return (
+            None if gaps is None or gaps.rule not in ("groups", "drop") else self.put(np.eye(gaps.groups)[gaps.group])
+        )
+
     def put(self, values: Array) -> Any:
         """An array of float64 on the device."""
         # Writable ones: torch warns of others. Nothing here writes to them.
@@ -56,18 +70,35 @@ class Mover:
         """The rows, (b, d), centered and in scaled units: what `Domain` does to dense rows, without its clipping of norms."""
         xp, (center, scale, low, high) = self.xp, self.parts
         rows = xp.astype(values, xp.float64)
+        gone = None if self.domain.gaps is None else self._gone(rows)
+        if self.filler is not None:
+            rows = xp.where(gone, self.filler, rows)
         # The steps have the order of `Domain`: each of them rounds, and the bits must agree.
         if low is not None and high is not None:
             rows = xp.minimum(xp.maximum(rows, low), high)
         if center is not None:
             rows = rows - center
-        return rows if scale is None else rows / scale
+        rows = rows if scale is None else rows / scale
+        if gone is None or self.filler is not None:
+            return rows
+        # After centering: at zero, an entry adds nothing to any sum.
+        return xp.where(gone, xp.asarray(0.0, dtype=xp.float64, device=self.device), rows)
+
+    def _gone(self, rows: Any) -> Any:
+        """Which entries, (b, d), count as missing, with the rest of their group."""
+        xp, missing = self.xp, self.xp.isnan(rows)
+        if self.member is None:
+            return missing
+        # A product of zeros and ones counts the missing entries of each group, and says in which columns they count.
+        lost = xp.astype(xp.astype(missing, xp.float64) @ self.member > 0, xp.float64)
+        return lost @ self.member.T > 0
 
     def measured(self, values: Any) -> tuple[Any, Any]:
         """The moved rows, (b, d), and their squared norms, (b,), with entries that no square could hold clipped."""
         xp, rows = self.xp, self.moved(values)
         squares = None
-        if getattr(self.device, "type", None) == "cuda":
+        # The kernels read rows as they are, and do not know of gaps.
+        if getattr(self.device, "type", None) == "cuda" and self.domain.gaps is None:
             from eigenveil.privacy.sums.device.fused import fused_squares
 
             squares = fused_squares(values, self.domain)

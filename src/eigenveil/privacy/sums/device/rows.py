@@ -38,7 +38,7 @@ def is_on_device(X: Any) -> bool:
     return type(X).__module__.partition(".")[0] == "torch" and device != "cpu"
 
 
-def rows_on_device(X: Any, *, device: Any = None) -> "DeviceRows":
+def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "DeviceRows":
     """Rows whose sums are worked out on a GPU, to be passed to any estimator in place of a table.
 
     Parameters
@@ -48,6 +48,8 @@ def rows_on_device(X: Any, *, device: Any = None) -> "DeviceRows":
         memory map of one, is brought to `device` block by block while the device works, and may be larger than its memory.
     device : str or None
         Where to work, such as "cuda" or "cuda:1", for a numpy array. Without it, where `X` is.
+    gaps : bool, default False
+        Whether NaN is a missing value. The estimator then needs a rule for it, such as ``missing="counts"``.
 
     Returns
     -------
@@ -72,7 +74,7 @@ def rows_on_device(X: Any, *, device: Any = None) -> "DeviceRows":
         require_real(X.dtype, "X")
         torch = _torch()
         where = _torch_device(torch, "cuda" if device is None else device)
-        return DeviceRows(X, _namespace(torch.empty(0, device=where)), where)
+        return DeviceRows(X, _namespace(torch.empty(0, device=where)), where, gaps=gaps)
     # Layouts of torch, in which zeros are not stored.
     dense = str(getattr(X, "layout", "torch.strided")) == "torch.strided"
     require(
@@ -85,7 +87,7 @@ def rows_on_device(X: Any, *, device: Any = None) -> "DeviceRows":
     require(X.ndim == 2, f"rows must have two dimensions, got {X.ndim}")
     real = xp.isdtype(X.dtype, ("bool", "integral", "real floating"))
     require(bool(real), f"X must hold real numbers, got dtype {X.dtype}")
-    rows = DeviceRows(X, xp, X.device)
+    rows = DeviceRows(X, xp, X.device, gaps=gaps)
     with words_for_the_device():
         rows.require_finite()
     return rows
@@ -97,7 +99,8 @@ class DeviceRows:
     """Rows, (n, d), in an array on a `device`, or on their way to it. Sums are worked out there and only sums come back.
 
     Sums that the device does not know, and steps that need the rows themselves, read copies of blocks in memory. The device is
-    in the same hands as the memory, so that reveals nothing. `weights`, (n,), are those of people's rows.
+    in the same hands as the memory, so that reveals nothing. `weights`, (n,), are those of people's rows. With `gaps`, NaN is a
+    missing value.
     """
 
     values: Any
@@ -105,6 +108,7 @@ class DeviceRows:
     device: Any
     weights: Array | None = None
     seen: Progress | None = None
+    gaps: bool = False
     # The last factors by which rows were clipped, on the device: a power iteration asks for the same ones in every round.
     _kept: dict[Any, Any] = field(default_factory=dict, repr=False)
 
@@ -132,7 +136,8 @@ class DeviceRows:
         """Copies of blocks in memory, for steps that need the rows themselves."""
         for start in range(0, self.shape[0], size):
             values = on_host(self.values[start : min(start + size, self.shape[0]), :])
-            require_param(bool(np.isfinite(values).all()), _NOT_FINITE)
+            good = ~np.isinf(values) if self.gaps else np.isfinite(values)
+            require_param(bool(good.all()), _NOT_FINITE)
             yield Block(values, None if self.weights is None else self.weights[start : start + size])
 
     def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
@@ -157,7 +162,8 @@ class DeviceRows:
     def products(self, domain: Domain, basis: Any) -> WholeSums | None:
         """The Gram matrix times a basis on its grid, on the device, by kernels for NVIDIA GPUs; None where these do not apply."""
         # The kernels need the whole table on the device, and rows in memory come block by block.
-        if getattr(self.device, "type", None) != "cuda" or isinstance(self.values, np.ndarray):
+        on_gpu = getattr(self.device, "type", None) == "cuda" and not isinstance(self.values, np.ndarray)
+        if not on_gpu or domain.gaps is not None:
             return None
         from eigenveil.privacy.sums.device.fused import fused_products
 
@@ -171,13 +177,14 @@ class DeviceRows:
         # Smaller on their way, so that the device has to wait less for the first.
         size = max(1, min(_MOST_ROWS, _BLOCK_NUMBERS // (8 if here else 1) // max(dim, 1)))
         slices = ((start, self.values[start : min(start + size, count), :]) for start in range(0, count, size))
-        return _uploaded(slices, self.device) if here else slices
+        return _uploaded(slices, self.device, gaps=self.gaps) if here else slices
 
     def require_finite(self) -> None:
-        """Refuse NaN and infinity. No error shows a value."""
+        """Refuse infinity, and NaN unless it is a missing value. No error shows a value."""
         if self.xp.isdtype(self.values.dtype, "real floating"):
             for _, values in self._pieces():
-                require_param(bool(self.xp.all(self.xp.isfinite(values))), _NOT_FINITE)
+                good = ~self.xp.isinf(values) if self.gaps else self.xp.isfinite(values)
+                require_param(bool(self.xp.all(good)), _NOT_FINITE)
 
     def __repr__(self) -> str:
         return f"DeviceRows(columns={self.shape[1]}, device={self.device})"
@@ -205,11 +212,11 @@ class _Copies:
         return self.inner_rows.blocks(size)
 
 
-def _uploaded(slices: Iterator[tuple[int, Any]], device: Any) -> Iterator[tuple[int, Any]]:
+def _uploaded(slices: Iterator[tuple[int, Any]], device: Any, *, gaps: bool) -> Iterator[tuple[int, Any]]:
     """Pieces of an array in memory, on the device; the next one is on its way while the caller works on this one."""
     torch = _torch()
     if device.type != "cuda":
-        yield from ((start, _checked(torch, _tensor(torch, piece).to(device))) for start, piece in slices)
+        yield from ((start, _checked(torch, _tensor(torch, piece).to(device), gaps=gaps)) for start, piece in slices)
         return
     # Only pinned memory is copied while the device computes. There are two buffers: one is filled while the other is sent.
     lane = torch.cuda.Stream(device)
@@ -229,10 +236,10 @@ def _uploaded(slices: Iterator[tuple[int, Any]], device: Any) -> Iterator[tuple[
             sent[slot] = torch.cuda.Event()
             sent[slot].record(lane)
         if coming is not None:
-            yield _arrived(torch, *coming)
+            yield _arrived(torch, *coming, gaps=gaps)
         coming = start, there, sent[slot]
     if coming is not None:
-        yield _arrived(torch, *coming)
+        yield _arrived(torch, *coming, gaps=gaps)
 
 
 def _tensor(torch: Any, piece: Any) -> Any:
@@ -243,16 +250,17 @@ def _tensor(torch: Any, piece: Any) -> Any:
         return torch.from_numpy(np.ascontiguousarray(piece))
 
 
-def _arrived(torch: Any, start: int, there: Any, ready: Any) -> tuple[int, Any]:
+def _arrived(torch: Any, start: int, there: Any, ready: Any, *, gaps: bool) -> tuple[int, Any]:
     stream = torch.cuda.current_stream(there.device)
     stream.wait_event(ready)
     # The allocator must not hand out this memory again before the caller's work on it is done.
     there.record_stream(stream)
-    return start, _checked(torch, there)
+    return start, _checked(torch, there, gaps=gaps)
 
 
-def _checked(torch: Any, there: Any) -> Any:
-    require_param(bool(torch.isfinite(there).all()), _NOT_FINITE)
+def _checked(torch: Any, there: Any, *, gaps: bool) -> Any:
+    good = ~torch.isinf(there) if gaps else torch.isfinite(there)
+    require_param(bool(good.all()), _NOT_FINITE)
     return there
 
 

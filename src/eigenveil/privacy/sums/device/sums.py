@@ -78,8 +78,10 @@ def device_sum(rows: Blocks, work: Any) -> Any:
         # A count needs the weights alone.
         return work.of(_weights_alone(rows.shape[0], rows.weights))
     domain = getattr(work, "region", getattr(work, "domain", None))
-    # Rows with gaps are worked on in memory, where they are told from others.
-    if not isinstance(domain, Domain) or domain.gaps is not None or type(work) not in _SUMS:
+    if not isinstance(domain, Domain) or type(work) not in _SUMS:
+        return None
+    # Who is counted depends on what is missing, and is decided in memory. Sums are not counts, and take gaps as zeros.
+    if domain.gaps is not None and isinstance(work, TailsWork | ColumnTailsWork):
         return None
     return _SUMS[type(work)](rows, work, Mover(rows.xp, rows.device, domain))
 

@@ -28,6 +28,8 @@ _PRODUCT = 1 << 36
 _STRIP = 512
 # Rows whose products add up in float64; and sparse rows, up to 100 radii from zero, whose products add up in int64.
 _DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
+# A block of at most so many rows and at least so many columns is added a strip at a time: its products take more than it does.
+_FEW_ROWS, _MANY_COLUMNS = 256, 256
 
 
 def whole_gram(rows: Rows, region: Region) -> Array:
@@ -91,8 +93,22 @@ def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers |
             if total is not None:
                 total += sparse_block_sum(piece, domain)
         return
+    if total is None and len(block) <= _FEW_ROWS and domain.dim >= _MANY_COLUMNS:
+        _add_few(block, domain, gram)
+        return
     for start in range(0, len(block), _DENSE_ROWS):
         _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
+
+
+def _add_few(block: Block, domain: Domain, gram: Integers) -> None:
+    """Add a few wide dense rows with no second matrix, for devices: the upper triangle in strips, and each strip below it."""
+    rows = domain.whole(block, unit=unit_of(domain), squared=True)
+    for start in range(0, domain.dim, CACHED_ROWS):
+        stop = min(start + CACHED_ROWS, domain.dim)
+        # All partial sums are whole numbers below 2^53, so no bit depends on how they are divided.
+        strip = (rows[:, start:stop].T @ rows[:, start:]).astype(np.int64)
+        gram[start:stop, start:] += strip
+        gram[stop:, start:stop] += strip[:, stop - start :].T
 
 
 def _add_dense(block: Block, domain: Domain, gram: Integers, total: Integers | None) -> None:
