@@ -122,8 +122,8 @@ def main() -> None:
             print(f"{pattern:12} {name:24} {runs:4} runs  mean {cell['mean'].mean():.4f}  {shown}", flush=True)
             for way, each in others.items():
                 gains.setdefault(way, []).append(float(each.mean()))
-        for way, each in gains.items():
-            print(f"{pattern:12} {way}: average {np.mean(each):+.4f}, worst {min(each):+.4f}", flush=True)
+        for way, found in gains.items():
+            print(f"{pattern:12} {way}: average {np.mean(found):+.4f}, worst {min(found):+.4f}", flush=True)
 
 
 if __name__ == "__main__":

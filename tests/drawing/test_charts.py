@@ -16,12 +16,15 @@ from eigenveil.drawing import (
     cumulative_chart,
     heat_chart,
     loadings_chart,
+    plain,
     plan_chart,
     png,
     scatter_chart,
     scree_chart,
+    shares_chart,
     taking_part_chart,
 )
+from eigenveil.drawing.marks import fitted, width_of
 
 HOSTILE = "</text><script>alert(1)</script>\"'&\x00\u202e"
 SPAN = Span(0.5, 0.25, 0.75)
@@ -31,6 +34,7 @@ CHARTS = {
     "loadings": loadings_chart([HOSTILE, "b"], [0.6, -0.8], title=HOSTILE),
     "heat": heat_chart([HOSTILE, "b"], [[0.6, -0.8], [0.8, 0.6]], [1.0, 2.0]),
     "convergence": convergence_chart([None, 0.1, 0.0]),
+    "shares": shares_chart([HOSTILE, "b"], [0.98, 0.5], title=HOSTILE),
     "traffic": bars_chart([("up", [10, 2000]), ("down", [5, 0])], title=HOSTILE, axis="round"),
     "part": taking_part_chart([HOSTILE, "b"], [frozenset({HOSTILE, "b"}), frozenset({"b"})]),
     "budget": budget_chart(1e-5),
@@ -118,3 +122,25 @@ def test_empty_charts_are_refused() -> None:
 def test_the_same_marks_become_a_png() -> None:
     pytest.importorskip("matplotlib", reason="matplotlib is not installed")
     assert png(CHARTS["loadings"]).startswith(b"\x89PNG")
+
+
+@pytest.mark.parametrize(
+    "name", ["W" * 90, "i" * 90, "\u540d" * 90, "<script>alert(1)</script>", "blood pressure, " * 9 + "systolic"]
+)
+def test_a_name_keeps_its_end_and_never_needs_more_room_than_it_has(name: str) -> None:
+    cut = fitted(name, 136.0)
+    assert width_of(cut) <= 136 and name.startswith(cut.partition("…")[0])
+    assert "…" not in cut or name.endswith(cut.partition("…")[2])
+
+
+def test_joiners_stay_where_scripts_need_them_and_show_where_they_would_hide_a_difference() -> None:
+    family, persian = "\U0001f469\u200d\U0001f467", "\u0645\u06cc\u200c\u062e"
+    assert plain(family) == family and plain(persian) == persian
+    assert plain("a\u200dge") == "a?ge" and plain("\u200dage") == "?age"
+
+
+def test_no_curve_runs_through_the_mark_of_a_plan() -> None:
+    one = Span(0.05, 0.0, 0.1)
+    chart = plan_chart([Point(at, one, one, 0.2) for at in (0.1, 1.0, 10.0)], asked=1.0, title="")
+    (mark,) = (one for one in chart.marks if one.words == "asked")
+    assert mark.places[0][1] < min(y for one in chart.marks if one.shape in ("area", "dot") for _, y in one.places)

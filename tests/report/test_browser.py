@@ -9,6 +9,12 @@ from eigenveil.report import Report, model_report
 from report.conftest import HOSTILE, made_model, made_rounds, with_hostile_names
 
 WIDER = "document.documentElement.scrollWidth - document.documentElement.clientWidth"
+# Words that reach out of their drawing.
+CUT = """[...document.querySelectorAll('svg.chart text')].filter(words => {
+  const [one, all] = [words.getBoundingClientRect(), words.ownerSVGElement.getBoundingClientRect()];
+  return one.left < all.left - 1 || one.right > all.right + 1; }).map(words => words.textContent)"""
+JUMPS = """[...document.querySelectorAll('h1,h2,h3,h4')].map(one => +one.tagName[1])
+  .some((level, at, all) => level > (at ? all[at - 1] : 0) + 1)"""
 DRAWN = """[...document.querySelectorAll('svg.chart')].map(one => one.getBoundingClientRect())
   .filter(place => place.width > 250 && place.height > 40).length"""
 
@@ -28,6 +34,8 @@ def test_every_chart_is_drawn_and_nothing_is_said_or_loaded(plain: Report, opene
     # Scree, cumulative, four components, heat map, convergence, traffic, who took part, plan, scale of epsilon.
     assert page.evaluate(DRAWN) == page.locator("svg.chart").count() == 12
     assert page.locator("svg[role=img] > title").count() == page.locator("svg[role=img] > desc").count() == 12
+    assert page.evaluate(CUT) == []
+    assert page.get_attribute("html", "lang") == "en" and not page.evaluate(JUMPS)
     assert page.said == []
     assert len(page.asked) == 1 and page.asked[0].startswith("file:")
 
@@ -93,6 +101,11 @@ def test_hostile_names_are_only_shown(opened: Any) -> None:
     assert page.locator("script").count() == 1 and page.locator("img").count() == 0
     assert page.title() == page.locator("h1").inner_text() == HOSTILE.replace("\u202e", "?").replace("\x1b", "?")
     assert page.evaluate(WIDER) == 0
+    assert page.evaluate(CUT) == []
+    # Wider than paper, a browser would print everything smaller.
+    page.emulate_media(media="print")
+    page.set_viewport_size({"width": 688, "height": 1000})
+    assert page.evaluate(WIDER) == 0
 
 
 def test_without_script_it_reads_the_same_and_has_no_dead_buttons(plain: Report, opened: Any, browser: Any) -> None:
@@ -121,6 +134,9 @@ def test_many_columns_components_and_sites(opened: Any) -> None:
     wide = model_report(model, rounds=made_rounds(100, 12))
     page = opened(wide, viewport={"width": 390, "height": 900})
     assert page.said == [] and page.evaluate(WIDER) == 0
+    # Opened, the numbers of a chart scroll in their own box.
+    page.evaluate("document.querySelectorAll('details').forEach(one => { one.open = true; })")
+    assert page.evaluate(WIDER) == 0
     assert len(first_column(page)) == 500
     # One of 100 sites missed rounds, and it is the one that is drawn.
     assert "1 of 100 missed a round." in page.locator("main").inner_text()

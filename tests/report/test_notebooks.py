@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import sklearn.utils
 
-from eigenveil import Guarantee, Ledger, PrivatePCA
+from eigenveil import FederatedPCA, FederatedStream, GossipPCA, Guarantee, Ledger, PrivatePCA, StreamingPCA
 from eigenveil.plan import Facts, Spectrum, advise
 from eigenveil.privacy import Budget
 from report.conftest import HOSTILE, Tags, made_model
@@ -58,3 +58,17 @@ def test_a_plan_lists_its_methods() -> None:
     facts = Facts(8, 2, 5000, Budget(1.0, 1e-6), Spectrum.guessed(8))
     shown = advise(facts, methods=["curator/covariance", "curator/power"])._repr_html_()
     assert shown.index("curator/covariance") < shown.index("curator/power")
+
+
+@pytest.mark.parametrize("kind", [PrivatePCA, FederatedPCA, GossipPCA, StreamingPCA, FederatedStream])
+def test_an_estimator_that_was_not_fitted_shows_itself(kind: Any) -> None:
+    needed: dict[Any, dict[str, Any]] = {FederatedStream: {"slots": 2}, GossipPCA: {"graph": "ring"}}
+    more = needed.get(kind, {})
+    assert "sk-" in kind(2, epsilon=1.0, delta=1e-6, row_bound=1.0, **more)._repr_html_()
+
+
+def test_a_stream_at_several_sites_shows_what_it_released() -> None:
+    stream = FederatedStream(1, epsilon=4.0, delta=1e-6, row_bound=6.0, slots=1, trust="site", random_state=0)
+    rng = np.random.default_rng(0)
+    stream.partial_fit({name: rng.standard_normal((300, 3)) * [3, 1, 1] for name in ("oslo", "lima")})
+    assert "noise floor" in stream._repr_html_()

@@ -2,6 +2,7 @@
 
 import json
 import math
+import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
@@ -17,6 +18,7 @@ from eigenveil.report import (
     ENDINGS,
     Report,
     ScoresPart,
+    TablePart,
     components_of,
     from_json,
     model_report,
@@ -32,6 +34,7 @@ from report.conftest import HOSTILE, Tags, made_model, made_rounds, with_hostile
 _TEXT = "html head meta title style body main header h1 h2 h3 p strong div span section footer script ul li dl dt dd"
 _DRAWN = "figure figcaption svg desc polyline polygon rect circle text details summary table thead tbody tr th td"
 KNOWN = {*_TEXT.split(" "), *_DRAWN.split(" ")}
+OLD = Path(__file__).parents[1] / "data" / "v0.1"
 SCHEMA = Path(__file__).parents[2] / "docs" / "report.schema.json"
 
 
@@ -188,3 +191,68 @@ def test_a_hub_of_version_0_1_wrote_rounds_alone() -> None:
     report = from_json(json.dumps({**old, "study": "heart", "digest": "0" * 64, "refused": 0}))
     assert report.kind == "study" and len(report.rounds) == 3
     assert "Every round" in to_html(report)
+
+
+def test_what_protects_nobody_has_nothing_to_sign_and_says_so() -> None:
+    model = made_model(3, 6)
+    seeded = replace(model, guarantee=replace(model.guarantee, reproducible=True))
+    exact = replace(made_model(3, 6, floor=0.0), guarantee=Guarantee.none("exact PCA was asked for"))
+    for one in (seeded, exact):
+        page = to_html(model_report(one))
+        assert '<div class="sign">' not in page and "Epsilon on a scale" not in page
+        assert "released and public numbers only" not in page and "Nobody is protected" in page
+    assert '<div class="sign">' in to_html(model_report(model))
+
+
+def test_a_floor_that_was_never_worked_out_is_not_called_zero() -> None:
+    # As files of version 0.1 are: private, and without a floor.
+    page = to_html(model_report(made_model(3, 6, floor=0.0)))
+    assert "its floor is not known" in page and "No noise was added" not in page
+
+
+def test_names_from_right_to_left_move_no_other_word() -> None:
+    columns = ("\u05d2\u05d9\u05dc \u05d0", "age", "\u0627\u0644\u0639\u0645\u0631", "w")
+    page = to_html(model_report(made_model(2, 4, columns=columns)))
+    assert f"<bdi>{columns[0]}</bdi>" in page and f"<td><bdi>{columns[2]}</bdi></td>" in page
+    # In drawings each name is an element of its own, and SVG has no such frame.
+    assert not re.search(r"(?s)<svg(?:(?!</svg>).)*<bdi>", page)
+
+
+def test_rounds_leave_out_columns_that_say_nothing() -> None:
+    rounds = [replace(one, bytes_down=0, missing=(), movement=None, answered=("a", "b")) for one in made_rounds(2, 3)]
+    page = to_html(model_report(made_model(2, 4), rounds=rounds))
+    heads = re.findall(r"<th[^>]*>([^<]*)</th>", page.partition("Every round")[2].partition("</thead>")[0])
+    assert heads == ["round", "stage", "answered", "sent", "charge, mu"]
+    assert "2 peers, 3 rounds" in page and "All answered in every round." in page
+
+
+def test_a_table_may_draw_one_of_its_columns() -> None:
+    part = TablePart(
+        "Compared",
+        ("way", "captured"),
+        (("ours", "98.0%"), ("theirs", "50.0%"), ("nobody's", "unknown")),
+        bars="captured",
+    )
+    report = replace(plain(), tables=(part,))
+    assert from_json(to_json(report)) == report
+    assert "From 50% to 98%." in to_html(report)
+    with pytest.raises(ValueError, match="no column"):
+        replace(part, bars="other")
+
+
+def test_an_item_space_has_a_report_without_shares(tmp_path: Path) -> None:
+    from eigenveil.cli.report.items import items_report
+
+    report = items_report(OLD / "items.safetensors")
+    assert report.components is not None and report.components.shares == ()
+    jsonschema.validate(json.loads(to_json(report)), schema())
+    assert from_json(to_json(report)) == report
+    page = to_html(report)
+    assert "Two directions of 12 items" in page and "added up" not in page and "its floor is not known" in page
+
+
+def test_a_very_long_catalogue_shows_what_matters_most(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("eigenveil.report.html._ROWS", 5)
+    page = to_html(model_report(made_model(2, 12)))
+    assert "the 5 of 12 columns that matter most" in page
+    assert page.partition("Every weight")[2].partition("</table>")[0].count("<tr>") == 6

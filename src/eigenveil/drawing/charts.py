@@ -342,7 +342,8 @@ def budget_chart(epsilon: float) -> Chart:
     here = plane.x(epsilon)
     # The label stays on the drawing, whatever the epsilon is.
     side: Literal["start", "middle", "end"] = "start" if here < 70 else "end" if here > WIDTH - 70 else "middle"
-    marks.append(line([(here, 26), (here, 54)], "ink", width=2.5))
+    # Down to the bar and no further, or it would run through the name of a range.
+    marks.append(line([(here, 24), (here, 36)], "ink", width=2.5))
     marks.append(words(here, 19, f"epsilon = {epsilon:.4g}", "ink", anchor=side, strong=True))
     name = next((name for _, high, name, _ in RANGES if epsilon <= high), RANGES[-1][2])
     said = f"Epsilon {epsilon:.4g} is in the range called {name}: at most 1. From 1 to 10 is usual, above 10 is weak."

@@ -177,7 +177,7 @@ def table(
     # Without rows every column would count as one of numbers.
     right = [bool(lines) and all(_is_number(row[at]) for row in lines) for at in range(len(header))]
     # A column of sentences gets room for several words in a line, where the table scrolls.
-    long = [any(isinstance(row[at], str) and str(row[at]).count(" ") > 3 for row in lines) for at in range(len(header))]
+    long = [any(isinstance(row[at], str) and str(row[at]).count(" ") > 5 for row in lines) for at in range(len(header))]
     marks = [' class="n"' if one else ' class="w"' if wide else "" for one, wide in zip(right, long, strict=True)]
     head = "".join(f'<th scope="col"{mark}>{prose(name)}</th>' for name, mark in zip(header, marks, strict=True))
     body = "\n".join(

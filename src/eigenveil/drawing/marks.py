@@ -215,6 +215,7 @@ class Chart:
 
     def document(self) -> str:
         """A file of its own, light or dark as the reader's screen is, with the title and the words on it."""
+        # 296 units of letters of 12 are as wide as the drawing in bold ones of 14.
         lines = list(_wrapped(self.words, 68))
         top, height = 34.0, self.height + 52 + 15 * len(lines)
         style = (
@@ -231,7 +232,7 @@ class Chart:
             f'height="{1.5 * height:g}" role="img" aria-labelledby="t d" font-size="{_SIZE:g}">\n'
             f'<title id="t">{escaped(self.title)}</title>\n<desc id="d">{escaped(self.words)}</desc>\n'
             f'<style>{style}</style>\n<rect width="{WIDTH:g}" height="{height:g}" fill="var(--ground)"/>\n'
-            f'<text x="14" y="24" font-size="14" font-weight="600" fill="var(--ink)">{escaped(short(self.title, 58))}</text>\n'
+            f'<text x="14" y="24" font-size="14" font-weight="600" fill="var(--ink)">{escaped(fitted(self.title, 296))}</text>\n'
             f'<g transform="translate(0 {top:g})">\n' + "\n".join(mark.svg() for mark in self.marks) + "\n</g>\n"
             f"{''.join(below)}\n</svg>\n"
         )
@@ -253,7 +254,7 @@ def png(chart: Chart) -> bytes:
     axes = made.add_axes((0, 0, 1, 1))
     axes.set(xlim=(0, WIDTH), ylim=(chart.height, -30))
     axes.axis("off")
-    title = Mark("words", ((14.0, -10.0),), "ink", short(chart.title, 58), strong=True)
+    title = Mark("words", ((14.0, -10.0),), "ink", fitted(chart.title, 346), strong=True)
     for mark in (title, *chart.marks):
         for artist in _artists(mark):
             axes.add_artist(artist)

@@ -285,7 +285,9 @@ def _moved(movement: float | None) -> str | None:
 
 def _keys(report: Report) -> str:
     """The fingerprints of the keys that the parties have in the study file, for those who compare them."""
-    pins = [(one.name, one.pin) for one in report.sites if one.pin is not None]
+    # In groups, as commands print them: people read them to each other by telephone.
+    found = [(one.name, one.pin) for one in report.sites if one.pin is not None]
+    pins = [(name, " ".join(pin[at : at + 4] for at in range(0, len(pin), 4))) for name, pin in found]
     if not pins:
         return ""
     header = ("name", "pin: the fingerprint of its key")

@@ -87,6 +87,10 @@ def test_two_host_headers_none_and_other_web_pages_are_refused() -> None:
     with served() as server:
         for lines in ("", "Host: localhost\r\nHost: evil.example\r\n"):
             assert b" 421 " in _raw(server, f"GET / HTTP/1.1\r\n{lines}\r\n")
+        # A whole address in the request line counts as a name as well.
+        for target, status in (("http://evil.example/", 421), ("//evil.example/", 421), ("http://localhost/", 200)):
+            answer = _raw(server, f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n")
+            assert f" {status} ".encode() in answer.partition(b"\r\n")[0]
         assert asked(server, "/events", Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="cors").status == 403
         # A link on another page may lead here.
         assert asked(server, Sec_Fetch_Site="cross-site", Sec_Fetch_Mode="navigate").status == 200

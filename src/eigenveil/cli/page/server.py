@@ -16,6 +16,7 @@ import contextlib
 import http.client
 import io
 import json
+import os
 import socket
 import threading
 from collections.abc import Callable, Mapping
@@ -36,6 +37,7 @@ _WAITING: Final = 32
 _ASK, _TAKE, _LOOK, _QUIET = 5.0, 10.0, 0.5, 15.0
 _REST: Final = 0.5
 _LONGEST_REQUEST: Final = 8192
+_FOREIGN: Final = "This page does not answer to that name. Use the address that the command printed."
 # In milliseconds: how soon a browser tries again.
 _RETRY: Final = 2000
 # No cache may keep the page, no other page may frame it, and no link may carry its address away.
@@ -189,6 +191,9 @@ class PageServer:
             raise _Refused(400, "This is not an HTTP request.") from None
         # First of all, so that a foreign name learns not even which paths there are.
         self._require_ours(headers)
+        # A whole address in the request line takes the place of the Host header, for those who read it so.
+        if asked.netloc and not self._address.answers(asked.netloc):
+            raise _Refused(421, _FOREIGN)
         if words[0] not in ("GET", "HEAD"):
             raise _Refused(405, "This page is read-only.")
         if asked.path not in ("/", "/events"):
@@ -198,7 +203,7 @@ class PageServer:
     def _require_ours(self, headers: http.client.HTTPMessage) -> None:
         hosts = headers.get_all("Host", [])
         if len(hosts) != 1 or not self._address.answers(hosts[0]):
-            raise _Refused(421, "This page does not answer to that name. Use the address that the command printed.")
+            raise _Refused(421, _FOREIGN)
         # A page of somebody else may not hold a connection, although it could not read what comes.
         foreign = headers.get("Sec-Fetch-Site", "none") not in ("none", "same-origin")
         # A person may follow a link from elsewhere, which browsers call a navigation.
@@ -309,7 +314,8 @@ def _listening(address: PageAddress) -> socket.socket:
     try:
         return socket.create_server((address.bound, address.port), family=family, backlog=_MOST)
     except OSError as error:
-        why = error.strerror or "the name is not known"
+        # In the system's words: Python adds the address to them, which the sentence has already. Names have no such number.
+        why = os.strerror(error.errno) if isinstance(error.errno, int) and error.errno > 0 else "the name is not known"
         raise ValueError(
             f"the live page cannot listen at {address.host}:{address.port}: {why}. Give another port with --page"
         ) from None

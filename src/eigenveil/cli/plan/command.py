@@ -162,5 +162,6 @@ def _draw(answer: PlanAnswer, path: Path) -> None:
     from eigenveil.drawing import plan_chart
 
     facts = answer.facts
-    title = f"{facts.rank} of {facts.dim} components, about {facts.people} people: {answer.plotted}"
-    write_picture(plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=answer.note), path)
+    about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
+    title = f"What an epsilon buys: {answer.plotted}"
+    write_picture(plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about), path)

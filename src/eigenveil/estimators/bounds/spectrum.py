@@ -253,8 +253,11 @@ def bounded_spectrum(
     # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
     parts = [values * by_value, np.array([trace * by_trace])]
     if counted:
-        drops = domain.gaps is not None and domain.gaps.drops
-        number = bounded_kept(rows, gaps=domain.gaps) if drops else bounded_count(rows, neighbours=neighbours)
+        gaps = domain.gaps
+        if gaps is not None and gaps.drops:
+            number = bounded_kept(rows, gaps=gaps)
+        else:
+            number = bounded_count(rows, neighbours=neighbours)
         parts.append(by_count * np.atleast_1d(number.value))
     return Bounded(np.concatenate(parts), 1.0 + _OFF)
 

@@ -5,6 +5,7 @@ from collections.abc import Collection, Iterable, Mapping
 from typing import Any
 
 import numpy as np
+from sklearn.exceptions import NotFittedError
 
 from eigenveil.data.rows import Rows, block_size, in_silence
 from eigenveil.errors import require, require_param
@@ -185,7 +186,8 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     def _running(self) -> SlotSimulation:
         simulation: SlotSimulation | None = getattr(self, "_simulation", None)
         if simulation is None:
-            raise ValueError("no slot has been closed yet: call partial_fit with the rows of each site")
+            # An AttributeError as well, so that a notebook can show an estimator without asking for what is not there.
+            raise NotFittedError("no slot has been closed yet: call partial_fit with the rows of each site")
         return simulation
 
     def _read(self, asked: Any, sites: Mapping[str, Any]) -> tuple[dict[str, Rows], Columns]:
