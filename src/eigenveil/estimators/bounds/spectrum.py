@@ -254,10 +254,11 @@ def bounded_spectrum(
     parts = [values * by_value, np.array([trace * by_trace])]
     if counted:
         gaps = domain.gaps
-        if gaps is not None and gaps.drops:
-            number = bounded_kept(rows, gaps=gaps)
-        else:
-            number = bounded_count(rows, neighbours=neighbours)
+        number = (
+            bounded_kept(rows, gaps=gaps)
+            if gaps is not None and gaps.drops
+            else bounded_count(rows, neighbours=neighbours)
+        )
         parts.append(by_count * np.atleast_1d(number.value))
     return Bounded(np.concatenate(parts), 1.0 + _OFF)
 
