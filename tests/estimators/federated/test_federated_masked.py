@@ -482,7 +482,7 @@ def test_a_bound_on_the_mean_cuts_no_row(bound: float) -> None:
 
 
 def lying_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One site shares out other seeds than those on its card."""
+    """One site shares out other seeds than those of its signed keys."""
     share_out = Session.share_out
 
     def false(session: Session, cards: Any) -> Any:
@@ -501,7 +501,7 @@ def test_a_dealer_that_lies_costs_nobody_anything_and_is_named(monkeypatch: pyte
     assert "site 2" not in pca.sites_ and len(pca.sites_) == 6
     charged = {name: [charge.label for charge in ledger.charges] for name, ledger in pca.ledgers_.items()}
     assert charged == {f"site {at}": [] if at == 2 else labels for at in range(7)}
-    assert any(refusal.peer == "site 2" and "card" in refusal.why for refusal in pca.refused_)
+    assert any(refusal.peer == "site 2" and "signed keys" in refusal.why for refusal in pca.refused_)
 
 
 def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -193,7 +193,7 @@ class Session:
 
     def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
         statement = self.said(self.first, "keys", digest("return", raw))
-        require(self._terms.signed(name, statement, signature), f"the keys of {name} are not signed by {name}")
+        require(self._terms.signed(name, statement, signature), f"the list of keys of {name} is not signed by {name}")
 
     def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
         key = agree(self._bundles, public, digest("bundle key", self.id, self._name, name))

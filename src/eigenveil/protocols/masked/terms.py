@@ -221,7 +221,7 @@ class KeyCard:
         require(len(raw) == end + 4 * count, "signed keys have the wrong length")
         pieces = [raw[start : start + POINT] for start in range(0, end, POINT)]
         # A point off the curve could lie in a group so small that anybody can find the secrets that pairs agree on.
-        require(all(map(is_public_key, pieces)), "a signed key is invalid")
+        require(all(map(is_public_key, pieces)), "signed keys have an invalid key")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != place]
         else:
