@@ -73,7 +73,7 @@ def on_cluster(chunks: int, columns: int, workers: int) -> dict[str, Any]:
         opened = time.perf_counter() - start
 
         def used() -> float:
-            return time.process_time() + sum(client.run(time.process_time).values())
+            return float(time.process_time() + sum(client.run(time.process_time).values()))
 
         return {**timed(rows, used), "opened": opened}
 

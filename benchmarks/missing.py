@@ -1,10 +1,10 @@
 """Missing values: dividing by privately counted entries, against filling with the mean, which nobody could know for free.
 
 Values are taken out of real tables that have none. Each cell is the variance of the *whole* rows along five private
-components, over that along exact ones, averaged over `runs` fits, or five times as many on tables of fewer than 2000 rows. It is
-shown as a difference from that after filling with the mean, with the standard error of that difference. The mean of the entries
-that are left is READ FROM THE DATA and free, and so are the units of the columns. Everything else is found privately and
-paid for by each fit: bound, mean, and the counts of entries.
+components, over that along exact ones, averaged over `runs` fits. On tables of fewer than 2000 rows there are five times as
+many. It is shown as a difference from that after filling with the mean, with the standard error of that difference. The mean
+of the entries that are left is READ FROM THE DATA and free, and so are the units of the columns. Everything else is found
+privately and paid for by each fit: bound, mean, and the counts of entries.
 
 Patterns: 20% of all values; each column lacks a share from 0 to 60%; a tenth of the columns lack 30%; columns in four blocks, of
 which each lacks all of its values in 10 to 70% of the rows (questionnaires); nothing.
@@ -122,8 +122,8 @@ def main() -> None:
             print(f"{pattern:12} {name:24} {runs:4} runs  mean {cell['mean'].mean():.4f}  {shown}", flush=True)
             for way, each in others.items():
                 gains.setdefault(way, []).append(float(each.mean()))
-        for way, each in gains.items():
-            print(f"{pattern:12} {way}: average {np.mean(each):+.4f}, worst {min(each):+.4f}", flush=True)
+        for way, found in gains.items():
+            print(f"{pattern:12} {way}: average {np.mean(found):+.4f}, worst {min(found):+.4f}", flush=True)
 
 
 if __name__ == "__main__":

@@ -1,16 +1,21 @@
 """How much memory a small device needs: resident memory of fresh processes, by what they load and do.
 
 Each line is a process of its own. `now` is what it holds at the end, `peak` the most it had (VmRSS and VmHWM of Linux). A
-tracker should stay below 64 MiB, and a site that follows a csv below 110 MiB.
+tracker should stay below 64 MiB, and a site that follows a csv below 110 MiB. The last lines are of the command itself, in a
+study with a hub over mutual TLS.
 
     python benchmarks/streaming/device_memory.py
 """
 
 import argparse
+import re
+import socket
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
+from typing import Any
 
 TRACKER = """
 import numpy as np
@@ -39,6 +44,7 @@ import eigenveil.cli, eigenveil.cli.network.site, eigenveil.network.agents.site
 FOLLOW = """
 import sys
 from pathlib import Path
+from typing import Any
 from eigenveil.data.follow import ByCount, Follower, Instant, FollowedRows, follow
 from eigenveil.privacy import Budget
 from eigenveil.tracking import NOTHING_ASKED, BlockTracker
@@ -97,6 +103,48 @@ with open(path, "w") as file:
     return str(path)
 
 
+def command(folder: Path, source: str, *, dim: int, private: bool, pipe: bool = False) -> float:
+    """MiB at the peak of `eigenveil site --follow`, in a study of five slots of 200 rows, from consent to the result."""
+    folder.mkdir(mode=0o700)
+
+    def run(*words: str) -> list[str]:
+        return [sys.executable, "-m", "eigenveil", *words]
+
+    def done(*words: str) -> None:
+        subprocess.run(run(*words), cwd=folder, check=True, capture_output=True)
+
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port = probe.getsockname()[1]
+    done("keys", "init", "hub", "--host", "localhost")
+    done("keys", "site", "site", "--folder", ".", "--authority", "hub")
+    cost = "--epsilon 1 --delta 1e-6 --row-bound 50 --trust site --neighbours zero-out" if private else "--no-privacy"
+    terms = f"--streaming --slots 5 --slot-rows 200 --address localhost:{port} -k 5 --deadline 2 {cost}".split()
+    columns = ",".join(f"c{place}" for place in range(dim))
+    done("study", "new", "s.toml", "--authority", "hub", "--columns", columns, *terms)
+    done("policy", "new", "policy.toml", "--study", "s.toml")
+    allowed = {"neighbours": '["zero-out", "add-remove"]', "organisations": "1", "trust": '["site", "none"]'}
+    text = re.sub(r'^# (hub = |"|unit = )', r"\1", (folder / "policy.toml").read_text(), flags=re.MULTILINE)
+    for key, value in (allowed if private else allowed | {"study_epsilon": "inf", "life_epsilon": "inf"}).items():
+        text = re.sub(rf"^{key} = .*$", f"{key} = {value}", text, flags=re.MULTILINE)
+    (folder / "policy.toml").write_text(text)
+    quiet: dict[str, Any] = {"cwd": folder, "stdout": subprocess.DEVNULL}
+    followed = ("--follow", "-" if pipe else source, "--policy", "policy.toml", "--dataset", "rows", "--yes")
+    peak = 0
+    with (
+        subprocess.Popen(run("hub", "s.toml", "--serve", "--keys", "hub/hub.key"), **quiet) as hub,
+        Path(source).open("rb") as rows,
+        subprocess.Popen(run("site", "s.toml", "--keys", "site.key", *followed), stdin=rows, **quiet) as site,
+    ):
+        while site.poll() is None:
+            found = re.search(r"VmHWM:\s+(\d+)", Path(f"/proc/{site.pid}/status").read_text())
+            peak = int(found[1]) if found else peak
+            time.sleep(0.05)
+        hub.terminate()
+    assert site.returncode == 0
+    return peak / 1024
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.parse_args()
@@ -121,6 +169,12 @@ def main() -> None:
         ):
             now, peak = resident(code, *arguments)
             print(f"{name:58}{now:8.1f}{peak:8.1f}", flush=True)
+        for dim in (50, 400, 1000):
+            source = table(Path(folder) / f"{dim}.csv", rows=1000, dim=dim)
+            for private, pipe in ((False, False), (True, False), (True, True)):
+                name = f"`eigenveil site --follow`, {'a pipe' if pipe else 'csv'}, {'' if private else 'no '}noise, d = {dim}"
+                at = Path(folder) / f"{dim}{private}{pipe}"
+                print(f"{name:66}{command(at, source, dim=dim, private=private, pipe=pipe):8.1f}", flush=True)
 
 
 if __name__ == "__main__":

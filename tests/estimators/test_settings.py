@@ -5,14 +5,15 @@ from typing import Any, Final
 import numpy as np
 import pytest
 
-from eigenveil import FederatedPCA, GossipPCA, Ledger, PrivatePCA, StreamingPCA
+from eigenveil import FederatedPCA, FederatedStream, GossipPCA, Ledger, PrivatePCA, StreamingPCA
 from eigenveil.estimators.settings import asked_settings, settings_of
 from eigenveil.params import declared, param, parameters
 from eigenveil.params.values import Numbers
 from eigenveil.privacy import Neighbours
 from eigenveil.recommend import PrivateRecommender
 
-KINDS: Final = (PrivatePCA, FederatedPCA, GossipPCA, StreamingPCA, PrivateRecommender)
+KINDS: Final = (PrivatePCA, FederatedPCA, GossipPCA, StreamingPCA, FederatedStream, PrivateRecommender)
+REQUIRED: Final[dict[Any, dict[str, Any]]] = {GossipPCA: {"graph": "ring"}, FederatedStream: {"slots": 4}}
 # Not at its default, so that it is recorded if it may be.
 PRIVATE: Final = 271828
 SECRETS: Final = (
@@ -36,7 +37,7 @@ PUBLIC_IN_ALL_FORMS: Final = {
 
 
 def asked_of(kind: Any, **changes: Any) -> Any:
-    given = {"n_components": 2, "epsilon": None} | ({"graph": "ring"} if kind is GossipPCA else {})
+    given = {"n_components": 2, "epsilon": None} | REQUIRED.get(kind, {})
     return kind(**given | changes)
 
 

@@ -76,9 +76,11 @@ def test_docstrings_are_current(name: str) -> None:
 def test_tables_of_parameters_in_the_docs_are_current() -> None:
     found = {path.name: (text, wanted) for path, text, wanted in pages()}
     assert {"study-keys.md", "command-line.md", "plan.md"} <= set(found)
+    assert {"private-pca.md", "federated.md", "gossip.md", "streaming.md", "recommender.md", "bounds.md"} <= set(found)
     for name, (text, wanted) in found.items():
         assert text == wanted, f"{name}: run python -m eigenveil.params.docs"
-        assert text.count("<!-- options ") == text.count("<!-- end of options -->"), name
+        for kind in ("options", "parameters"):
+            assert text.count(f"<!-- {kind} ") == text.count(f"<!-- end of {kind} -->"), name
 
 
 @EACH

@@ -229,10 +229,9 @@ def test_parquet_that_does_not_say_who_has_what_is_refused(tmp_path: Path) -> No
 
 def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
     refuses(lambda: read_interactions(tmp_path / "none.csv"), "none.csv does not exist or is not a file$")
-    (tmp_path / "a.tsv").write_text(f"user\titem\n{SECRET}\t1\n")
+    (tmp_path / "a.txt").write_text(f"user\titem\n{SECRET}\t1\n")
     refuses(
-        lambda: read_interactions(tmp_path / "a.tsv"),
-        r"has the unknown ending '.tsv'; use one of .csv, .csv.gz, .npz, .parquet$",
+        lambda: read_interactions(tmp_path / "a.txt"), r"has the unknown ending '.txt'; use one of .arrow, .*, .xlsx$"
     )
     path = write_lines(tmp_path / "a.csv", lines_of(SMALL))
     refuses(
@@ -346,3 +345,21 @@ def test_names_that_are_no_single_line_are_refused_everywhere(tmp_path: Path, na
     pq.write_table(pa.table({"user": ["u", "v"], "item": ["jazz", name]}), tmp_path / "a.parquet")
     with pytest.raises(ValueError, match="names on one line"):
         read_interactions(tmp_path / "a.parquet")
+
+
+@pytest.mark.parametrize("ending", [".tsv", ".csv.zst", ".feather", ".xlsx"])
+def test_other_kinds_of_files_are_read_as_tables_are(tmp_path: Path, ending: str) -> None:
+    lines = pd.DataFrame({"user": ["7", "007", "ann"], "item": ["a", "b", "a"], "value": [4.0, 2.0, 5.0]})
+    path = tmp_path / f"plays{ending}"
+    match ending:
+        case ".tsv":
+            lines.to_csv(path, sep="\t", index=False)
+        case ".csv.zst":
+            path.write_bytes(pa.compress(lines.to_csv(index=False).encode(), codec="zstd", asbytes=True))
+        case ".feather":
+            lines.to_feather(path)
+        case _:
+            lines.to_excel(path, index=False)
+    found = read_interactions(path, at_least=3)
+    assert found.users == ("007", "7", "ann")
+    assert found.matrix.toarray().tolist() == [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]

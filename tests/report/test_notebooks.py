@@ -62,7 +62,8 @@ def test_a_plan_lists_its_methods() -> None:
 
 @pytest.mark.parametrize("kind", [PrivatePCA, FederatedPCA, GossipPCA, StreamingPCA, FederatedStream])
 def test_an_estimator_that_was_not_fitted_shows_itself(kind: Any) -> None:
-    more: Any = {FederatedStream: {"slots": 2}, GossipPCA: {"graph": "ring"}}.get(kind, {})
+    needed: dict[Any, dict[str, Any]] = {FederatedStream: {"slots": 2}, GossipPCA: {"graph": "ring"}}
+    more = needed.get(kind, {})
     assert "sk-" in kind(2, epsilon=1.0, delta=1e-6, row_bound=1.0, **more)._repr_html_()
 
 

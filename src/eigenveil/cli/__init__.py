@@ -73,13 +73,14 @@ def main(
     Eigenveil computes principal components of sensitive tables. Every result
     says what it reveals about the people in them.
 
-    Start with a public dataset. Then find a bound for your own table and
-    fit it:
+    Start with a public dataset. Then fit your own table. What its rows are
+    clipped to is found privately:
 
       eigenveil demo
-      eigenveil bounds people.csv --epsilon 0.1 --delta 1e-6 -o bounds.json
-      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6 \\
-        --bounds bounds.json
+      eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6
+
+    Columns in different units, such as years and euros, are standardised
+    privately with --scale private.
 
     Each command explains itself: eigenveil fit --help
     """

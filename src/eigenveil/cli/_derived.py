@@ -17,7 +17,7 @@ from eigenveil.errors import ParameterError, Words, require, verbatim
 from eigenveil.params.declarations.reading import TableParams
 from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected, Whole
-from eigenveil.params.words import flag, help_of, in_options
+from eigenveil.params.words import flag, in_options, option_help
 
 __all__ = ["with_options", "written_out"]
 
@@ -197,7 +197,7 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     about = typer.Option(
         name,
         *(() if spec.short is None else (spec.short,)),
-        help=help_of(one, words) + ("" if spec.written is None else f" Written as {spec.written}."),
+        help=option_help(one, words),
         metavar=_metavar(one),
         rich_help_panel=spec.panel or None,
         show_default=spec.switch is None if default is not None else (spec.unset or False),

@@ -45,7 +45,8 @@ _GIVEN: Final = (
 
 
 _SHOWN: Final = (
-    "Each image stands for one person. The images are public, so this may be shown. With private rows it would leak."
+    "Each image stands for one person. The images are public, so this may be shown. "
+    "With private rows it would be a leak."
 )
 # Of the lines after exact PCA, these many are settings of ours. The others are published methods.
 _OURS: Final = 4

@@ -309,7 +309,7 @@ def _level_as_number(name: str, level: str) -> float:
     try:
         return float(level)
     except ValueError:
-        raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is no number") from None
+        raise ValueError(f"column {name!r} has numbers, and its public level {level!r} is not a number") from None
 
 
 def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
@@ -343,7 +343,9 @@ def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
         ("infinite", np.isinf, "They are never taken for missing ones. Correct them, or"),
         ("missing", np.isnan, "Handle them with {missing=counts} in a fit, or"),
     ):
-        found = tuple(str(name) for name, wrong in zip(names, bad(values).any(axis=0), strict=True) if wrong)
+        found = tuple(
+            str(name) for name, wrong in zip(names, np.atleast_1d(bad(values).any(axis=0)), strict=True) if wrong
+        )
         if found and not (gaps and what == "missing"):
             which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
             listing = "" if len(found) == 1 else f": {listed(found)}"

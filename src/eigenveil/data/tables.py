@@ -91,13 +91,14 @@ class ArrowRows:
 class FileRows:
     """Rows of a file, read again for every pass, a batch at a time: the file may be larger than memory.
 
-    Missing values are refused, or NaN if `gaps` are allowed.
+    Missing values are refused, or NaN if `gaps` are allowed. A block has at most `most` numbers, if that is given.
     """
 
     unweighted: ClassVar = True
     table: NamedTable
     layout: ColumnLayout
     gaps: bool = False
+    most: int | None = None
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -113,6 +114,8 @@ class FileRows:
     def blocks(self, size: int) -> Iterator[Block]:
         """Arrays of at most `size` rows."""
         texts = tuple(self.layout.one_hot)
+        if self.most is not None:
+            size = min(size, max(1, self.most // len(self.layout.names)))
         for batch in self.table.batches(self.layout.plain, texts, size):
             yield Block(_numbers(self.table, self.layout, batch, gaps=self.gaps))
 

@@ -14,7 +14,6 @@ from eigenveil.errors import ParameterError, WeakGuaranteeWarning, require, requ
 from eigenveil.params import param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.plan.choose.choice import MEMORY_LIMIT
 from eigenveil.privacy import Budget, Guarantee, Ledger
 from eigenveil.privacy.facts import weak_words
 
@@ -216,6 +215,9 @@ def covariance_for(rule: str, method: Any, dim: int) -> Any:
 
     Products of rows with a basis add up entries that have different rates, so nothing can be divided afterwards.
     """
+    # Here, because the planner takes memory that a device does not have.
+    from eigenveil.plan.choose.choice import MEMORY_LIMIT
+
     if rule not in ("counts", "groups"):
         return method
     require_param(

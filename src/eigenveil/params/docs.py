@@ -1,7 +1,8 @@
 """Writes the Parameters sections of docstrings into the source, because editors show source and run no code.
 
 It also writes docs/study-keys.md, the keys of study files and policies. In other pages it writes tables of options between
-`<!-- options PlanParams: people dim -->` and `<!-- end of options -->`. Run `python -m eigenveil.params.docs` to rewrite what is
+`<!-- options PlanParams: people dim -->` and `<!-- end of options -->`, and all parameters of an estimator or function between
+`<!-- parameters PrivatePCA -->` and `<!-- end of parameters -->`. Run `python -m eigenveil.params.docs` to rewrite what is
 out of date. A test names what that is.
 """
 
@@ -15,12 +16,13 @@ from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
+from eigenveil.errors import in_python
 from eigenveil.params.declare import Declared, declared
 from eigenveil.params.tables import keys_table
 from eigenveil.params.texts import text_of
-from eigenveil.params.words import flag, help_of, in_options, parameters_section
+from eigenveil.params.words import flag, help_of, in_options, option_help, parameters_section
 
-__all__ = ["DOCUMENTED", "current", "main", "options_table", "pages"]
+__all__ = ["DOCUMENTED", "current", "main", "options_table", "pages", "parameters_table"]
 
 DOCUMENTED: Final = (
     "eigenveil.estimators.private.pca:PrivatePCA",
@@ -38,6 +40,8 @@ DOCUMENTED: Final = (
 _SECTION: Final = re.compile(r"    Parameters\n    -{10}\n.*?(?=\n\n    \w+\n    -{4,}\n)", re.DOTALL)
 
 _OPTIONS: Final = re.compile(r"(<!-- options (\w+): ([\w ]+) -->\n).*?(?=<!-- end of options -->)", re.DOTALL)
+
+_PARAMETERS: Final = re.compile(r"(<!-- parameters (\w+) -->\n).*?(?=<!-- end of parameters -->)", re.DOTALL)
 
 # Only a checkout has pages. An installed package has none.
 _PAGES: Final = Path(__file__).parents[3] / "docs"
@@ -72,13 +76,37 @@ def pages() -> Iterator[tuple[Path, str, str]]:
         text = path.read_text(encoding="utf-8")
         if path.name == "study-keys.md":
             yield path, text, _keys_page()
-        elif "<!-- options " in text:
-            yield path, text, _OPTIONS.sub(_with_table, text)
+        elif "<!-- options " in text or "<!-- parameters " in text:
+            yield path, text, _PARAMETERS.sub(_with_parameters, _OPTIONS.sub(_with_table, text))
 
 
 def _with_table(found: re.Match[str]) -> str:
     kind = _found(f"eigenveil.params:{found[2]}")
     return f"{found[1]}\n{options_table(kind, found[3].split())}\n\n"
+
+
+def _with_parameters(found: re.Match[str]) -> str:
+    documented = _found(f"eigenveil:{found[2]}")
+    return f"{found[1]}\n{parameters_table(getattr(documented, 'takes', documented))}\n\n"
+
+
+def parameters_table(cls: type) -> str:
+    """All parameters of `cls` as a Markdown table: each with its default in Python and its meaning.
+
+    >>> from eigenveil.params import SpectrumParams
+    >>> print(*parameters_table(SpectrumParams).splitlines()[2:4], sep="\\n")  # doctest: +ELLIPSIS
+    | `epsilon` | must be given | How much the result may depend on one person: ... |
+    | `delta` | `None` | The chance that the guarantee of epsilon fails. ... |
+    """
+    rows = ["| parameter | default | meaning |", "|---|---|---|"]
+    for one in declared(cls).values():
+        default = "must be given" if one.default is MISSING else f"`{one.default!r}`"
+        if one.default is None and one.param.unset is not None:
+            default = f"`None`: {one.param.unset}"
+        # A bar would end the cell.
+        meaning = help_of(one, in_python, more=True).replace("|", "\\|")
+        rows.append(f"| `{one.name}` | {default} | {meaning} |")
+    return "\n".join(rows)
 
 
 def options_table(cls: type, names: Sequence[str]) -> str:
@@ -92,11 +120,9 @@ def options_table(cls: type, names: Sequence[str]) -> str:
     | `--sites M` | `1` | The number of sites, with equal numbers of rows. |
     """
     known, words = declared(cls), in_options(cls)
-    rows = ["| option | default | |", "|---|---|---|"]
-    for one in (known[name] for name in names):
-        written = "" if one.param.written is None else f" Written as {one.param.written}."
-        rows.append(f"| {_option(one)} |{_default_of(one)} | {help_of(one, words)}{written} |")
-    return "\n".join(rows)
+    shown = (known[name] for name in names)
+    rows = [f"| {_option(one)} |{_default_of(one)} | {option_help(one, words)} |" for one in shown]
+    return "\n".join(["| option | default | |", "|---|---|---|", *rows])
 
 
 def _option(one: Declared) -> str:

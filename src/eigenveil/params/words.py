@@ -13,7 +13,17 @@ from eigenveil.params.declare import Declared, declared
 from eigenveil.params.texts import text_of
 from eigenveil.params.values import HasArray
 
-__all__ = ["as_call", "as_options", "flag", "help_of", "in_options", "in_study", "parameters_section", "toml_value"]
+__all__ = [
+    "as_call",
+    "as_options",
+    "flag",
+    "help_of",
+    "in_options",
+    "in_study",
+    "option_help",
+    "parameters_section",
+    "toml_value",
+]
 
 
 def flag(one: Declared) -> str:
@@ -158,6 +168,17 @@ def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
     if one.param.only is not None:
         text = f"For {{{one.param.only}}}: {text[0].lower()}{text[1:]}"
     return ParameterError(text).said(words)
+
+
+def option_help(one: Declared, words: Words) -> str:
+    """The help of a parameter's option: what is said everywhere, whether it may be repeated, and its forms.
+
+    >>> from eigenveil.params import SpectrumParams
+    >>> option_help(declared(SpectrumParams)["drop"], in_options(SpectrumParams))
+    'Leave these columns out: names, or patterns such as *_note. May be repeated. Written as a,b,*_note.'
+    """
+    repeated = " May be repeated." if one.param.many else ""
+    return help_of(one, words) + repeated + ("" if one.param.written is None else f" Written as {one.param.written}.")
 
 
 def parameters_section(cls: type, *, indent: str) -> str:

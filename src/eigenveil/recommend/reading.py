@@ -13,11 +13,12 @@ from typing import Any
 import numpy as np
 import scipy.sparse as sp
 
-from eigenveil.data.archive import HISTORIES, ending_of
-from eigenveil.data.columns import as_numbers, require_names, require_numbers
+from eigenveil.data.archive import HISTORIES, TABLES, ending_of
+from eigenveil.data.columns import as_numbers, require_kinds, require_names, require_numbers
+from eigenveil.data.named import open_named
 from eigenveil.data.people import require_ids
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
-from eigenveil.params import InteractionsParams, takes
+from eigenveil.params import FileParams, InteractionsParams, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
 __all__ = ["columns_not_read", "read_interactions"]
@@ -25,13 +26,16 @@ __all__ = ["columns_not_read", "read_interactions"]
 # A csv's first line is shown in an error only if its names look like this. Identifiers usually contain one of the
 # excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
+# Endings that are read here, where the types of all columns are given. Others are read as tables are.
+_OWN = (".csv", ".csv.gz", ".parquet")
+_AT_ONCE = 1 << 16
 # Whole numbers as usually written: "007" is a name and not seven.
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 
 @takes(InteractionsParams)
 def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
-    """Interactions from a csv (or csv.gz) or parquet file with a line for each, or a scipy sparse matrix in an npz file.
+    """Interactions from a csv, Parquet, Arrow or xlsx file with a line for each, or a scipy sparse matrix in an npz file.
 
     Users and items are text or whole numbers, and become names. A repeated line counts once. Users and items are
     sorted, whole numbers by size, so the order of lines does not matter. A user whose lines were all dropped is an
@@ -47,7 +51,7 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     value : str or None, default None: value, if there is such a column
         The column of ratings, or of 1 and 0.
     at_least : float or None, default None
-        Lines with a smaller value are no interactions. Without it a value must be 1, or 0 for none.
+        Lines with a smaller value do not count as interactions. Without it a value must be 1, or 0 for none.
     items : list, str, Path or None, default None
         The public list of items: names, or a file with one on each line (a csv may start with the name of the
         column). They are the columns, in this order. Lines with other items are left out silently, because their
@@ -83,7 +87,8 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
         f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
     require_param(at_least is None or value is not None, "{at_least} needs a column of values: name it with {value}")
-    _require_columns(path, names, wanted, header=ending != ".parquet")
+    # Parquet and Arrow declare their names. What stands in the first line of a text may be somebody's.
+    _require_columns(path, names, wanted, header=TABLES[ending] == "csv")
     with _reading(path, value):
         table = _lines(path, ending, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")
@@ -141,6 +146,8 @@ def _names(path: Path, ending: str) -> list[str]:
 
     if ending == ".parquet":
         return list(pq.read_schema(path).names)
+    if ending not in _OWN:
+        return list(open_named(path, FileParams()).names)
     with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
         return list(reader.schema.names)
 
@@ -185,6 +192,16 @@ def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> 
         if value is not None:
             _require_numbers(pa.schema([table.schema.field(value)]))
         return table
+    if ending not in _OWN:
+        found = open_named(path, FileParams())
+        numbers = [] if value is None else [value]
+        if found.kinds is not None:
+            require_kinds(found.kinds, numbers, source=str(path))
+        batches = [
+            one if isinstance(one, pa.Table) else pa.Table.from_batches([one])
+            for one in found.batches(numbers, [user, item], _AT_ONCE)
+        ]
+        return pa.concat_tables(batches) if batches else pa.table({name: [] for name in types})
     return pc.read_csv(
         path,
         parse_options=pc.ParseOptions(newlines_in_values=True),
@@ -231,8 +248,11 @@ def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]
 
 def _kept(table: Any, value: str, at_least: float | None) -> Any:
     """Which lines are interactions, (lines,), by the one column of `table`."""
-    values = as_numbers(table, gaps=True)[:, 0]
-    require(bool(np.isfinite(values).all()), f"column {value!r} must have no NaN, infinite or missing values")
+    try:
+        values = as_numbers(table)[:, 0]
+    except ColumnsError:
+        # A line without a value is no interaction and no gap: it has to be mended.
+        raise ValueError(f"column {value!r} must have no NaN, infinite or missing values") from None
     if at_least is not None:
         return values >= at_least
     ones = values == 1

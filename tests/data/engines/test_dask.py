@@ -291,11 +291,16 @@ def test_a_worker_that_dies_while_it_is_asked_for_its_version_changes_nothing(mo
 
 
 def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
     found = client.get_versions()
     found["scheduler"]["packages"]["distributed"] = "2020.1.0"
     monkeypatch.setattr(client, "get_versions", lambda: found)
     with pytest.raises(ValueError, match=r"scheduler has distributed 2020\.1\.0.*Install the same version"):
         require_versions(client)
+    # So is a worker that joined after the rows were read, before what it added up counts.
+    with pytest.raises(ValueError, match="Install the same version"):
+        fitted(replace(rows, asked=frozenset()), ledger=ledger)
+    assert ledger.charges == ()
 
 
 def test_without_a_cluster_there_is_an_error_with_words(monkeypatch: pytest.MonkeyPatch) -> None:

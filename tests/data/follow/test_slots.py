@@ -122,6 +122,18 @@ def test_a_source_that_changed_leaves_the_slot_open(tmp_path: Path) -> None:
     assert (rows.rows.tolist(), closed.count) == ([[4.0]], 5)
 
 
+def test_a_pipe_that_ends_with_a_slot_has_filled_it() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n1\n2\n3\n4\n")
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as file:
+        follower, closed = Follower(follow(file), ByCount(rows=2, horizon=3)), []
+        while not follower.over:
+            event = follower.poll(Instant.now())
+            closed += [event.slot] if isinstance(event, Closed) else []
+    assert closed == [0, 1]
+
+
 def test_a_pipe_that_ended_cannot_fill_its_last_slot() -> None:
     reader, writer = os.pipe()
     os.write(writer, b"a\n1\n2\n3\n")

@@ -482,7 +482,7 @@ def test_a_bound_on_the_mean_cuts_no_row(bound: float) -> None:
 
 
 def lying_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One site shares out other seeds than those on its card."""
+    """One site shares out other seeds than those of its signed keys."""
     share_out = Session.share_out
 
     def false(session: Session, cards: Any) -> Any:
@@ -501,7 +501,7 @@ def test_a_dealer_that_lies_costs_nobody_anything_and_is_named(monkeypatch: pyte
     assert "site 2" not in pca.sites_ and len(pca.sites_) == 6
     charged = {name: [charge.label for charge in ledger.charges] for name, ledger in pca.ledgers_.items()}
     assert charged == {f"site {at}": [] if at == 2 else labels for at in range(7)}
-    assert any(refusal.peer == "site 2" and "card" in refusal.why for refusal in pca.refused_)
+    assert any(refusal.peer == "site 2" and "signed keys" in refusal.why for refusal in pca.refused_)
 
 
 def test_a_round_paid_in_vain_ends_a_fit_with_a_budget_before_more_is_charged(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -535,8 +535,8 @@ def test_where_too_few_are_left_without_a_liar_it_is_said(monkeypatch: pytest.Mo
     lying_dealer(monkeypatch)
     pca = masked(method="covariance", survivors=None)
     for words in (
-        "sharing of secrets, where site 2 shared other secrets than those on its key card",
-        r"6 sites are left without site 2 \(shared secrets that do not fit its key card\), and a sum needs 7",
+        "sharing of secrets, where site 2 shared other secrets than those of its signed keys",
+        r"6 sites are left without site 2 \(shared secrets that do not fit its signed keys\), and a sum needs 7",
     ):
         with pytest.raises(ProtocolError, match=words):
             pca.resume() if hasattr(pca, "unfinished_") else pca.fit(SITES)

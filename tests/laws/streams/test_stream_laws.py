@@ -169,7 +169,7 @@ def test_a_stream_that_waits_for_more_rows_stays_within_its_budget(publish: str,
 
     def run(table: Array) -> Callable[[], object]:
         def follow() -> None:
-            pca = StreamingPCA(2, random_state=1, **options).partial_fit(table[:100])
+            pca: Any = StreamingPCA(2, random_state=1, **options).partial_fit(table[:100])
             assert pca.searching_
             pca.partial_fit(table[100:]).sync()
             assert not pca.searching_

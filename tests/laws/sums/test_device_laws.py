@@ -168,6 +168,20 @@ def test_bad_rows_are_refused_without_a_value(device: str) -> None:
     assert "3000" not in repr(there(ROWS, device))
 
 
+def test_arrays_that_are_no_rows_are_refused_before_a_device_is_looked_for() -> None:
+    for words, bad in {"two dimensions": ROWS[0], "real numbers": np.array([["a"]])}.items():
+        with pytest.raises(ValueError, match=words):
+            rows_on_device(bad, device="cpu")
+    with pytest.raises(ValueError, match="masked array"):
+        rows_on_device(np.ma.masked_greater(ROWS, 9), device="cpu")
+    if "cpu" in libraries():
+        import torch
+
+        for sparse in (torch.tensor(ROWS).to_sparse(), torch.tensor(ROWS).to_sparse_csr()):
+            with pytest.raises(ValueError, match="sparse tensor"):
+                rows_on_device(sparse)
+
+
 def test_a_device_that_is_not_there_is_named() -> None:
     if "cpu" not in libraries():
         with pytest.raises(ImportError, match=r"eigenveil\[torch\]"):

@@ -105,7 +105,7 @@ def cards_kept_back() -> EvilHub:
 def test_cards_that_are_kept_back_keep_a_site_from_taking_part(monkeypatch: Patch) -> None:
     hub = cards_kept_back()
     assert hub.words == {}
-    assert all("key cards it was not sent" in hub.refused[name] for name in hub.them.names)
+    assert all("signed keys it was not sent" in hub.refused[name] for name in hub.them.names)
     monkeypatch.setattr(Session, "_require_all_holders", nothing)
     hub = cards_kept_back()
     camp = hub.them.names[:4]
@@ -150,7 +150,7 @@ def test_a_site_with_two_cards_gets_no_roll_signed(monkeypatch: Patch) -> None:
     hub.share_out()
     hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
     assert hub.under_roster == {}
-    assert all("other key cards than this site has seen" in why for why in hub.refused.values())
+    assert all("other signed keys than this site has seen" in why for why in hub.refused.values())
     monkeypatch.setattr(Session, "_require_same_cards", nothing)
     hub = EvilHub(masked_company())
     hub.introduce()
@@ -426,7 +426,7 @@ def test_cards_of_an_earlier_study_are_on_no_roll_that_is_sealed(monkeypatch: Pa
     """They are signed by those whose they are, for a session of this name. Yet a roster has the cards of all who sign it."""
     hub = old_cards()
     why = hub.refused[VICTIM]
-    assert "other key cards than this site has seen" in why and "0 sites have signed, and 5 must" in why
+    assert "other signed keys than this site has seen" in why and "0 sites have signed, and 5 must" in why
     assert hub.words == {}
     monkeypatch.setattr(Session, "_require_roster_signed", nothing)
     assert len(old_cards().words) == 1

@@ -203,7 +203,7 @@ def test_where_shares_are_not_compared_a_holder_frames_a_dealer_and_then_spoils_
     with monkeypatch.context() as one:
         one.setattr(SharePool, "_subsets", lambda *_: iter(()))
         them = masked_company(9, 6)
-        with pytest.raises(ProtocolError, match="is not the one on its key card"):
+        with pytest.raises(ProtocolError, match="is not the one of its signed keys"):
             process_of(them).run()
     monkeypatch.setattr(MaskedExchange, "_joined", join_anything)
     them = masked_company(9, 6)
@@ -545,7 +545,7 @@ def test_without_the_checks_of_dealings_a_liar_burns_what_everybody_has_paid(way
         # Of the second round, which is not asked for.
         require_noisy(them, process.run())
         return
-    with pytest.raises(ProtocolError, match=f"the secret that {DEALER} shared is not the one on its key card"):
+    with pytest.raises(ProtocolError, match=f"the secret that {DEALER} shared is not the one of its signed keys"):
         process.run()
     assert set(charges(them).values()) == {1}
     assert them.hub.paid_in_vain
@@ -662,7 +662,7 @@ def test_a_dealer_and_holders_that_say_its_false_shares_are_sound_spoil_nothing(
     monkeypatch.setattr(SharePool, "_subsets", lambda *_: iter(()))
     them = masked_company(sites, survivors, colluders=colluders, private=True, retries=0)
     process = process_of(them)
-    with pytest.raises(ProtocolError, match="is not the one on its key card"):
+    with pytest.raises(ProtocolError, match="is not the one of its signed keys"):
         process.run()
     assert them.hub.paid_in_vain
 

@@ -343,7 +343,7 @@ def test_a_changed_card_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: P
         attack()
     monkeypatch.setattr(Keyring, "confirm", confirm_everything)
     # The site itself sees that the roster is not for its card; of its secret, what is put together is not what the card says.
-    with pytest.raises(ProtocolError, match=f"the secret that {BAD} shared is not the one on its key card"):
+    with pytest.raises(ProtocolError, match=f"the secret that {BAD} shared is not the one of its signed keys"):
         attack()
     monkeypatch.setattr(Session, "_require_same_cards", nothing)
     assert not right(*attack())

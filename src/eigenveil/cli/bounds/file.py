@@ -269,4 +269,4 @@ def _is_number(value: Any) -> bool:
 
 
 def _refused(word: str) -> float:
-    raise json.JSONDecodeError(f"{word} is no number", word, 0)
+    raise json.JSONDecodeError(f"{word} is not a number", word, 0)

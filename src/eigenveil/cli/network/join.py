@@ -181,12 +181,7 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
             return
         # Before anything is written: a second name that nobody agreed to leaves no trace.
         consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
-        warnings = ledger.declare(dataset, *marks)
-        for warning in warnings:
-            _warn(voice, warning)
-        # A study that was joined before goes on without a question, unless the table has changed since.
-        asks = known is None or bool(warnings)
-        note = consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None) if asks else None
+        note = _agreed(voice, given, study, ledger, ledger.declare(dataset, *marks), again=known is not None)
 
         def deliver(model: "Model") -> None:
             results.write(model, holding.rows)
@@ -201,6 +196,17 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
             say=lambda words: voice.say(words, whole=True),
         )
         say_spent(voice, ledger, agent.account, life=life)
+
+
+def _agreed(
+    voice: Voice, given: Given, study: "StudyFile", ledger: "DurableLedger", warnings: Collection[str], *, again: bool
+) -> str | None:
+    """Who agreed, for the ledger. A study that goes on asks nobody `again`, unless the table has changed since."""
+    for warning in warnings:
+        _warn(voice, warning)
+    if again and not warnings:
+        return None
+    return consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
 
 
 def _say_dry_run(voice: Voice, names: Collection[str]) -> None:

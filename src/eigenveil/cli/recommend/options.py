@@ -41,8 +41,8 @@ Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE",
-        help="Histories: .csv (or .csv.gz) or .parquet with one interaction per line, or .npz with a scipy sparse "
-        "matrix of users and items. Each file is one site, named after the file. Each user must be in one file only.",
+        help="Histories: csv (also .tsv, .gz, .zst), .parquet, Arrow or .xlsx with one interaction per line, or .npz with a "
+        "scipy sparse matrix of users and items. Each file is one site, named after the file. A user must be in one file only.",
         show_default=False,
     ),
 ]

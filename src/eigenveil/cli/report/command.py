@@ -106,7 +106,7 @@ def _read(path: Path) -> "Report":
             from eigenveil.model import Model
 
             return model_report(Model.load(path))
-    raise ValueError(f"{path} is no model (.safetensors), run (.json) or study (.toml)")
+    raise ValueError(f"{path} is not a model (.safetensors), a run (.json) or a study (.toml)")
 
 
 def _scores(path: Path) -> "ScoresPart":

@@ -69,11 +69,12 @@ class QuietWorkers(WorkerPlugin):
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class DaskRows:
-    """Checked partitions on a cluster: the futures that hold them, and what is known of each."""
+    """Checked partitions on a cluster: the futures that hold them, what is known of each, and the workers that were asked."""
 
     client: Any
     futures: tuple[Any, ...]
     facts: tuple[PartitionFacts, ...]
+    asked: frozenset[str]
     counts_people: bool = False
     gaps: bool = False
 
@@ -108,7 +109,11 @@ class DaskRows:
     def total(self, work: Work[_Sums], *, seen: Progress | None = None) -> _Sums:
         """`work` over all partitions, in their order. A worker that dies costs only time."""
         with _words_for_the_cluster():
-            return self._total(work, seen)
+            found = self._total(work, seen)
+            # A worker may have joined since the rows were read. What it added up counts only if it runs the same versions.
+            if not self.asked.issuperset(self.client.nthreads()):
+                _agreed(self.client)
+            return found
 
     def _total(self, work: Work[_Sums], seen: Progress | None) -> _Sums:
         # A task and not data that is sent out: what a lost worker had of it can be made again.
@@ -308,14 +313,15 @@ def _opened(parts: Sequence[Any], plan: PartitionPlan) -> DaskRows:
     tasks = [act(plan.partition, part, number) for number, part in enumerate(parts)]
     with _words_for_the_cluster():
         client = _client()
+        asked = _agreed(client)
         futures = client.compute(tasks)
         facts = answers_of(client, [client.submit(there.answered, there.facts_of, one, pure=False) for one in futures])
     require(len({(one.dim, one.sparse) for one in facts}) == 1, "all partitions must be dense, or all sparse")
-    return DaskRows(client, tuple(futures), tuple(facts), gaps=plan.gaps)
+    return DaskRows(client, tuple(futures), tuple(facts), asked, gaps=plan.gaps)
 
 
 def _client() -> Any:
-    """The client of this process, with workers that run the same versions and keep quiet about failed tasks."""
+    """The client of this process."""
     try:
         client = distributed.default_client()
     except ValueError:
@@ -323,13 +329,19 @@ def _client() -> Any:
             "a Dask collection needs a cluster, and this process is connected to none. Make a distributed.Client first"
         ) from None
     require(not client.asynchronous, "an asynchronous Dask client cannot be used: make one without asynchronous=True")
+    return client
+
+
+def _agreed(client: Any) -> frozenset[str]:
+    """The workers, which run the same versions as this process and keep quiet about failed tasks."""
     since = monotonic()
     while True:
         if _workers(client):
             try:
+                found = frozenset(client.nthreads())
                 require_versions(client)
                 client.register_plugin(QuietWorkers())
-                return client
+                return found
             except OSError:
                 # A worker died while it was asked. The others are asked again.
                 pass

@@ -89,7 +89,7 @@ class Partition:
         # Dask asks for it. It would otherwise take every partition for a few bytes, move them about and spill none.
         held = innermost(self.rows).values
         parts = (held.data, held.indices, held.indptr) if self.rows.sparse else (held,)
-        return object.__sizeof__(self) + sum(part.nbytes for part in parts)
+        return object.__sizeof__(self) + sum(int(part.nbytes) for part in parts)
 
     def weighted(self, weights: Array) -> "Partition":
         """The same rows, weighted."""

@@ -29,6 +29,9 @@ __all__ = ["PoolRows", "parquet_in_processes", "rows_in_processes"]
 _Sums = TypeVar("_Sums")
 # More pieces than processes, so that a slow one does not keep the others waiting. Each costs one message.
 _PIECES_EACH: Final = 4
+# Numbers of a block: half of what one process with several threads takes. Fresh memory costs processor time in every process,
+# and smaller blocks than this cost more than they save.
+_BLOCK_NUMBERS: Final = 1_000_000
 # A process may be killed for want of memory. Its pieces are tried again this many times, in new processes.
 _ATTEMPTS: Final = 3
 
@@ -66,8 +69,8 @@ class ParquetPiece:
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows, read a block at a time."""
-        part = ParquetTable.open(self.mark.path)
-        return CheckedRows(FileRows(replace(part, groups=self.groups, count=self.count), self.layout, gaps), gaps)
+        part = replace(ParquetTable.open(self.mark.path), groups=self.groups, count=self.count)
+        return CheckedRows(FileRows(part, self.layout, gaps, most=_BLOCK_NUMBERS), gaps)
 
 
 @final

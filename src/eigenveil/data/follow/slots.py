@@ -148,8 +148,10 @@ class Follower:
     @property
     def over(self) -> bool:
         """Whether all slots are closed, or no more rows can fill the one that is open."""
-        done = self.start.slot >= self.rule.horizon
-        return done or (isinstance(self.rule, ByCount) and self.source.ended)
+        if self.start.slot >= self.rule.horizon or isinstance(self.rule, ByClock):
+            return self.start.slot >= self.rule.horizon
+        # A slot that was full when its source ended is still to be closed.
+        return self.source.ended and self._count < self.rule.rows
 
     def poll(self, now: Instant, *, most: int = 200) -> SlotEvent | None:
         """The next at most `most` rows of the open slot, or its end. None if there is nothing for now."""

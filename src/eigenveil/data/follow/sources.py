@@ -353,7 +353,7 @@ class FollowedPipe:
         if self._read not in (None, offset.rows):
             raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
-        while len(self._held) < _MOST_BYTES and not self._over and self._ready():
+        while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
             self._take()
         records, ends = whole_records(self._held, quote=self._text.quote, most=most)
         if not records:

@@ -131,19 +131,18 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         replace-one. The last two declare the number of people public.
     person : str, array of n or None, default None
         The column that says whose row it is. A person with several rows then counts as one row, and all of them are
-        protected together. Without it each row is taken for a person of its own. The column is then left out; or give
-        one identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
+        protected together. Without it each row counts as a separate person. The column is then left out; or give one
+        identifier per row. Every row must name somebody: what is missing, blank or a placeholder such as "NA" is
         refused (`eigenveil.data.people`).
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
         Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
         the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
@@ -254,8 +253,8 @@ def bounded_spectrum(
     # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
     parts = [values * by_value, np.array([trace * by_trace])]
     if counted:
-        drops = domain.gaps is not None and domain.gaps.drops
-        number = bounded_kept(rows, gaps=domain.gaps) if drops else bounded_count(rows, neighbours=neighbours)
+        gaps = domain.gaps if domain.gaps is not None and domain.gaps.drops else None
+        number = bounded_count(rows, neighbours=neighbours) if gaps is None else bounded_kept(rows, gaps=gaps)
         parts.append(by_count * np.atleast_1d(number.value))
     return Bounded(np.concatenate(parts), 1.0 + _OFF)
 

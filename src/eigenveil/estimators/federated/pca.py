@@ -90,7 +90,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         replace-one. The last two declare the number of people public.
     person : str or None, default None
         The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one
-        row, and all of them are protected together. Without it each row counts as a person of its own.
+        row, and all of them are protected together. Without it each row counts as a separate person.
     topology : "star" or "tree", default 'star'
         star: every site talks to the hub. tree: at most fanout sites or nodes talk to each node.
     fanout : int, default 8
@@ -139,15 +139,14 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     calibration : "exact" or "paper", default 'exact'
         exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     faults : Faults or None, default None
         What a simulated network does to messages. None carries everything.
 

@@ -89,15 +89,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
         must know it without looking at these rows: a mean of them would leak them.
     columns : list of str or None, default None: all
-        The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated. A list, for a
-        table with column names. Its order is that of the components.
+        The columns by name, or by patterns such as lab_*; others are not analysed. A list, for a table with column
+        names. Its order is that of the components.
     drop : list of str or None, default None
-        Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas. A list,
-        for a table with column names.
+        Leave these columns out: names, or patterns such as *_note. A list, for a table with column names.
     one_hot : dict of lists or None, default None
         Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or
-        is missing, is 0 in all of them. May be repeated. For example {"sex": ["f", "m"]}. You must know the levels
-        without looking at these rows. A row gets at most a single 1, so that its norm grows by at most 1.
+        is missing, is 0 in all of them. For example {"sex": ["f", "m"]}. You must know the levels without looking at
+        these rows. A row gets at most a single 1, so that its norm grows by at most 1.
     row_bound : float, "private" or None, default 'private'
         Rows are clipped to this norm around the mean. private: find a good one in the first block, for about a tenth
         of the budget. Or a number that you know without looking at the data. The first block is then at least 150 /
@@ -125,8 +124,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         For publish='continual': a public upper limit on the number of rows.
     person : str or None, default None
         The column that says whose row it is. A person's first row in a block counts, in at most person_blocks blocks,
-        and all of their rows are protected together. Without it each row is taken for a person of its own. Further
-        rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
+        and all of their rows are protected together. Without it each row counts as a separate person. Further rows
+        are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.
     person_blocks : int, default 1
         The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'

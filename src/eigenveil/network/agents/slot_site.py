@@ -33,6 +33,8 @@ __all__ = ["SlotSiteAgent"]
 
 # Seconds between two looks at a source that has nothing new.
 _LOOK: Final = 0.2
+# At most so many rows, and numbers, are read at a time.
+_MOST_ROWS, _NUMBERS = 200, 1 << 15
 # How long a site tries to say THANKS. It has its result already, so nothing depends on it.
 _GOODBYE: Final = 5.0
 
@@ -175,11 +177,13 @@ class SlotSiteAgent:
         """Fill one slot after the other, until all are closed or the study is over."""
         task, ahead = self.parties.task, self.parties.spec.window + 1
         filled = task.open()
+        # Fewer rows at a time where they are wide: their text takes several times their memory.
+        most = min(_MOST_ROWS, max(1, _NUMBERS // self.parties.spec.dim))
 
         def step() -> bool:
             """Read some rows, or close a slot; False if there is nothing for now."""
             nonlocal filled
-            event = follower.poll(Instant.now())
+            event = follower.poll(Instant.now(), most=most)
             if event is None:
                 return False
             if isinstance(event, Closed):

@@ -232,7 +232,7 @@ class PersonParams:
 
     person: Any = param(
         "The column that says whose row it is. A person with several rows then counts as one row, and all of them are "
-        "protected together. Without it each row is taken for a person of its own.",
+        "protected together. Without it each row counts as a separate person.",
         more="The column is then left out; or give one identifier per row. Every row must name somebody: what is missing, "
         'blank or a placeholder such as "NA" is refused (`eigenveil.data.people`).',
         default=None,
@@ -361,7 +361,7 @@ class Places:
 
     person: str | None = param(
         "The column, at every site, that says whose row it is. A person's rows at a site are averaged and count as one row, and "
-        "all of them are protected together. Without it each row counts as a person of its own.",
+        "all of them are protected together. Without it each row counts as a separate person.",
         default=None,
         check=name_of_column,
         strict=NAME,

@@ -97,7 +97,7 @@ def one_character(value: Any) -> str:
     """One character; the word tab is one too."""
     text = {"tab": "\t", "\\t": "\t"}.get(value, value) if isinstance(value, str) else ""
     if len(text) != 1 or not text.isascii() or text.isalnum() or text in "\r\n":
-        raise Expected("one character that is no letter and no digit, or the word tab")
+        raise Expected("one character that is neither a letter nor a digit, or the word tab")
     return str(text)
 
 
@@ -125,7 +125,7 @@ class ColumnsParams:
     """Which columns of a table with names are analysed, and what text becomes. Names and levels are public."""
 
     columns: Any = param(
-        "The columns by name, or by patterns such as lab_*; others are not analysed. May be repeated.",
+        "The columns by name, or by patterns such as lab_*; others are not analysed.",
         more="A list, for a table with column names. Its order is that of the components.",
         default=None,
         said="list of str or None",
@@ -139,7 +139,7 @@ class ColumnsParams:
         surfaces=OFFLINE,
     )
     drop: Any = param(
-        "Leave these columns out: names, or patterns such as *_note. May be repeated, for names with commas.",
+        "Leave these columns out: names, or patterns such as *_note.",
         more="A list, for a table with column names.",
         default=None,
         said="list of str or None",
@@ -153,7 +153,7 @@ class ColumnsParams:
     )
     one_hot: Any = param(
         "Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or is "
-        "missing, is 0 in all of them. May be repeated.",
+        "missing, is 0 in all of them.",
         more='For example {{"sex": ["f", "m"]}}. You must know the levels without looking at these rows. A row gets at most a '
         "single 1, so that its norm grows by at most 1.",
         default=None,

@@ -30,7 +30,7 @@ class ReadingParams:
         unset="value, if there is such a column",
     )
     at_least: float | None = param(
-        "Lines with a smaller value are no interactions.",
+        "Lines with a smaller value do not count as interactions.",
         more="Without it a value must be 1, or 0 for none.",
         default=None,
         check=real("a finite number", math.isfinite, finite="a finite number"),

@@ -135,7 +135,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     )
     person: str | None = param(
         "The column that says whose row it is. A person's first row in a block counts, in at most {person_blocks} blocks, and "
-        "all of their rows are protected together. Without it each row is taken for a person of its own.",
+        "all of their rows are protected together. Without it each row counts as a separate person.",
         more="Further rows are left out, as if they had not come. Who has had a row is kept in memory, about 200 bytes a person.",
         default=None,
         check=name_of_column,

@@ -98,6 +98,15 @@ class Cells:
         """For numbers of either sign and of these sizes; numbers smaller than `lowest` share one cell with zero."""
         return cls.norms(lowest, highest, per_doubling=per_doubling).mirrored()
 
+    @classmethod
+    def in_any_unit(cls) -> "Cells":
+        """For norms of rows in any unit: in steps of 4.4%, and of 19% below 1e-6 and beyond 1e9.
+
+        Finer cells would cost more noise than they are worth. Units that hardly anybody has get coarse ones, so that a table in
+        them is found too and others do not pay for it.
+        """
+        return cls.norms(1e-6, 1e9, per_doubling=16).extended(1e-18, 1e18, per_doubling=4)
+
     def extended(self, lowest: float, highest: float, *, per_doubling: int) -> "Cells":
         """These cells of norms, and further ones from `lowest` and up to `highest`, with `per_doubling` for each factor of two.
 

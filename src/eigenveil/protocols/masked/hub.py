@@ -165,7 +165,7 @@ class MaskedExchange(Exchange):
     def name(self) -> str:
         """The step, in words, and who has lied in it."""
         lied = [name for name, answer in self._answers.items() if isinstance(answer, Decline) and name in self._liars]
-        why = f", where {_listed(lied)} shared other secrets than those on its key card" if lied else ""
+        why = f", where {_listed(lied)} shared other secrets than those of its signed keys" if lied else ""
         return _WORDS[self._step] + why
 
     @property
@@ -261,7 +261,7 @@ class MaskedExchange(Exchange):
             self._require_sound(sender, body)
         if self._step == "packets" and isinstance(body, Return) and not self._keys.proves(sender, body):
             # It has signed this, so nobody else can have made it up. Nothing was charged, and nobody needs it.
-            self._blame(sender, "shared secrets that do not fit its key card")
+            self._blame(sender, "shared secrets that do not fit its signed keys")
             self._liars.add(sender)
             body = Decline(self.round)
         if isinstance(body, Masked):
@@ -534,10 +534,10 @@ class MaskedExchange(Exchange):
                     # The shares are exactly as the site dealt them, so it has dealt false ones.
                     self._masking.liars.setdefault(name, "dealt shares that do not belong to one secret")
                 return secret
-        self._blame(name, "shared secrets that do not fit its key card")
+        self._blame(name, "shared secrets that do not fit its signed keys")
         self._fail(())
         raise ProtocolError(
-            f"round {self.round} ({self.name}): the secret that {name} shared is not the one on its key card, so the sum "
+            f"round {self.round} ({self.name}): the secret that {name} shared is not the one of its signed keys, so the sum "
             "cannot be read. Resume to go on without it, with new keys, noise and charge"
         )
 

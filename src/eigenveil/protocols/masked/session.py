@@ -136,13 +136,13 @@ class Session:
         read: dict[str, KeyCard] = {}
         # Every card is checked before any is kept.
         for name, signed in cards:
-            require(name in self._places and name != self._name, "a key card is not of another site on the roster")
+            require(name in self._places and name != self._name, "signed keys are not of another site on the roster")
             raw, signature = signed[:-SIGNATURE], signed[-SIGNATURE:]
             self._require_signed_card(name, raw, signature)
             read[name] = KeyCard.read(self._terms, self._places[name], raw)
             # Only cards of neighbours: a site makes a mask with every site whose card it accepts.
             near = self._place in read[name].holders or self._places[name] in self.card.holders
-            require(near, "a key card is of a site that is not a neighbour of this one")
+            require(near, "signed keys are of a site that is not a neighbour of this one")
         holders = [name for name in read if self._places[name] in self.card.holders]
         if len(holders) + 1 < self._terms.graph.threshold:
             return None
@@ -193,7 +193,7 @@ class Session:
 
     def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
         statement = self.said(self.first, "keys", digest("return", raw))
-        require(self._terms.signed(name, statement, signature), f"the key card of {name} is not signed by {name}")
+        require(self._terms.signed(name, statement, signature), f"the list of keys of {name} is not signed by {name}")
 
     def _bundle(self, name: str, bundle: bytes, public: bytes) -> bytes:
         key = agree(self._bundles, public, digest("bundle key", self.id, self._name, name))
@@ -247,11 +247,11 @@ class Session:
     def _require_same_cards(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
         # All sites must have the same card of each site, or their masks would not cancel.
         others = all(digests[name] == known for name, known in self._digests.items() if name in named)
-        require(others, "the roster has other key cards than this site has seen")
+        require(others, "the roster has other signed keys than this site has seen")
 
     def _require_all_holders(self, named: frozenset[str]) -> None:
         hidden = [name for name in named if self._places[name] in self.card.holders and name not in self._cards]
-        require(not hidden, "the roster has holders of this site whose key cards it was not sent")
+        require(not hidden, "the roster has holders of this site whose signed keys it was not sent")
 
     def seal(self, signatures: Table) -> None:
         """Accept the roster, if enough sites have signed the same one."""

@@ -218,10 +218,10 @@ class KeyCard:
         """The card in `raw` of the site at this place; a `ValueError` if it is not valid."""
         sites, rounds = len(terms.roster), terms.rounds
         count, end = 0 if terms.graph.complete else terms.graph.holders, POINT * (2 + 2 * rounds)
-        require(len(raw) == end + 4 * count, "a key card has the wrong length")
+        require(len(raw) == end + 4 * count, "signed keys have the wrong length")
         pieces = [raw[start : start + POINT] for start in range(0, end, POINT)]
         # A point off the curve could lie in a group so small that anybody can find the secrets that pairs agree on.
-        require(all(map(is_public_key, pieces)), "a key card has an invalid key")
+        require(all(map(is_public_key, pieces)), "signed keys have an invalid key")
         if terms.graph.complete:
             holders = [at for at in range(sites) if at != place]
         else:
@@ -229,7 +229,7 @@ class KeyCard:
             holders = [int.from_bytes(raw[start : start + 4], "big") for start in range(end, len(raw), 4)]
             require(
                 holders == sorted(set(holders)) and place not in holders and max(holders) < sites,
-                "a key card names impossible holders",
+                "signed keys name impossible holders",
             )
         keys, seeds = tuple(pieces[1 : 1 + rounds]), tuple(pieces[1 + rounds : -1])
         return cls(pieces[0], keys, seeds, pieces[-1], frozenset(holders))

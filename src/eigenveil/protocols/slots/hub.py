@@ -335,8 +335,8 @@ class SlotHub(Party):
     def _scaled(self, slot: int) -> float:
         """How often an unsettled slot counts: as many times as it takes to have the sites that recent slots had when they ended.
 
-        Noise is scaled with it. In a slot with c of n expected sites it has (n / c)^2 times its variance, n^2 / c in place of n:
-        at most twice that of a whole slot with noise at sites, because the factor is at most 2.
+        Noise is scaled with it. In a slot with c of n expected sites it has (n / c)^2 times its variance, n^2 / c in place of
+        n. With noise at sites that is at most twice the variance of a whole slot, because the factor is at most 2.
         """
         # The last slots whose window has passed. Before there are any, there is nothing that a later one could weigh too little
         # against.

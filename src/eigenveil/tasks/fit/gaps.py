@@ -183,10 +183,10 @@ class Rates:
         (G_ij / p_ij) / (1 + k / p_ij^2), with k = noise^2 / t^2. It is multiplied by 1 + k / max p^2, so that nothing shrinks
         where all rates are equal or there is no noise.
 
-        The noise is the same on all entries of G before they are divided, and this is when it can be told from the rest: most of
-        it lies along eigenvectors that nothing else stands out in. Only what stands out (`_above_noise`) gets factors larger
-        than one, so that the rest of the noise becomes no louder. The norm of noise with entries of different sizes is at most
-        that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
+        The noise is the same on all entries of G before they are divided, and this is when it can be told from the rest. Most
+        of it lies along eigenvectors in which nothing else stands out. Only what stands out (`_above_noise`) gets factors
+        larger than one, so that the rest of the noise becomes no louder. The norm of noise with entries of different sizes is
+        at most that of one with all rows as loud as the loudest (Bandeira and van Handel 2016).
         """
         pairs = self.of_pairs()
         squares = np.square(pairs)

@@ -27,9 +27,8 @@ __all__ = ["NORMS", "PRICE", "BoundSearch", "clip_edge", "least_for_a_bound", "r
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
-# The norms that are told apart: in steps of 4.4%. Finer cells would cost more noise than they are worth. Units that hardly
-# anybody has get steps of 19%, so that a table in them is found too and others do not pay for it.
-NORMS: Final = Cells.norms(1e-6, 1e9, per_doubling=16).extended(1e-18, 1e18, per_doubling=4)
+# The norms that are told apart.
+NORMS: Final = Cells.in_any_unit()
 # No bound beyond this is accepted from another party: sums of squares of such numbers are still far from overflow.
 _LARGEST_BOUND: Final = 1e60
 # Below this number of people times mu, noise hides where their norms lie (docs/decisions/0026-private-bounds.md).

@@ -16,12 +16,11 @@ from eigenveil.errors import TooFewPeople, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Neighbours, sum_sensitivity
 from eigenveil.privacy.sums.domain import FARTHEST
-from eigenveil.privacy.sums.quantiles import Tails, bounded_column_tails, read_tails, tails_sensitivity
+from eigenveil.privacy.sums.quantiles import Cells, Tails, bounded_column_tails, read_tails, tails_sensitivity
 from eigenveil.tasks import Question, SumTask, Totals
 from eigenveil.tasks.base import require_step
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
-from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.split import Split
 
 __all__ = ["ENTRIES", "UnitSearch", "least_for_units", "renormalised", "spread_of"]
@@ -29,7 +28,7 @@ __all__ = ["ENTRIES", "UnitSearch", "least_for_units", "renormalised", "spread_o
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
 # The sizes of entries that are told apart, of either sign: in the same steps as norms.
-ENTRIES: Final = NORMS.mirrored()
+ENTRIES: Final = Cells.in_any_unit().mirrored()
 # Below this number of people times mu over sqrt(d), noise hides the spread of columns (docs/decisions/0026-private-bounds.md).
 _ENOUGH: Final = 90.0
 # The step of the mean, after the rounds of counting.
@@ -224,7 +223,6 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     The spread is the larger of two. The middle: (q.8 - q.2) / 1.68, as for a normal column. A weak moment, for columns that are
     mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations.
 
-    >>> from eigenveil.privacy.sums.quantiles import Cells
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
     >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
     >>> median, spread = spread_of(even)

@@ -9,7 +9,7 @@ from typing import Any, Final, TypeVar, final
 import numpy as np
 
 from eigenveil.data.elsewhere import Work
-from eigenveil.data.rows import FILL_PUBLICLY, Block, Progress, WatchedRows, person_weights
+from eigenveil.data.rows import FILL_PUBLICLY, Block, Progress, WatchedRows, person_weights, require_real
 from eigenveil.errors import EngineLost, ParameterError, require, require_param
 from eigenveil.linalg import Array
 from eigenveil.privacy.sums.device.blocks import DeviceBlock, on_host
@@ -67,9 +67,20 @@ def rows_on_device(X: Any, *, device: Any = None, gaps: bool = False) -> "Device
     True
     """
     if isinstance(X, np.ndarray):
+        require(
+            not isinstance(X, np.ma.MaskedArray), "X is a masked array, whose hidden entries would be used. Fill them"
+        )
+        require(X.ndim == 2, f"rows must have two dimensions, got {X.ndim}")
+        require_real(X.dtype, "X")
         torch = _torch()
         where = _torch_device(torch, "cuda" if device is None else device)
         return DeviceRows(X, _namespace(torch.empty(0, device=where)), where, gaps=gaps)
+    # Layouts of torch, in which zeros are not stored.
+    dense = str(getattr(X, "layout", "torch.strided")) == "torch.strided"
+    require(
+        dense,
+        "X is a sparse tensor, and sums on a device need dense ones. Pass X.to_dense(), or a scipy sparse matrix in memory",
+    )
     if device is not None and hasattr(X, "to"):
         X = X.to(_torch_device(_torch(), device))
     xp = _namespace(X)
