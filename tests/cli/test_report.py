@@ -53,7 +53,7 @@ def test_refusals_come_before_anything_is_spent(folder: Path, tmp_path: Path) ->
     damaged = tmp_path / "damaged.json"
     damaged.write_text("{}")
     assert "not a report" in refusal("report", damaged, "-o", tmp_path / "x.html")
-    assert "no model (.safetensors), run (.json) or study (.toml)" in refusal(
+    assert "not a model (.safetensors), a run (.json) or a study (.toml)" in refusal(
         "report", table, "-o", tmp_path / "x.html"
     )
     assert ENDINGS == KNOWN

@@ -41,7 +41,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     "has no column 'who'": ("-k", 2, *PRIVATE, "--person", "who"),
     "--epsilon and --no-privacy contradict each other": ("-k", 2, *PRIVATE, "--no-privacy"),
     "--delta is missing": ("-k", 2, "--epsilon", 1, "--row-bound", 1),
-    "--row-bound is missing": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
+    "--row-bound none needs --column-bounds": ("-k", 2, "--epsilon", 1, "--delta", 1e-6, "--row-bound", "none"),
     "--adapt must be two fractions with 0 < low < high < 1": (*EXACT, "--adapt", "0.2,0.1"),
     "--adapt must be LOW,HIGH": (*EXACT, "--adapt", "0.2"),
     "--forget must be in (0, 1], got 0": (*EXACT, "--forget", 0),
