@@ -7,7 +7,7 @@
 import math
 import shlex
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, final
 
@@ -400,8 +400,8 @@ def forewarned(
 # The same object each time, because rehearsals with it are kept.
 @lru_cache(maxsize=8)
 def _guess(dim: int) -> Spectrum:
-    """The spectrum that a plan assumes where nothing is known."""
-    return Spectrum.guessed(dim)
+    """The spectrum that a plan assumes where nothing is known. A warning says nothing about doubt."""
+    return replace(Spectrum.guessed(dim), spread=0.0, error=0.0)
 
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:
