@@ -363,3 +363,15 @@ def test_other_kinds_of_files_are_read_as_tables_are(tmp_path: Path, ending: str
     found = read_interactions(path, at_least=3)
     assert found.users == ("007", "7", "ann")
     assert found.matrix.toarray().tolist() == [[0.0, 0.0], [1.0, 0.0], [1.0, 0.0]]
+
+
+def test_a_sheet_without_a_header_shows_nobody(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    book = openpyxl.Workbook()
+    for row in (("ulrike8675309", "HIV:positive"), ("bob", "2")):
+        book.active.append(row)
+    path = tmp_path / "a.xlsx"
+    book.save(path)
+    with pytest.raises(ValueError, match="its first line may not be a header") as refused:
+        read_interactions(path)
+    assert "8675309" not in str(refused.value) and "HIV" not in str(refused.value)

@@ -87,8 +87,8 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
         f"{{user}}, {{item}} and {{value}} must be different columns, got {verbatim(', '.join(wanted))}",
     )
     require_param(at_least is None or value is not None, "{at_least} needs a column of values: name it with {value}")
-    # Parquet and Arrow declare their names. What stands in the first line of a text may be somebody's.
-    _require_columns(path, names, wanted, header=TABLES[ending] == "csv")
+    # Parquet and Arrow declare their names. What stands in the first line of a text or a sheet may be somebody's.
+    _require_columns(path, names, wanted, header=TABLES[ending] in ("csv", "xlsx"))
     with _reading(path, value):
         table = _lines(path, ending, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")

@@ -147,7 +147,9 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
         return nothing, nothing
     # Every fit waits for this. The fewest rehearsals decide, unless they end so near the line that chance may decide.
     found = forecast(facts, method, fits=RehearsalTrial.of(facts, candidate).fits[0])
-    if abs(found.captured.value - nothing - _CLEAR * (1 - nothing)) < _NEAR * (found.captured.high - found.captured.low):
+    if abs(found.captured.value - nothing - _CLEAR * (1 - nothing)) < _NEAR * (
+        found.captured.high - found.captured.low
+    ):
         found = forecast(facts, method)
     return (found.captured.value, found.nothing) if _verdict(found) == "hopeless" else None
 

@@ -285,7 +285,7 @@ class StreamRows:
         )
         yield from _entries(self.gaps)
         if self.gaps in ("counts", "groups", "drop"):
-            yield "the shares of what is there were counted in the first block, and are taken to hold for the whole stream"
+            yield "the shares of what is there were counted in the first rows, and are taken to hold for the whole stream"
         yield _UNTOUCHED
         if not (self.found or self.units) or self.merged > 1:
             yield _BOUND if self.merged == 1 else f"{_BOUND}. So was that of each merged stream"
@@ -306,7 +306,7 @@ class StreamRows:
         if self.norm is None and self.columns:
             return f"entries will be clipped to the column bounds, and rows around {self.around} to the norm that follows{own}"
         if self.norm is None:
-            return f"rows will be clipped around {self.around} to a norm that the first block finds privately{own}"
+            return f"rows will be clipped around {self.around} to a norm that the first rows find privately{own}"
         found = f". {_FOUND}" if self.found else f", in units of the columns. {_UNITS}" if self.units else ""
         return _clipped(self.norm, self.around) + found + own
 
