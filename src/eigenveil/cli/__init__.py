@@ -1,6 +1,7 @@
 """The program `eigenveil`: one module per command, a folder where a command needs several.
 
 Numpy and scikit-learn are imported inside the commands, never here, so that --help answers at once.
+The console script and `python -m eigenveil` call it. It may import every other package, and none may import it.
 """
 
 from typing import Annotated
