@@ -57,7 +57,7 @@ class BudgetExceeded(EigenveilError):
 
 
 class UnitMismatch(EigenveilError):
-    """A promise of another kind than those already counted: its costs cannot be added to theirs. Nothing was written."""
+    """A guarantee of another kind than those already counted: its costs cannot be added to theirs. Nothing was written."""
 
 
 # Also a ValueError: a bad file is bad input, and callers may catch it as such.

@@ -133,8 +133,8 @@ def account(
     # Only after the cheap checks, because this loads numpy and more.
     noise = [*_losses("gaussian", gaussian), *_losses("laplace", laplace)]
     if files or mu or as_json:
-        promises = _promises(files or [])
-        entries = [*promises, *map(_Entry.of_mu, mu or []), *map(_Entry.of_noise, noise)]
+        stated = _stated(files or [])
+        entries = [*stated, *map(_Entry.of_mu, mu or []), *map(_Entry.of_noise, noise)]
         (_print_sum if as_json else _show_sum)(entries, delta)
         return
     if delta is None:
@@ -209,7 +209,7 @@ class _Entry:
         return math.sqrt(self.loss.count) / self.loss.multiplier if self.loss.law == "gaussian" else None
 
 
-def _promises(files: Sequence[Path]) -> list[_Entry]:
+def _stated(files: Sequence[Path]) -> list[_Entry]:
     """What the files cost, if that can be added up."""
     twice = [path for place, path in enumerate(files) if path.resolve() in {one.resolve() for one in files[:place]}]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")

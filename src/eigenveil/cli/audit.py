@@ -377,7 +377,7 @@ def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
         return f"mu {verdict.claim.mu:.3g}", "", "", "0"
     by_noise = [finding for finding in verdict.findings if finding.test == "noise"]
     guessed = [finding for finding in verdict.findings if finding.test != "noise"]
-    # Findings may be in different units, so they are compared by their share of the claim.
+    # Results may be in different units, so they are compared by their share of the claim.
     first = max(guessed or by_noise, key=lambda finding: finding.bound / finding.claimed)
     return (
         f"{first.unit} {first.claimed:.3g}",

@@ -5,7 +5,7 @@ docstrings are derived from the same declarations: all of them import this packa
 `--help` answers at once.
 """
 
-from eigenveil.params.declarations.bounds import BoundsParams, ColumnBoundsParams
+from eigenveil.params.declarations.bounds import BoundsParams, ColumnBoundsParams, SpectrumParams
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GossipParams
 from eigenveil.params.declarations.plan import PlanParams
@@ -14,7 +14,6 @@ from eigenveil.params.declarations.reading import ColumnsParams, FileParams, Tab
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.declarations.simulate import SimulateParams
 from eigenveil.params.declarations.slots import SlotStreamParams
-from eigenveil.params.declarations.spectrum import SpectrumParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import Param, checked, declared, param, parameters, takes
 

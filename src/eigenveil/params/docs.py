@@ -100,6 +100,7 @@ def parameters_table(cls: type) -> str:
     """
     rows = ["| parameter | default | meaning |", "|---|---|---|"]
     for one in declared(cls).values():
+        # `repr`, because this column is for people who write Python.
         default = "must be given" if one.default is MISSING else f"`{one.default!r}`"
         if one.default is None and one.param.unset is not None:
             default = f"`None`: {one.param.unset}"

@@ -11,16 +11,17 @@ import typer
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, GossipParams, checked, declared
+from eigenveil.params.declarations.gossip import PEERS
 from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
 
 __all__ = ["PANELS", "asked_of", "dead_from"]
 
 Kind = TypeVar("Kind")
 _SITES: Final = "Sites"
-_PEERS: Final = "Peers without a hub (with --graph)"
+_PEERS: Final = f"{PEERS} (with --graph)"
 _FAULTS: Final = "Faults (simulated network and clock)"
 # This command's panels in place of those in the declarations.
-PANELS: Final = {"Peers with no hub": _PEERS, "Waiting": _FAULTS}
+PANELS: Final = {PEERS: _PEERS, "Waiting": _FAULTS}
 # Why a parameter of a fit around a hub does not apply between peers.
 _WITHOUT_HUB: Final = {
     "topology": "the graph says who talks to whom",

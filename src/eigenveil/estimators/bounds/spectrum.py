@@ -168,7 +168,7 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         are. Or public numbers, one per column.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where to look for the mean: one number, or one per column.
-    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+    mean_bound : float or None, default None: found in up to three steps
         How far from the origin rows may lie while the mean is found.
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.

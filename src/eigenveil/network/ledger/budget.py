@@ -191,7 +191,7 @@ class Standing:
     unit: PrivacyUnit | None = None
 
     @property
-    def promises(self) -> bool:
+    def guarantees(self) -> bool:
         """Whether it has a guarantee that counts: not without privacy, and not if it ended before anything was released."""
         return math.isfinite(self.mu) and (self.counts > 0 or self.beyond > 0)
 
@@ -283,7 +283,7 @@ class Together:
 
 def units_of(standings: Iterable[Standing], declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
     """What the guarantees of these studies protect. None for those of version 0.1, unless it was `declared` since."""
-    return {one.unit or declared for one in standings if one.promises}
+    return {one.unit or declared for one in standings if one.guarantees}
 
 
 def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, title: str) -> None:

@@ -425,7 +425,7 @@ class DurableLedger:
 
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(known, life=life, unit=account.unit if known.promises else known.unit)
+        standing = replace(known, life=life, unit=account.unit if known.guarantees else known.unit)
         others = self._require_fits(account, standing, tables)
         if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})

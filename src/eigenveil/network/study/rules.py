@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, SlotStreamParams, checked, declared
-from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamTerms
+from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
@@ -119,7 +119,7 @@ def _require_streaming(params: HubStudy) -> None:
     """Refuse keys of slots in a study of tables, and keys of tables in a study of streams."""
     names = declared(HubStudy)
     if not params.streaming:
-        for name in declared(StreamTerms):
+        for name in declared(StreamStudy):
             given = getattr(params, name) != names[name].default
             require_param(not given, f"{{{name}}} is for a study of streams: add {{streaming}}")
         return
