@@ -74,8 +74,8 @@ def main(
     Eigenveil computes principal components of sensitive tables. Every result
     says what it reveals about the people in them.
 
-    Start with a public dataset. Then fit your own table. What its rows are
-    clipped to is found privately:
+    Start with a public dataset. Then fit your own table. The norm that rows
+    are clipped to is found privately:
 
       eigenveil demo
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6

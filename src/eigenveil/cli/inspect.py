@@ -70,6 +70,7 @@ def inspect(
         # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
 
+        # Both kinds of file are shown through the same three functions: values, details and a drawing.
         space = ItemSpace.load(model)
         values, details = partial(_space_values, space), partial(_space_details, space, largest=loadings)
         drawn = partial(items_scree, space)
@@ -108,6 +109,7 @@ def _as_values(model: "Model") -> dict[str, Any]:
         "people": model.people,
         "bounds": {name: model.settings.get(name) for name in ("row_bound", "column_bounds")},
         "scale": None if model.scale is None else model.scale.tolist(),
+        # Everything in the file, because programs should not have to read it themselves.
         "values": model.values.tolist(),
         "explained_variance": model.explained_variance.tolist(),
         "explained_variance_ratio": model.explained_variance_ratio.tolist(),
@@ -159,13 +161,17 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
 
     rank, count = space.components.shape
     used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
+    # Singular values here: an item space has no number of people to divide by.
     bars = tuple(
         Bar(f"{at:>{len(str(rank))}}", float(value), f"{value:.4g}") for at, value in enumerate(space.values, 1)
     )
     settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
     return Group(
         *([nothing_found()] if nothing_stands_out(space) else []),
-        Text(f"{rank} direction{'s' * (rank != 1)} of {used}: the variance of the histories along each", style="bold"),
+        Text(
+            f"{rank} direction{'s' * (rank != 1)} of {used}: the singular value of the histories along each",
+            style="bold",
+        ),
         BarChart(bars, math.sqrt(space.noise_floor), "noise floor: a shorter bar may be noise alone"),
         *warned(space),
         Text(""),
@@ -183,5 +189,6 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
 def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
     names = names_of_items(space)
     for number, weights in enumerate(space.components, start=1):
+        # Stable, so that equal weights come in the order of the items on every machine.
         order = (-abs(weights)).argsort(kind="stable")[:largest]
         yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)

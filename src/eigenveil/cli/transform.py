@@ -133,6 +133,7 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
     from eigenveil.data.tables import read_table
 
     piped, dim = is_stdin(path), model.components.shape[1]
+    # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
     if not piped and not reading.named(path):
         svmlight = kind_of(path, reading.asked) == "svm"
@@ -163,6 +164,7 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
 
     from eigenveil.data.columns import ColumnChoice
 
+    # Levels come from the model: those of another table would be other columns.
     choice = replace(ColumnChoice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
@@ -218,6 +220,7 @@ def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
 
 
 def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iterator[Scored]:
+    # Fewer rows where they are wide, so that memory does not depend on the table.
     size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
     for batch in table.batches(layout.plain, layout.as_text, size):
         try:
@@ -251,6 +254,7 @@ def _write_tables(opened: Callable[[Path, Any], Any]) -> Callable[[Path, list[st
     def write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
         import numpy as np
 
+        # The first block fixes the types of the columns that are carried.
         first = next(scored, None)
         # Without rows there are names all the same.
         start = _table(names, np.empty((0, len(names))), None) if first is None else _table(names, *first)

@@ -78,6 +78,7 @@ def hub(
     shown_at = page_at(page, page_token)
     allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
+    # Asked for before anybody waits for this hub.
     secret = passphrase_from(passphrase_file)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
     address = place_of(found, mine, role="hub").address
@@ -166,6 +167,7 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
 
 def _patience(agent: "HubAgent") -> float:
     network = agent.study.params
+    # As long as the hub waited for answers, sites may need to come back for the result.
     return network.deadline * (1 + network.retries)
 
 
@@ -197,6 +199,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
             f"{error.answered} answered, and {error.quorum} are needed; {again}",
             TOO_FEW,
         )
+    # Nothing can go on: what was released says that the table is too small for any bound.
     if isinstance(error, TooFewPeople):
         refused(f"error: {said_in_file(error)}. This study is over: make another one", TOO_FEW)
     # What stopped it is in the transcript, so the same command can go on from there.

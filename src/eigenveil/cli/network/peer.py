@@ -110,6 +110,7 @@ def peer(
         page=page_at(page, page_token),
         report=report,
     )
+    # Refused before the table is read, which may take minutes.
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 
@@ -134,6 +135,7 @@ class _Peer(Kind["PeerAgent"]):
     def calls(self, agent: "PeerAgent") -> Collection[str]:
         # The same rule as in `PeerAgent`: of two neighbours the later one in the study file calls.
         order = [place.name for place in agent.study.peers]
+        # One of two neighbours calls, so that a pair has one connection.
         return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
 
     def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:

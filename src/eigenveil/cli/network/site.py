@@ -117,12 +117,13 @@ def site(
         page=page_at(page, page_token),
         report=report,
     )
+    # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)
     if follow is not None:
         from eigenveil.cli.network.streams import followed
 
         require(
-            model is None and scores is None, "--model and --scores are for a table: of a stream the hub has the model"
+            model is None and scores is None, "--output and --scores are for a table: of a stream the hub has the model"
         )
         followed(given, follow, connect=where)
         return
@@ -146,6 +147,7 @@ class _Site(Kind["SiteAgent"]):
         return SiteAgent(study, **settings)
 
     def calls(self, agent: "SiteAgent") -> Collection[str]:
+        # A site listens nowhere. It calls one party, through whatever its firewall lets out.
         return {agent.above}
 
     def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
@@ -161,6 +163,7 @@ class _Site(Kind["SiteAgent"]):
         return agent.run(deliver, address=self.connect, note=note)
 
     def left(self, agent: "SiteAgent", standing: Joining) -> str:
+        # What the site has said is in its ledger, word for word, so a resend costs nothing.
         return "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
 
     def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:

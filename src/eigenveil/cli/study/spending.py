@@ -46,7 +46,7 @@ Dataset: TypeAlias = Annotated[
     typer.Option(
         "--dataset",
         metavar="NAME",
-        help="Your name for the people in the table. Their budget belongs to it. It may be left out if the ledger has one only.",
+        help="Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -56,7 +56,7 @@ LifeEpsilon: TypeAlias = Annotated[
     typer.Option(
         "--life-epsilon",
         metavar="NUMBER",
-        help="What all releases about these people may cost together, for good. Given at the first use.",
+        help="The most that all releases about these people may ever cost together. Give it at the first use.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -129,9 +129,13 @@ class LastingLedger:
 
     def require_sense(self, settings: Mapping[str, Any]) -> None:
         """Refuse what cannot be charged, before a table is read."""
+        # These belong to a ledger. Alone they would look as if something had been charged.
         named = {"--dataset": self.dataset, "--life-epsilon": self.life_epsilon, "--life-delta": self.life_delta}
         given = [name for name, value in named.items() if value is not None]
-        require(self.path is not None or not given, f"{' and '.join(given)} is for --ledger. Add --ledger ledger.db")
+        require(
+            self.path is not None or not given,
+            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
+        )
         epsilon, delta = self.life_epsilon, self.life_delta
         require(
             epsilon is None or 0 < epsilon < math.inf,
@@ -220,6 +224,7 @@ class LastingLedger:
         from eigenveil.privacy import Budget
 
         assert self.path is not None
+        # The whole budget of the release, whatever it will use: it must be there before anything is drawn.
         cost = Budget(settings["epsilon"], settings["delta"])
         with DurableLedger.open(self.path) as lasting:
             dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
