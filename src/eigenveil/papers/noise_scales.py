@@ -90,7 +90,7 @@ def balcan_scale(budget: Budget, *, rounds: int, basis: Array) -> float:
     >>> round(balcan_scale(Budget(1.0, 1e-4), rounds=3, basis=np.eye(4)), 3)
     21.026
     """
-    # The coherence of the basis. It is at most one, and near one for the bases that matter here.
+    # What a step of the iteration changes by, if one entry of the table does.
     largest = float(np.abs(basis).max())
     return ppm_multiplier(budget, rounds=rounds) * math.sqrt(basis.shape[1]) * largest
 

@@ -169,7 +169,7 @@ def _share(terms: MaskedTerms, noise: Noise) -> Share:
     """A site's share that draws from this `noise`."""
     assert terms.lattice.gaussian is not None
     gaussian = terms.lattice.gaussian
-    # A ledger of its own: the audit must not spend what the site is charged.
+    # A fresh one for each share, as a site has it, so that the twin's charges are not added to the site's.
     ledger = Ledger(epsilon=gaussian.epsilon, delta=gaussian.delta)
     return Share(terms.lattice, ledger, noise, terms.multiplier, terms.several)
 
