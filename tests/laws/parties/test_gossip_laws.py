@@ -29,6 +29,7 @@ from eigenveil.tasks import CovarianceSum
 from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run
 from protocols.star.companies import NEAR
 
+pytestmark = pytest.mark.usefixtures("unplanned")
 LEVEL = 1e-6
 
 
