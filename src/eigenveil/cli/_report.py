@@ -267,7 +267,7 @@ def settings_table(model: Model) -> Table:
     grid.add_column()
     for name, value in model.settings.items():
         grid.add_row(plain(name).replace("_", " "), plain(_short(value)))
-    grid.add_row("scale", "one public number per column" if model.scale is not None else "none")
+    grid.add_row("scale", "one number per column" if model.scale is not None else "none")
     return grid
 
 

@@ -191,7 +191,7 @@ def _require_exact(path: Path, header: Mapping[str, Any]) -> None:
     if header.get("ledger") is not None:
         raise StateFileError(
             f"{path} is a private stream of version 0.1, whose sums this version cannot release with its guarantee. Finish it "
-            "with version 0.1, or begin a new stream; both cost what they cost on their own"
+            "with version 0.1, or begin a new stream, which has a cost of its own"
         )
 
 

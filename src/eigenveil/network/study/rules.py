@@ -172,7 +172,7 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
 def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
     if study.streaming:
-        require(sizes is None, "[sizes] is for tables: a stream has as many rows as it has")
+        require(sizes is None, "[sizes] is for tables: nobody knows beforehand how many rows a stream will have")
         return
     require_param(
         study.private or neighbours == "add-remove",
@@ -199,7 +199,7 @@ def _require_sizes(study: "StudyFile") -> None:
 
 
 def _require_hub(study: "StudyFile", params: HubStudy) -> None:
-    require(study.hub is not None, "[hub] is missing: who adds up")
+    require(study.hub is not None, "[hub] is missing: the party that adds up")
     for name, value in (("epsilon", params.epsilon), ("delta", params.delta)):
         require_param(
             params.trust == "both" or not isinstance(value, tuple),
