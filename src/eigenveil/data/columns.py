@@ -322,9 +322,22 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
         if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
             # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
             plain = plain.cast(pa.float64(), safe=False)
-        out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
+        start = 0
+        for chunk in [plain] if isinstance(plain, pa.Array) else plain.chunks:
+            out[start : start + len(chunk), index] = _as_array(chunk)
+            start += len(chunk)
     require_entries(out, piece.schema.names, gaps=gaps)
     return out
+
+
+def _as_array(chunk: Any) -> Any:
+    """An Arrow array of numbers as one of numpy."""
+    import pyarrow as pa
+
+    if chunk.null_count or not (pa.types.is_integer(chunk.type) or pa.types.is_floating(chunk.type)):
+        return chunk.to_numpy(zero_copy_only=False)
+    # Not `to_numpy`, which imports pandas if it is installed. That takes longer than reading a table of a million entries.
+    return np.from_dlpack(chunk)
 
 
 def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
