@@ -78,8 +78,9 @@ def _kind(kind: Any) -> str:
         ("date", (types.is_temporal,)),
         ("nothing", (types.is_null,)),
     )
-    # Arrow's own word for the rest, such as list<double>.
-    return next((word for word, every in tests if any(test(kind) for test in every)), str(kind))
+    # Arrow's own word for the rest, such as list<double> or pandas.period.
+    rest = str(getattr(kind, "extension_name", kind))
+    return next((word for word, every in tests if any(test(kind) for test in every)), rest)
 
 
 def require_numbers(schema: Any) -> None:
@@ -106,6 +107,8 @@ def advice_for(bad: Mapping[str, str]) -> str:
         text += ", or turn text into 0 and 1 with {one_hot}"
     if "date" in bad.values() or "untyped" in bad.values():
         text += ". A date must become a number first, such as days since a public day"
+    if "object" in bad.values():
+        text += ". Values of several types must become numbers first"
     return text
 
 
@@ -281,8 +284,14 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> list[Array
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # pandas has NaN for what is missing, and `from_pandas` makes it missing here as well.
-    values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, from_pandas=True)
+    try:
+        # pandas has NaN for what is missing, and `from_pandas` makes it missing here as well.
+        values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, from_pandas=True)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+        # Arrow's words quote a value.
+        raise ValueError(
+            f"column {name!r} cannot be turned into 0 and 1: its values have several types, or are too large"
+        ) from None
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = _kind(values.type)

@@ -347,8 +347,8 @@ def _people(table: Any, person: str) -> tuple[Any, Any]:
             each, places = np.unique(numbers, return_inverse=True)
             return each, places
         codes = whole.dictionary_encode()
-    except pa.ArrowException:
-        raise ValueError(f"{what} must have values of one type") from None
+    except (pa.ArrowException, ArithmeticError, TypeError):
+        raise ValueError(f"{what} must have values of one type, and whole numbers of at most 64 bits") from None
     names = codes.dictionary
     # Each distinct identifier is checked once, however many rows it has. Numbers and dates can only be missing as
     # nulls, which were refused above.

@@ -1,6 +1,9 @@
 """Rows as callers give them, read and checked: arrays, sparse matrices and tables, with a column that names people."""
 
+import math
+import numbers
 import warnings
+from decimal import Decimal
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
@@ -65,6 +68,8 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
         _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
         require_param(not fitting or column in (None, X.person), _NO_COLUMN, column=column)
         return X, ids
+    if names is not None and not is_arrow_like(X) and not hasattr(X, "iloc"):
+        raise ParameterError(f"{{X}} must be a table in memory, got a {type(X).__name__}. Collect or convert it first")
     if names is None or not all(isinstance(name, str) for name in names):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
@@ -72,16 +77,16 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
     if not fitting:
         if choice.empty or (known is None and column not in names):
             ColumnChoice().laid_out("X", names, _kinds(X))
-            return X, None
+            return _without_objects(X), None
         wanted = [name for name in names if name != column] if known is None else known
-        return _picked(X, choice.again(names, wanted, kinds=_kinds(X))), None
+        return _without_objects(_picked(X, choice.again(names, wanted, kinds=_kinds(X)))), None
     require_param(column is None or column in names, _NO_COLUMN, column=column)
     layout = choice.laid_out("X", names, _kinds(X))
     if layout.ids:
         _warn_of_ids(layout.ids)
     if column is not None:
         ids = person_ids(X, column)
-    return X if choice.empty else _picked(X, layout), ids
+    return _without_objects(X if choice.empty else _picked(X, layout)), ids
 
 
 def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
@@ -163,13 +168,49 @@ def _kinds(X: Any) -> dict[str, str]:
         if getattr(dtype, "kind", "O") in "biuf":
             found[name] = "number"
             continue
+        column = X.iloc[:, place]
         try:
             # A column of objects may hold numbers. What kind of thing it holds is a declared type in every other table.
-            found |= kinds_of(pa.schema([(name, pa.array(X.iloc[:, place], from_pandas=True).type)]))
-        except (pa.ArrowException, TypeError):
-            # Several kinds in one column; scikit-learn says more.
-            found[name] = "number"
+            found |= kinds_of(pa.schema([(name, pa.array(column, from_pandas=True).type)]))
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            # Arrow has no type for them. They may be numbers all the same, such as whole ones beyond 64 bits.
+            found[name] = "number" if all(map(_is_number, column)) else str(dtype)
     return found
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an object is a number that float64 can hold or round, or says that there is none."""
+    return value is None or isinstance(value, numbers.Real | Decimal) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _without_objects(X: Any) -> Any:
+    """A pandas table whose columns of objects, which are numbers by their kind, are float64. Any other table as it is."""
+    # Scikit-learn would raise Python's own errors about single values, such as whole numbers beyond float64 or pandas' NA.
+    if is_arrow_like(X) or not any(str(dtype) == "object" for dtype in X.dtypes):
+        return X
+    made = {
+        name: [_as_float(value) for value in X[name]]
+        for name, dtype in zip(X.columns, X.dtypes, strict=True)
+        if str(dtype) == "object"
+    }
+    # Not in place: the table is the caller's. The columns that stay are not copied.
+    found = X.copy(deep=False)
+    for name, values in made.items():
+        found[name] = values
+    return found.astype(dict.fromkeys(made, "float64"))
+
+
+def _as_float(value: Any) -> float:
+    if not isinstance(value, numbers.Real | Decimal):
+        return math.nan if value is None or not hasattr(value, "__float__") else float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        # Too large for float64, and then refused like infinity, with the name of its column.
+        return math.inf
+    except ValueError:
+        # A signalling NaN of the decimal module.
+        return math.nan
 
 
 def person_in(rows: Rows, person: Any) -> Person:
