@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.data.faults import to_drop
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import ColumnsParams
@@ -93,7 +94,12 @@ def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str
     bad = {name: kinds[name] for name in names if kinds[name] not in _NUMBERS}
     if bad:
         shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-        found = ColumnsError(f"columns must hold numbers; these do not: {shown}", tuple(bad), advice=advice_for(bad))
+        found = ColumnsError(
+            f"columns must hold numbers; these do not: {shown}",
+            tuple(bad),
+            advice=advice_for(bad),
+            drop=to_drop(tuple(bad), names),
+        )
         raise found.at(source) if source else found
 
 
@@ -102,7 +108,7 @@ def advice_for(bad: Mapping[str, str]) -> str:
 
     Those of a csv are "untyped": they may be text or dates, and nothing is guessed from what they hold.
     """
-    text = f"Leave {'it' if len(bad) == 1 else 'them'} out with {{drop=}}"
+    text = "Leave {it} out with {drop=}"
     if any(kind in (*_TEXTS, "untyped") for kind in bad.values()):
         text += ", or turn text into 0 and 1 with {one_hot}"
     if "date" in bad.values() or "untyped" in bad.values():
@@ -358,9 +364,9 @@ def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
         if found and not (gaps and what == "missing"):
             which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
             listing = "" if len(found) == 1 else f": {listed(found)}"
-            several = "s" * (len(found) > 1)
             raise ColumnsError(
                 f"{which} {what} values{listing}",
                 found,
-                advice=f"{advice} leave the column{several} out with {{drop=}}",
+                advice=f"{advice} leave {{it}} out with {{drop=}}",
+                drop=to_drop(found, [str(name) for name in names]),
             )

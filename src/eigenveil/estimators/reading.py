@@ -3,15 +3,18 @@
 import math
 import numbers
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
 from eigenveil.data.elsewhere import is_dask, is_elsewhere
+from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
-from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
@@ -74,19 +77,48 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
         return X, ids
+    kinds = _kinds(X)
     if not fitting:
-        if choice.empty or (known is None and column not in names):
-            ColumnChoice().laid_out("X", names, _kinds(X))
-            return _without_objects(X), None
-        wanted = [name for name in names if name != column] if known is None else known
-        return _without_objects(_picked(X, choice.again(names, wanted, kinds=_kinds(X)))), None
+        with _named_in_full(X, kinds, asked):
+            if choice.empty or (known is None and column not in names):
+                ColumnChoice().laid_out("X", names, kinds)
+                return _without_objects(X), None
+            wanted = [name for name in names if name != column] if known is None else known
+            return _without_objects(_picked(X, choice.again(names, wanted, kinds=kinds))), None
     require_param(column is None or column in names, _NO_COLUMN, column=column)
-    layout = choice.laid_out("X", names, _kinds(X))
+    with _named_in_full(X, kinds, asked):
+        layout = choice.laid_out("X", names, kinds)
     if layout.ids:
         _warn_of_ids(layout.ids)
     if column is not None:
         ids = person_ids(X, column)
     return _without_objects(X if choice.empty else _picked(X, layout)), ids
+
+
+@contextmanager
+def _named_in_full(X: Any, kinds: dict[str, str], asked: Any) -> Iterator[None]:
+    """Let an error about columns that are no numbers also name those with missing or infinite values."""
+    try:
+        yield
+    except ColumnsError as error:
+        # Read as text or as an id, a column may have gaps: only those that are numbers by type are looked at.
+        beside = {getattr(asked, "person", None)} if isinstance(getattr(asked, "person", None), str) else set()
+        choice = ColumnChoice.of(asked)
+        left = set(choice.laid_out("X", list(kinds)).plain).difference(beside)
+        numbers = [name for name, kind in kinds.items() if kind in ("number", "truth value") and name in left]
+        found = ColumnFaults.found((name, _as_arrow_column(X, name)) for name in numbers)
+        raise found.added_to(error, gaps=rule_of(asked) != "refuse", among=list(kinds)) from None
+
+
+def _as_arrow_column(X: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    column = _column(X, name)
+    if is_arrow_like(X):
+        return column
+    if str(column.dtype) == "object":
+        return pa.array([_as_float(value) for value in column], pa.float64())
+    return pa.array(column.to_numpy(dtype="float64", na_value=math.nan))
 
 
 def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
