@@ -80,15 +80,15 @@ FITS: dict[str, Callable[[Any], Any]] = {
     "peers": lambda X: GossipPCA(1, graph="ring", **GIVEN).fit([X, X, X]),
     "bounds": lambda X: find_bounds(X, epsilon=1.0, delta=1e-6, random_state=0),
 }
+MODEL = PrivatePCA(1, epsilon=None).fit(pd.DataFrame({"a": BASE[:, 0], "b": BASE[:, 1], "x": BASE[:, 0]}))
 OTHERS: dict[str, Callable[[Any], Any]] = {
     "one-hot": lambda X: PrivatePCA(1, one_hot={"x": ["u", "1"]}, **GIVEN).fit(X),
     "person": lambda X: PrivatePCA(1, person="x", **GIVEN).fit(X),
     "person in a stream": lambda X: StreamingPCA(1, person="x", **GIVEN).fit(X),
     "recommend": lambda X: PrivateRecommender(1, epsilon=1.0, delta=1e-6, random_state=0).fit(X),
-    "model": lambda X: MODEL.model_.transform(X),
-    "back": lambda X: MODEL.inverse_transform(X),
+    "model": MODEL.model_.transform,
+    "back": MODEL.inverse_transform,
 }
-MODEL = PrivatePCA(1, epsilon=None).fit(pd.DataFrame({"a": BASE[:, 0], "b": BASE[:, 1], "x": BASE[:, 0]}))
 
 
 def frame(column: Any) -> Any:

@@ -152,7 +152,10 @@ class ColumnLayout:
     def as_text(self) -> tuple[str, ...]:
         """The columns that a csv has as text: whether "7" and "007" differ must not depend on the other rows."""
         beside = () if self.person is None else (self.person,)
-        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *self.carry)))
+        # A column that is analysed and carried as well is read once, as numbers.
+        plain = frozenset(self.plain)
+        carried = (name for name in self.carry if name not in plain)
+        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *carried)))
 
     def numbers(self, batch: Any, *, gaps: bool) -> Array:
         """The analysed columns of an Arrow batch, (b, d). Missing numbers are refused, or are NaN if `gaps` are allowed."""
@@ -223,7 +226,8 @@ class ColumnChoice:
         known = frozenset(names)
         carry = tuple(dict.fromkeys(name for name, _ in self._found("carry", self.carry, source, names, known)))
         dropped = {name for name, _ in self._found("drop", self.drop, source, names, known)}
-        apart = dropped.union(beside, carry)
+        # A study names its columns. One of them that a site carries, too, is still analysed.
+        apart = dropped.union(beside, () if self.literal else carry)
         if self.columns is None:
             asked = {name: False for name in names if not PANDAS_INDEX.fullmatch(name)}
         else:
@@ -256,14 +260,15 @@ class ColumnChoice:
         found: list[tuple[str, bool]] = []
         for entry in entries:
             # A name with a comma or a star in it is a name first.
-            parts = [entry] if entry in known or self.literal else [part.strip() for part in entry.split(",")]
+            literal = self.literal and parameter != "carry"
+            parts = [entry] if entry in known or literal else [part.strip() for part in entry.split(",")]
             for part in filter(None, parts):
                 if part in known:
                     found.append((part, True))
                     continue
                 matching = [name for name in names if fnmatchcase(name, part)] if _PATTERN.search(part) else []
                 found += [(name, False) for name in matching]
-                missing += [part] * (not matching or self.literal)
+                missing += [part] * (not matching or literal)
         if missing:
             words = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
             raise ParameterError(
