@@ -57,7 +57,7 @@ def test_fits_add_up_until_the_budget_is_used_up(table: Path, tmp_path: Path) ->
     assert found.unit == PrivacyUnit("row", Neighbours.ADD_REMOVE)
     before = ledger.read_bytes()
     line = refused(table, ledger, code=1)
-    assert "error: the release 'fit, model.safetensors' does not fit in the total budget" in line
+    assert "error: the release 'fit, refused.safetensors' does not fit in the total budget" in line
     # Nobody but this analyst takes part.
     assert "study" not in line and "studies" not in line
     assert ledger.read_bytes() == before
