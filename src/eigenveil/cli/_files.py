@@ -251,7 +251,7 @@ class Reading:
         if not ids:
             return choice
         if not _can_ask(table):
-            raise _refusal(table, choice, ids, people=self.people)
+            raise _refusal(table, choice, ids, people=self.people, gaps=self.gaps)
         return choice.without(_to_leave_out(table.source, ids))
 
 
@@ -281,19 +281,27 @@ def _can_ask(table: "NamedTable") -> bool:
     return not table.once and somebody_is_there()
 
 
-def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
-    """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
-    bad = () if table.once else _not_numbers(table, choice.without(ids))
+def _refusal(
+    table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool, gaps: bool
+) -> ParameterError:
+    """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
+    from eigenveil.data.faults import to_drop
+
+    bad, missing = ((), ()) if table.once else _faults(table, choice.without(ids), gaps=gaps)
     # A csv with semicolons may have decimal commas, and then it is not the columns that are wrong.
     comma = str(getattr(table, "comma", "")) if bad else ""
     says = _like_ids(table.source, ids)
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
+    says += f". Missing or infinite values are in: {listed(missing)}" * bool(missing)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
     text = ". Text becomes 0 and 1 with {one_hot}, and a date must become a number first" * bool(bad)
+    rule = ". Handle missing values with {missing=counts}, or leave those columns out too" * bool(missing)
+    drop = to_drop((*ids, *bad), table.names)
+    leave = "{drop=}" if drop else "{drop} and patterns"
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {{drop=}}{whose}{text}. To analyse an id all the same, name it: {keep}{comma}",
-        drop=(*ids, *bad)[:20],
+        f"{verbatim(says)}. Leave out with {leave}{whose}{text}{rule}. To analyse an id all the same, name it: {keep}{comma}",
+        drop=drop,
         person=ids[0],
     )
 
@@ -302,20 +310,21 @@ def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
     return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
-def _not_numbers(table: "NamedTable", choice: "ColumnChoice") -> tuple[str, ...]:
-    """The other columns that cannot be analysed: by their types or, in a file without types, in its first rows."""
+def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values."""
     from eigenveil.errors import ColumnsError
 
     try:
-        layout = choice.laid_out(table.source, table.names, table.kinds)
-        if table.kinds is None:
-            next(iter(table.batches(layout.plain, (), 100)), None)
-    except ColumnsError as error:
-        return error.columns
+        layout, bad = choice.laid_out(table.source, table.names), tuple[str, ...]()
+        try:
+            choice.laid_out(table.source, table.names, table.kinds)
+        except ColumnsError as error:
+            bad = error.columns
+        found = table.faults([name for name in layout.plain if name not in bad])
     except ValueError:
         # It is said when the table is read.
-        return ()
-    return ()
+        return (), ()
+    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing))
 
 
 def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:

@@ -14,6 +14,7 @@ from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.report.items import items_scree, names_of_items
 from eigenveil.cli.report.output import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
+from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,7 +32,8 @@ def inspect(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote.",
+            help="A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote, or a .json file of `bounds` or "
+            "`spectrum`.",
             show_default=False,
         ),
     ],
@@ -55,7 +57,8 @@ def inspect(
     """Show a model: its components, its spectrum and its guarantee.
 
     Use it before you publish a model, or when somebody sends you one.
-    It reads item spaces from `eigenveil recommend fit` as well.
+    It reads item spaces from `eigenveil recommend fit` as well, and the
+    files of `eigenveil bounds` and `eigenveil spectrum`.
 
       eigenveil inspect model.safetensors
       eigenveil inspect model.safetensors --json | jq .guarantee.epsilon
@@ -66,6 +69,9 @@ def inspect(
     require_file(model)
     if plot is not None:
         require_picture(plot, force=force, inputs=[model])
+    if model.suffix.lower() == ".json":
+        _inspect_saved(model, as_json=as_json, plot=plot)
+        return
     if format_of(model) == ITEMS_FORMAT:
         # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
@@ -90,6 +96,17 @@ def inspect(
         write_picture(drawn(), plot)
         # Not on stdout, where JSON may be.
         output(stderr=True).print(f"plot written to {plot}", soft_wrap=True)
+
+
+def _inspect_saved(path: Path, *, as_json: bool, plot: Path | None) -> None:
+    """Show bounds or a spectrum."""
+    from eigenveil.cli.bounds.saved import saved_values, saved_view
+
+    require(plot is None, "--plot is for models and item spaces. Leave it out")
+    if as_json:
+        typer.echo(json.dumps(saved_values(path), indent=2, allow_nan=False))
+    else:
+        output().print(saved_view(path))
 
 
 def _scree(model: "Model") -> "Chart":

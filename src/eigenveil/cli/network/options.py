@@ -175,6 +175,16 @@ Scores: TypeAlias = Annotated[
         show_default="STUDY-NAME-scores.csv in this folder",
     ),
 ]
+OwnCarry: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--carry",
+        metavar="NAMES",
+        help="Columns that are written beside your scores, such as an id or a label: names or patterns. They stay here, and "
+        "nobody is sent them. May be repeated.",
+        show_default=False,
+    ),
+]
 Rehearsal: TypeAlias = Annotated[
     bool, typer.Option("--rehearsal", help="Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
 ]

@@ -47,6 +47,7 @@ def peer(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    carry: option.OwnCarry = None,
     report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
@@ -76,7 +77,8 @@ def peer(
 
     It writes the model, its guarantee in a text file beside it, and the
     scores of this peer's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody.
+    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    of your table beside them.
 
     Unattended, rules consent in place of a person:
 
@@ -109,6 +111,7 @@ def peer(
         require_head=require_head,
         page=page_at(page, page_token),
         report=report,
+        carry=tuple(carry or ()),
     )
     # Refused before the table is read, which may take minutes.
     option.require_listen(listen)

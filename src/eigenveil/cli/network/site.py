@@ -44,6 +44,7 @@ def site(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    carry: option.OwnCarry = None,
     report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
@@ -70,7 +71,8 @@ def site(
 
     It writes the model, its guarantee in a text file beside it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody.
+    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    of your table beside them.
 
     --page 127.0.0.1:8080 shows in a browser what happens after you have
     agreed: questions, answers and charges, and nothing about your rows.
@@ -116,6 +118,7 @@ def site(
         dask=dask,
         page=page_at(page, page_token),
         report=report,
+        carry=tuple(carry or ()),
     )
     # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)
@@ -123,7 +126,8 @@ def site(
         from eigenveil.cli.network.streams import followed
 
         require(
-            model is None and scores is None, "--output and --scores are for a table: of a stream the hub has the model"
+            model is None and scores is None and not carry,
+            "--output, --scores and --carry are for a table: of a stream the hub has the model",
         )
         followed(given, follow, connect=where)
         return

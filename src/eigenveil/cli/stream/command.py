@@ -85,7 +85,9 @@ def stream(
         _merge([*merge, source], context, target=model, state=state, force=force)
         return
     known: BoundsFile | None = None
-    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()))
+    # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
+    gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
+    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()), gaps=gaps)
     require_source(source, read)
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     if settings is None:

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "StreamSpending"]
 
 _PANEL: Final = "A ledger for all releases about these people"
-# Who adds the noise, as entries of a ledger say it: whoever has the whole table.
-_TRUST: Final = "curator"
 
 LedgerPath: TypeAlias = Annotated[
     Path | None,
@@ -220,6 +218,7 @@ class LastingLedger:
     ) -> Iterator[tuple["DurableLedger", str, str]]:
         """The ledger, open, with a new study in it that reserves a budget; the study; and its dataset."""
         from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.network.ledger.budget import CURATOR
         from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
         from eigenveil.privacy import Budget
 
@@ -234,7 +233,7 @@ class LastingLedger:
             # A random name, so that two fits of one table with the same settings are two studies.
             study = secrets.token_hex(32)
             account = StudyBudget(
-                study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
+                study, title, dataset, CURATOR, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
             )
             # Before the rows are declared: a release that is refused leaves no trace.
             _afford(lasting, account, life)
