@@ -81,7 +81,7 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "gaps"])
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "fill", "counts", "groups", "drop"])
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
@@ -95,15 +95,18 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             "rehearsal": {},
         }
         more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
-    if kind == "gaps":
-        over, more = {"task": {"missing": "fill", "missing_fill": 0.5}}, {"missing_fill": 0.5}
+    torn = kind in ("fill", "counts", "groups", "drop")
+    if torn:
+        more = {"missing": kind} | {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}.get(kind, {})
+        # A study names its columns, and a table without names has numbers.
+        over = {"task": more | ({"missing_groups": "age,weight;pulse"} if kind == "groups" else {})}
     given = sections(**over)
     if kind == "no noise":
         del given["rehearsal"]
     company = Streams(tmp_path, sections=given, fanout=fanout)
     rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
     for at, (name, part) in enumerate(rows.items()):
-        if kind == "gaps":
+        if torn:
             part[np.random.default_rng(at).random(part.shape) < 0.1] = np.nan
         company.write(name, part)
     lines: list[dict[str, Any]] = []
@@ -210,7 +213,8 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "masked"}}, "not for streams over a network"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
-        ({"task": {"missing": "counts"}}, "for a study of tables"),
+        ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
+        ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),
         ({"study": {"streaming": None}}, "add .*streaming"),
         ({"slots": {"slots": 0}}, "slots must be"),
     ],

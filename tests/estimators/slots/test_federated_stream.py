@@ -120,7 +120,7 @@ def test_bad_rows_are_refused_and_no_slot_passes() -> None:
             stream.partial_fit(sites)
     assert (stream.n_slots_, stream.components_.tobytes()) == (1, before)
     stream.partial_fit({"a": None, **{name: slot_of(1)[name] for name in "bcde"}})
-    assert stream.missing(1) == ("a",)
+    assert stream.absent(1) == ("a",)
     with pytest.raises(ValueError, match="all 2 slots are over"):
         stream.partial_fit(slot_of(2))
 
@@ -160,7 +160,7 @@ def test_missing_values_get_their_public_value_and_infinite_ones_are_refused(giv
     rng, slots = np.random.default_rng(0), [slot_of(number) for number in range(2)]
     torn = [{name: np.where(rng.random(X.shape) < 0.2, np.nan, X) for name, X in slot.items()} for slot in slots]
     filled = [{name: np.where(np.isnan(X), 1.5, X) for name, X in slot.items()} for slot in torn]
-    stream = FederatedStream(2, slots=2, missing_fill=1.5, **given).fit(torn)
+    stream = FederatedStream(2, slots=2, missing="fill", missing_fill=1.5, **given).fit(torn)
     same = FederatedStream(2, slots=2, **given).fit(filled)
     assert np.array_equal(stream.components_, same.components_)
     assert np.array_equal(stream.transform(torn[0]["a"]), same.transform(filled[0]["a"]))
@@ -169,4 +169,4 @@ def test_missing_values_get_their_public_value_and_infinite_ones_are_refused(giv
         FederatedStream(2, slots=2, **given).fit(torn)
     torn[0]["b"][3, 1] = np.inf
     with pytest.raises(ValueError, match="infinity"):
-        FederatedStream(2, slots=2, missing_fill=1.5, **given).fit(torn)
+        FederatedStream(2, slots=2, missing="fill", missing_fill=1.5, **given).fit(torn)

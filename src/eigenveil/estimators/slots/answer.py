@@ -13,9 +13,10 @@ from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlottedRows
+from eigenveil.privacy.facts import COMPONENTS, FOUND_GAPS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlottedRows
 from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking import Sums
 from eigenveil.tracking.sums import floor_of, sketch_of
 
@@ -76,21 +77,25 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     """The released sums around the origin, with the variances of their noise."""
     matrix: Array = state.value
-    spec = parties.spec
+    spec, dim = parties.spec, parties.spec.dim
     # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
     scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
     # Symmetric noise has half the variance off the diagonal.
     entry = state.noise * scale**2 / 2
-    total = task.total_of(matrix) if spec.center else np.zeros(spec.dim)
-    return Sums(
-        matrix[:-1, :-1],
-        total,
+    sums = Sums(
+        matrix[:dim, :dim],
+        task.total_of(matrix) if spec.center else np.zeros(dim),
         # Noise can leave less than one row, and means are divided by this.
         max(task.count_of(matrix), 1.0),
         entry,
         # The sum of rows was released times the constant, so its variance is divided by the square.
         entry / task.constant**2 if spec.center else 0.0,
     )
+    if task.counted == 0 or task.gaps is None:
+        return sums
+    # All slots so far are divided at once: counts have faded as the sums have, so that rates follow a stream that changes.
+    noise = math.sqrt(entry) / task.seen
+    return sums.divided(Rates.of(task.gaps, task.observed_of(matrix), people=sums.weight, noise=noise))
 
 
 def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any]) -> FitVerdict:
@@ -148,12 +153,13 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             clock=spec.clock,
             size=spec.size,
             # How many rows a device has in a slot is its own affair: their mean counts.
+            # Of rows with gaps only those that came are counted, however many are complete.
             counted=spec.neighbours.count_is_public and not spec.device,
             given=given,
-            gaps=None if spec.fill is None else "fill",
+            gaps=None if spec.gaps is None else spec.gaps.rule,
         ),
         seen_by=SlotBySlot(inner, spec.person_slots, each, epsilon_of(each, spec.budget.delta), spec.budget.delta),
-        released=COMPONENTS,
+        released=COMPONENTS if spec.gaps is None else COMPONENTS + FOUND_GAPS.get(spec.gaps.rule, ()),
         charges=charges,
         reproducible=spec.seed is not None,
     ).guarantee()
@@ -166,7 +172,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> 
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
     newest = min(hub.newest, spec.slots - 1)
     return settings_of(
-        asked if spec.fill is None else {**asked, "missing": "fill"},
+        asked,
         method=_METHODS[kind],
         why="with noise, sums; without, sketches",
         neighbours=None if spec.budget is None else spec.neighbours,

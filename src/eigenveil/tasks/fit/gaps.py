@@ -37,11 +37,7 @@ def rule_of(asked: Any) -> str:
     >>> rule_of(object())
     'refuse'
     """
-    rule = getattr(asked, "missing", "refuse")
-    if isinstance(rule, str):
-        return rule
-    # A stream over slots has a method of that name, which says who was missing. Public values are the only rule it takes.
-    return "refuse" if getattr(asked, "missing_fill", None) is None else "fill"
+    return str(getattr(asked, "missing", "refuse"))
 
 
 def gaps_of(asked: Any, dim: int, *, names: Sequence[str] | None, sparse: bool) -> Gaps | None:
