@@ -18,6 +18,7 @@ from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.words import facts_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 
 SLOTS, ROWS = 4, 50
@@ -136,6 +137,16 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             (study,) = ledger.studies()
             assert study.state == "finished"
             ledger.verify()
+
+
+def test_what_a_site_agrees_to_names_the_rule_for_gaps_and_its_cost(tmp_path: Path) -> None:
+    def said(**task: Any) -> str:
+        study = Streams(tmp_path / task["missing"], sections=sections(task=task)).study
+        return {fact.label: fact.words for fact in facts_of(study)}["Missing values"]
+
+    assert "how many rows have each column" in said(missing="counts")
+    assert "4% of the budget" in said(missing="groups", missing_groups="age,weight")
+    assert "protected like the rows" in said(missing="drop")
 
 
 def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_nothing_twice(tmp_path: Path) -> None:

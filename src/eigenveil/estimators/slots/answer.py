@@ -30,12 +30,15 @@ _METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of
 class Answer:
     """The `sketch` of all that was released, in the units of the columns over their scale, with `rank` directions to show.
 
-    Eigenvalues of its scatter below `floor` cannot be told from noise.
+    Eigenvalues of its scatter below `floor` cannot be told from noise. Where sums were divided by the `rates` of entries, (d,),
+    rows as they were clipped have the share `there` of its energy.
     """
 
     sketch: Sketch
     rank: int
     floor: float
+    rates: Array | None = None
+    there: float = 1.0
 
     @property
     def subspace(self) -> Subspace:
@@ -61,8 +64,14 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     kept = min(spec.dim, max(rank + 1, spec.width))
     if state.value is None:
         return Answer(Sketch.empty(spec.dim), rank, 0.0)
+    rates: Array | None = None
+    there = 1.0
     if isinstance(task, SlotSums):
-        sums = _sums(parties, task, state)
+        found = _sums(parties, task, state)
+        sums, known = found, _rates(task, found, state)
+        if known is not None:
+            sums, rates = found.divided(known), known.columns
+            there = float(np.trace(found.gram)) / max(float(np.trace(sums.gram)), float(np.finfo(float).tiny))
         center = (
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         )
@@ -71,7 +80,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor)
+    return Answer(sketch, rank, floor, rates, there)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
@@ -82,7 +91,7 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
     # Symmetric noise has half the variance off the diagonal.
     entry = state.noise * scale**2 / 2
-    sums = Sums(
+    return Sums(
         matrix[:dim, :dim],
         task.total_of(matrix) if spec.center else np.zeros(dim),
         # Noise can leave less than one row, and means are divided by this.
@@ -91,11 +100,15 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
         # The sum of rows was released times the constant, so its variance is divided by the square.
         entry / task.constant**2 if spec.center else 0.0,
     )
-    if task.counted == 0 or task.gaps is None:
-        return sums
-    # All slots so far are divided at once: counts have faded as the sums have, so that rates follow a stream that changes.
-    noise = math.sqrt(entry) / task.seen
-    return sums.divided(Rates.of(task.gaps, task.observed_of(matrix), people=sums.weight, noise=noise))
+
+
+def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
+    """The rates of entries in all slots so far, None where nothing is divided."""
+    if task.gaps is None or task.counted == 0:
+        return None
+    # Counts have faded as the sums have, so that rates follow a stream that changes.
+    noise = math.sqrt(sums.gram_noise) / task.seen
+    return Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
 
 
 def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any]) -> FitVerdict:
@@ -113,7 +126,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
             people_noise=0.0,
             noise_floor=answer.floor,
             at_edge=False,
-            energy=answer.sketch.energy,
+            energy=answer.sketch.energy * answer.there,
             scaled=None if spec.scale is None else "given",
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.

@@ -262,6 +262,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
             scale=parties.spec.scale,
             settings=slot_settings(parties, hub, settings),
             gram=None,
+            observed=answer.rates,
         )
         for warning in verdict.warned:
             warnings.warn(warning, stacklevel=4)
