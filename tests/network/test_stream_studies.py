@@ -98,7 +98,9 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
         more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
     torn = kind in ("fill", "counts", "groups", "drop")
     if torn:
-        more = {"missing": kind} | {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}.get(kind, {})
+        more = {"missing": kind} | {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}.get(
+            kind, {}
+        )
         # A study names its columns, and a table without names has numbers.
         over = {"task": more | ({"missing_groups": "age,weight;pulse"} if kind == "groups" else {})}
     given = sections(**over)

@@ -189,7 +189,7 @@ def torn_slot(number: int, rule: str) -> dict[str, Array]:
 
 @pytest.mark.parametrize("trust", ["site", "hub", "masked"])
 @pytest.mark.parametrize("rule", ["counts", "groups"])
-def test_slots_are_divided_by_how_many_rows_have_each_entry(rule: str, trust: Any) -> None:
+def test_slots_are_divided_by_how_many_rows_have_each_entry(rule: Any, trust: Any) -> None:
     more: dict[str, Any] = {"missing_groups": [[0, 1], [2, 3], [4, 5]]} if rule == "groups" else {}
     stream = FederatedStream(3, **LOOSE, trust=trust, missing=rule, **more)
     whole = FederatedStream(3, **LOOSE, trust=trust)
@@ -226,13 +226,15 @@ def test_rates_fade_with_the_rows_they_are_of() -> None:
     stream = FederatedStream(1, **{**LOOSE, "slots": 8, "trust": "hub"}, forget=0.5, missing="counts")
     for number in range(8):
         rows = slot_of(number, 200)
-        stream.partial_fit({name: np.where(np.arange(6) < (3 if number < 4 else 6), X, np.nan) for name, X in rows.items()})
+        stream.partial_fit(
+            {name: np.where(np.arange(6) < (3 if number < 4 else 6), X, np.nan) for name, X in rows.items()}
+        )
     assert stream.observed_ is not None
     assert stream.observed_.min() > 0.98
 
 
 @pytest.mark.parametrize("rule", ["counts", "groups"])
-def test_sketches_cannot_be_divided(rule: str) -> None:
-    more = {"missing_groups": [[0, 1]]} if rule == "groups" else {}
+def test_sketches_cannot_be_divided(rule: Any) -> None:
+    more: dict[str, Any] = {"missing_groups": [[0, 1]]} if rule == "groups" else {}
     with pytest.raises(ParameterError, match="sketches, which cannot be divided"):
         FederatedStream(1, epsilon=None, slots=2, missing=rule, **more).partial_fit(slot_of(0))

@@ -249,8 +249,8 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
     noise = symmetric_noise(rest, deviation=deviation)
     if rule != "drop":
         noise = np.delete(noise, _DIM)
-    score = float((rest * adds).sum() / np.square(adds).sum())
-    return Trial(present + score, present, noise, moved=moved)
+    score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
+    return Trial(score, present, noise, moved=moved)
 
 
 def _matrix(stream: FederatedStream) -> Array:

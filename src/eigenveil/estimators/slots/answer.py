@@ -13,7 +13,15 @@ from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
-from eigenveil.privacy.facts import COMPONENTS, FOUND_GAPS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlottedRows
+from eigenveil.privacy.facts import (
+    COMPONENTS,
+    FOUND_GAPS,
+    NO_PRIVACY,
+    HubAndSites,
+    MaskedSites,
+    SlotBySlot,
+    SlottedRows,
+)
 from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
 from eigenveil.tasks.fit.gaps import Rates
@@ -104,7 +112,7 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
 
 def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
     """The rates of entries in all slots so far, None where nothing is divided."""
-    if task.gaps is None or task.counted == 0:
+    if task.gaps is None or task.entries == 0:
         return None
     # Counts have faded as the sums have, so that rates follow a stream that changes.
     noise = math.sqrt(sums.gram_noise) / task.seen

@@ -58,10 +58,8 @@ def rule_of(study: StudyFile) -> ByClock | ByCount:
 
 def _size(parties: SlotParties) -> FitSize:
     spec, task = parties.spec, parties.task
-    if isinstance(task, SlotSums):
-        part = task.side * (task.side + 1) // 2
-    else:
-        part = spec.dim * (spec.width + 1) + spec.width + 2
+    sketch = spec.dim * (spec.width + 1) + spec.width + 2
+    part = task.side * (task.side + 1) // 2 if isinstance(task, SlotSums) else sketch
     return FitSize(
         1, part, spec.dim * (spec.dim + 1) + spec.dim + 3 if spec.adapt else spec.dim * (spec.rank + 1) + spec.rank + 3
     )

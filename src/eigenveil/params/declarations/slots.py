@@ -139,9 +139,9 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
     missing: Literal["refuse", "counts", "groups", "drop", "fill"] = again(
         MissingParams,
         "missing",
-        help="Missing values. refuse: they are an error. counts: every slot also counts how many rows have each column, for about "
-        "4% of the budget, and sums are divided by that. groups: the same for groups of columns. drop: leave incomplete rows "
-        "out. fill: put public values there.",
+        help="Missing values. refuse: they are an error. counts: every slot also counts how many rows have each column, for "
+        "about 4% of the budget, and sums are divided by that. groups: the same for groups of columns. drop: leave incomplete "
+        "rows out. fill: put public values there.",
         more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
         "put at the origin, where it adds nothing. With drop the number of rows that are left is private. Infinite values are "
         "always refused.",

@@ -183,7 +183,7 @@ class Rates:
         A_ij is G_ij / p_ij. With it, dividing would make an entry that is seldom seen louder by 1 / p_ij. So what is lacking
         comes from a model of A instead, and G stays as it was released. Where nothing is missing, nothing changes.
 
-        The model minimises ||P o A - G||^2 / 2 + t ||A||_* over positive semi-definite A, with the nuclear norm as a prior for few
+        The model minimises ||P o A - G||^2 / 2 + t ||A||_* over positive semi-definite A. The nuclear norm is a prior for few
         strong directions (`_model`). In a large matrix the squared norm takes its place, and the model is p G / (p^2 + k) with
         k the noise over the signal (Wiener 1949).
         """

@@ -101,21 +101,21 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         return self.domain.gaps
 
     @property
-    def counted(self) -> int:
+    def entries(self) -> int:
         """How many counts of entries c there are, zero unless sums are divided by them."""
         return 0 if self.gaps is None else self.gaps.entries
 
     @property
     def side(self) -> int:
         """The number of columns: those of the rows, the constant, and as many as the counts of entries fill."""
-        return self.domain.dim + 1 + -(-self.counted // (self.domain.dim + 1))
+        return self.domain.dim + 1 + -(-self.entries // (self.domain.dim + 1))
 
     @property
     def seen(self) -> float:
         """The factor h of the counts of entries, of five bits, so that their multiples are exact."""
-        if self.counted == 0:
+        if self.entries == 0:
             return 0.0
-        mantissa, power = math.frexp(self.wide.radius**2 * math.sqrt(_OBSERVED / (2 * self.counted)))
+        mantissa, power = math.frexp(self.wide.radius**2 * math.sqrt(_OBSERVED / (2 * self.entries)))
         return math.ldexp(round(mantissa * 32), power - 5)
 
     @property
@@ -146,10 +146,10 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         assert wide.unit is not None
         # A device's mean is rounded down, which moves each of (d + 1)^2 entries by less than a unit.
         found += wide.dim * wide.unit**2 if self.device else 0.0
-        if self.counted == 0:
+        if self.entries == 0:
             return found
         # Rounded up, twice: once for the root, and once for the length.
-        by_counts = math.nextafter(self.seen * math.sqrt(2 * self.counted), math.inf)
+        by_counts = math.nextafter(self.seen * math.sqrt(2 * self.entries), math.inf)
         return math.nextafter(math.hypot(found, by_counts), math.inf)
 
     def shape(self, question: Question) -> tuple[int, ...]:
@@ -265,7 +265,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     def observed_of(self, matrix: Array) -> Array:
         """How many rows have each entry, (c,), in a matrix of slots, with noise."""
         wide = self.domain.dim + 1
-        return np.asarray(matrix[wide:, :wide].ravel()[: self.counted] / self.seen)
+        return np.asarray(matrix[wide:, :wide].ravel()[: self.entries] / self.seen)
 
 
 @final
@@ -275,7 +275,7 @@ class _OpenSums(OpenSlot):
     def __init__(self, task: SlotSums) -> None:
         self._task, self._wide, self._rows, self._kept = task, task.wide, 0, 0
         self._gram = np.zeros((task.side, task.side), dtype=np.int64)
-        self._seen = np.zeros(task.counted, dtype=np.int64)
+        self._seen = np.zeros(task.entries, dtype=np.int64)
         self._people = 0.0
 
     def add(self, rows: Array) -> None:
@@ -306,7 +306,7 @@ class _OpenSums(OpenSlot):
             kept = int(there.sum())
         # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.
         add_block(Block(whole, weights), self._wide, gram=self._gram[:wide, :wide], total=None)
-        if task.gaps is not None and task.counted:
+        if task.gaps is not None and task.entries:
             for start in range(0, len(rows), _COUNTED_ROWS):
                 self._seen += observed_in(given.piece(start, _COUNTED_ROWS), task.gaps)
         self._rows, self._kept = self._rows + len(rows), self._kept + kept
@@ -327,10 +327,10 @@ class _OpenSums(OpenSlot):
             strip = gram[here] // max(self._kept, 1) if task.device else gram[here]
             matrix[here] = strip.astype(np.float64) * unit**2
         wide = task.domain.dim + 1
-        if task.counted:
+        if task.entries:
             whole = (self._seen // max(self._rows, 1) if task.device else self._seen) >> _COARSER
             counts = np.zeros((task.side - wide) * wide)
-            counts[: task.counted] = whole * (COUNT_UNIT * 2**_COARSER * task.seen)
+            counts[: task.entries] = whole * (COUNT_UNIT * 2**_COARSER * task.seen)
             matrix[wide:, :wide] = counts.reshape(-1, wide)
             matrix[:wide, wide:] = matrix[wide:, :wide].T
         if task.counts:
