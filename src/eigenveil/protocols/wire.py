@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
+from eigenveil.privacy.noise.steps import packed_side
 from eigenveil.protocols.messages import (
     LONGEST_NAME,
     Again,
@@ -119,7 +120,7 @@ def encode(message: Message) -> bytes:
     head, arrays = _head(message)
     text = _text(head)
     half = isinstance(message.body, Give) and message.body.symmetric
-    numbers = [_triangle(array) if half else array for array in arrays]
+    numbers = [_triangle(array) if half and array.ndim == 2 else array for array in arrays]
     kind = _NUMBERS[isinstance(message.body, Masked)]
     raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
     return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(message.body), *raw])
@@ -129,20 +130,23 @@ def size(message: Message) -> int:
     """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
     half = isinstance(message.body, Give) and message.body.symmetric
-    numbers = sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
+    numbers = sum(8 * (_half(len(a)) if half and a.ndim == 2 else a.size) for a in arrays)
     return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(message.body))) + numbers
 
 
-def decode(data: bytes, *, limits: MessageLimits | None = None) -> Message:
-    """The message in `data`, which `limits` must allow. A `ProtocolError` says what is wrong with data that hold none."""
+def decode(data: bytes, *, limits: MessageLimits | None = None, packed: bool = False) -> Message:
+    """The message in `data`, which `limits` must allow. A `ProtocolError` says what is wrong with data that hold none.
+
+    With `packed`, symmetric matrices of which half was sent stay flat, as they came.
+    """
     try:
-        return _decode(data, limits)
+        return _decode(data, limits, packed)
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError, struct.error) as error:
         # Bytes of a stranger can fail anywhere while they are parsed, and none of that may end this process.
         raise ProtocolError(f"not a message of version {VERSION}: {error}") from error
 
 
-def _decode(data: bytes, limits: MessageLimits | None) -> Message:
+def _decode(data: bytes, limits: MessageLimits | None, packed: bool) -> Message:
     # Before anything is parsed: a length is cheap to check, and a stranger may have sent it.
     limit, longest = (LIMIT, _LARGEST_HEAD) if limits is None else (limits.largest, limits.head)
     if len(data) > limit:
@@ -169,7 +173,7 @@ def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     pieces = _split(data, start, head.get("lengths", []))
     start += sum(map(len, pieces))
     kind = _NUMBERS[head["kind"] == "masked"]
-    arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
+    arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind, packed=packed)
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
@@ -286,7 +290,10 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
     pieces = _pieces(body)
     if pieces:
         head["lengths"] = [len(piece) for piece in pieces]
-    return head | {"shapes": [array.shape for array in arrays]}, arrays
+    # The shape of a packed matrix is that of the whole one: how much of it is sent is said by `half`.
+    packed = isinstance(body, Give) and body.symmetric
+    shapes = [(packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays]
+    return head | {"shapes": shapes}, arrays
 
 
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
@@ -374,7 +381,9 @@ def _table(head: dict[str, Any], pieces: list[bytes]) -> tuple[bytes, Table]:
     return pieces[0], tuple(zip(names, pieces[1:], strict=True))
 
 
-def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> tuple[NDArray[Any], ...]:
+def _arrays(
+    data: bytes, start: int, shapes: Any, *, half: bool, kind: str, packed: bool
+) -> tuple[NDArray[Any], ...]:
     if not isinstance(shapes, list) or len(shapes) > _MOST_ARRAYS:
         raise ValueError(f"it has more than {_MOST_ARRAYS} arrays")
     found: list[NDArray[Any]] = []
@@ -391,7 +400,8 @@ def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> t
         flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)
         # After a head of any length the numbers may be unaligned, and products of such arrays take several times as long.
         flat = flat if flat.flags.aligned else flat.copy()
-        found.append(_square(flat, sides[0]) if half else flat.reshape(sides))
+        whole = _square(flat, sides[0]) if half and not packed else flat
+        found.append(whole if half else flat.reshape(sides))
         start += 8 * count
     if start != len(data):
         raise ValueError("bytes follow its end")

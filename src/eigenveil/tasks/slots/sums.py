@@ -14,17 +14,18 @@ import numpy as np
 from eigenveil.data.rows import Block, Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, Slot, add_block
-from eigenveil.privacy.noise.steps import ROUNDING_COST
-from eigenveil.tasks.base import Question, SumTask
+from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, Slot
+from eigenveil.privacy.noise.steps import ROUNDING_COST, packed_size, unpack
+from eigenveil.privacy.sums.whole import add_packed
+from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSums"]
 
 # g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`tracking.sums`).
 _SHARE: Final = 0.025
-# Rows of the matrix that are converted at a time.
-_STRIP: Final = 128
+# Numbers that are converted at a time.
+_STRIP: Final = 1 << 14
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS: Final = 1 << 28
 
@@ -100,7 +101,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The matrix of the slot."""
-        return Bounded(self.closed(question, rows).kept, self.sensitivity(question), symmetric=True)
+        return Bounded(self._whole(self.closed(question, rows).kept), self.sensitivity(question), symmetric=True)
 
     def sensitivity(self, question: Question) -> float:
         """The same for every slot."""
@@ -133,13 +134,28 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The released matrix. Where the number of rows is public, it is put back without noise."""
-        # It is closed once, because the exact corner must come from the sums that are released.
         closed = self.closed(question, rows)
-        released = SumTask.work(self, question, closed, mechanism)
-        if self.counts and released is not closed.kept:
-            # A release with noise is a new array, so it may be changed. A device has no room for a copy.
-            released[-1, -1] = closed.kept[-1, -1]
-        return released
+        # A copy, because whoever passed a closed slot may use it again.
+        kept = np.array(closed.kept) if rows is closed else closed.kept
+        return self._whole(*self.sent(question, replace(closed, kept=kept), mechanism))
+
+    def sent(self, question: Question, closed: ClosedSlot, mechanism: Mechanism) -> tuple[Array, ...]:
+        """The same, packed: a device has no room for a whole matrix, nor for two halves."""
+        corner = closed.kept[-1]
+        released = mechanism.release_packed(
+            closed.kept,
+            sensitivity=self.sensitivity(question),
+            label=self.label(question),
+            share=self.share(question),
+            slot=self.slot(question),
+        )
+        if self.counts:
+            released[-1] = corner
+        # The hub checks the same. Failing here keeps the reason at the site.
+        return (require_array(released, closed.kept.shape),)
+
+    def _whole(self, packed: Array) -> Array:
+        return unpack(packed, self.shape(Question(0)), symmetric=True)
 
     @property
     def counts(self) -> bool:
@@ -149,7 +165,9 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     # What a hub makes of the slots.
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
-        """One matrix, of the right shape and with numbers that can be added; on the grid, if there is one."""
+        """One matrix, whole or packed, with numbers that can be added; on the grid, if there is one."""
+        if len(arrays) == 1 and np.ndim(arrays[0]) == 1:
+            arrays = (self._whole(require_array(arrays[0], (packed_size(self.shape(question), symmetric=True),))),)
         matrix = SumTask.part(self, question, arrays)
         return matrix if self.grid == 0 else self.gridded(question, matrix, parts=self.grid)
 
@@ -215,11 +233,11 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
 @final
 class _OpenSums(OpenSlot):
-    """The whole sums of a slot. Changes in place."""
+    """The whole sums of a slot: the upper triangle of their matrix, row by row. Changes in place."""
 
     def __init__(self, task: SlotSums) -> None:
         self._task, self._wide, self._rows = task, task.wide, 0
-        self._gram = np.zeros((self._wide.dim, self._wide.dim), dtype=np.int64)
+        self._packed = np.zeros(packed_size((self._wide.dim, self._wide.dim), symmetric=True), dtype=np.int64)
         self._people = 0.0
 
     def add(self, rows: Array) -> None:
@@ -242,26 +260,26 @@ class _OpenSums(OpenSlot):
         whole = np.full((len(rows), dim + 1), task.constant)
         task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
         # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.
-        add_block(Block(whole, weights), self._wide, gram=self._gram, total=None)
+        add_packed(Block(whole, weights), self._wide, self._packed)
         self._rows += len(rows)
         self._people += len(rows) if weights is None else float(weights.sum())
 
     def close(self) -> ClosedSlot:
-        """The matrix in float64, rounded once. For a device, the mean over its rows."""
+        """The packed matrix in float64, rounded once. For a device, the mean over its rows."""
         task, unit = self._task, self._wide.unit
         assert unit is not None
-        # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
         # Given away: nothing can be added to a closed slot.
-        gram, self._gram = self._gram, np.empty((0, 0), dtype=np.int64)
-        # The float matrix takes the memory of the whole one, a strip at a time: a device has no room for both.
-        matrix = gram.view(np.float64)
-        for start in range(0, len(gram), _STRIP):
-            here = slice(start, start + _STRIP)
-            strip = gram[here] // max(self._rows, 1) if task.device else gram[here]
-            matrix[here] = strip.astype(np.float64) * unit**2
+        sums, self._packed = self._packed, np.empty(0, dtype=np.int64)
+        # The floats take the memory of the whole numbers, some at a time: a device has no room for both.
+        kept = sums.view(np.float64)
+        for start in range(0, len(sums), _STRIP):
+            some = sums[start : start + _STRIP]
+            # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
+            some = some // max(self._rows, 1) if task.device else some
+            kept[start : start + _STRIP] = some.astype(np.float64) * unit**2
         if task.counts:
             # Exact, where it is public: on the grid the constant is a little shorter.
             size = 1.0 if task.device else float(round(self._people))
-            matrix[-1, -1] = size * task.constant**2
+            kept[-1] = size * task.constant**2
         # The size would tell how many rows came, so it is zero where that is protected.
-        return ClosedSlot(matrix, task.domain.dim, self._rows if task.counts else 0)
+        return ClosedSlot(kept, task.domain.dim, self._rows if task.counts else 0)

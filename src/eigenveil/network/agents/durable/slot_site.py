@@ -87,7 +87,7 @@ class StoredParts(MutableMapping[int, tuple[Array, ...]]):
             return self._fresh[slot]
         # The ledger compares what it reads with the digest that was committed.
         (said,) = self._durable_ledger.said(self._study, self._steps[slot])
-        body = decode(said).body
+        body = decode(said, packed=True).body
         assert isinstance(body, Give)
         return body.arrays
 
