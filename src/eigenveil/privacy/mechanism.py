@@ -158,7 +158,7 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        step, deviation = self._charged(private.sensitivity, int(np.size(private.value)), label, share, slot)
+        step, deviation = self._lattice(private.sensitivity, int(np.size(private.value)), label, share, slot)
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
         return _plus(private.value, step, deviation, self.noise)
@@ -169,7 +169,7 @@ class Gaussian(Mechanism):
         """The noisy half, in the memory of `packed`."""
         # Step and noise are those of the whole matrix: half of it determines the rest.
         side = packed_side(len(packed))
-        step, deviation = self._charged(sensitivity, side * side, label, share, slot)
+        step, deviation = self._lattice(sensitivity, side * side, label, share, slot)
         return _plus_packed(packed, side, step, deviation, self.noise)
 
     def release_columns(
@@ -185,20 +185,24 @@ class Gaussian(Mechanism):
         """The noisy slices: the same noise as for a whole matrix, in the memory of a few slices (`privacy.noise.columns`)."""
         # Charged here and not in the generator, which runs only when its first slice is requested. And for the whole matrix: all
         # slices are one release, and must be on one lattice.
-        step, deviation = self._charged(sensitivity, dim * dim, label, share, slot)
+        step, deviation = self._lattice(sensitivity, dim * dim, label, share, slot)
         return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """Sensitivity times multiplier over the root of the share. Rounding adds at most a part in 4096."""
         return sensitivity * self.multiplier / math.sqrt(share)
 
-    def _charged(
+    def _lattice(
         self, sensitivity: float, size: int, label: str, share: float, slot: Slot | None
     ) -> tuple[float, float]:
-        """Charge the ledger. Return the step for `size` numbers, and the noise in steps that the value does not carry already.
+        """Charge the ledger, and return the step for a release of `size` numbers, and the deviation of its noise in steps."""
+        scale = self._charged(sensitivity, label, share, slot)
+        # Both follow from public numbers only: a step read from the value would reveal something about the rows.
+        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
+        return step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
 
-        Both follow from public numbers only: a step read from the value would reveal something about the rows.
-        """
+    def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
+        """Charge the ledger, and return the standard deviation still to be added, given the noise that the value carries."""
         require(0 < share <= 1, f"share must lie in (0, 1], got {share}")
         require(
             0 < sensitivity < math.inf,
@@ -208,9 +212,7 @@ class Gaussian(Mechanism):
         self.ledger.spend(math.sqrt(share) / self.multiplier, label=label, slot=slot)
         # Variances add up, so what is missing is a difference of squares.
         rest = max(0.0, 1.0 - (self.carried / self.multiplier) ** 2)
-        scale = self.scale(sensitivity, share=share) * math.sqrt(rest)
-        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        return step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
+        return self.scale(sensitivity, share=share) * math.sqrt(rest)
 
 
 @final

@@ -5,10 +5,11 @@ refused. `MessageLimits` says which messages may come to a party and what each m
 before anything of the message is copied. Nothing in a message is compressed.
 """
 
+import io
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -38,7 +39,7 @@ from eigenveil.protocols.messages import (
 )
 from eigenveil.tasks import Question
 
-__all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "name_bytes", "size"]
+__all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "in_round", "name_bytes", "size"]
 
 VERSION: Final = 2
 # Largest message in bytes, whatever a study needs: a covariance of some 16000 columns.
@@ -126,6 +127,25 @@ def encode(message: Message) -> bytes:
     return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(message.body), *raw])
 
 
+def in_round(pieces: Iterable[bytes], round_: int) -> bytes:
+    """A message of ours, which comes in pieces, as one of another round: all else of its bytes is as it was.
+
+    The first piece has all of its head. Nothing of its length is in memory twice.
+
+    >>> decode(in_round([encode(Message("a", "hub", Decline(3)))], 12)).body.round
+    12
+    """
+    rest = iter(pieces)
+    first = next(rest)
+    start = _FRAME.size + _FRAME.unpack_from(first)[-1]
+    text = _text(json.loads(first[_FRAME.size : start]) | {"round": round_})
+    # This buffer becomes the result without a copy.
+    buffer = io.BytesIO()
+    buffer.writelines((_FRAME.pack(_MAGIC, VERSION, len(text)), text, memoryview(first)[start:]))
+    buffer.writelines(rest)
+    return buffer.getvalue()
+
+
 def size(message: Message) -> int:
     """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
@@ -134,19 +154,16 @@ def size(message: Message) -> int:
     return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(message.body))) + numbers
 
 
-def decode(data: bytes, *, limits: MessageLimits | None = None, packed: bool = False) -> Message:
-    """The message in `data`, which `limits` must allow. A `ProtocolError` says what is wrong with data that hold none.
-
-    With `packed`, symmetric matrices of which half was sent stay flat, as they came.
-    """
+def decode(data: bytes, *, limits: MessageLimits | None = None) -> Message:
+    """The message in `data`, which `limits` must allow. A `ProtocolError` says what is wrong with data that hold none."""
     try:
-        return _decode(data, limits, packed)
+        return _decode(data, limits)
     except (ValueError, TypeError, LookupError, RecursionError, OverflowError, struct.error) as error:
         # Bytes of a stranger can fail anywhere while they are parsed, and none of that may end this process.
         raise ProtocolError(f"not a message of version {VERSION}: {error}") from error
 
 
-def _decode(data: bytes, limits: MessageLimits | None, packed: bool) -> Message:
+def _decode(data: bytes, limits: MessageLimits | None) -> Message:
     # Before anything is parsed: a length is cheap to check, and a stranger may have sent it.
     limit, longest = (LIMIT, _LARGEST_HEAD) if limits is None else (limits.largest, limits.head)
     if len(data) > limit:
@@ -173,7 +190,7 @@ def _decode(data: bytes, limits: MessageLimits | None, packed: bool) -> Message:
     pieces = _split(data, start, head.get("lengths", []))
     start += sum(map(len, pieces))
     kind = _NUMBERS[head["kind"] == "masked"]
-    arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind, packed=packed)
+    arrays = _arrays(data, start, head["shapes"], half=bool(head.get("half", False)), kind=kind)
     return Message(sender, receiver, _body(head, arrays, pieces))
 
 
@@ -381,9 +398,7 @@ def _table(head: dict[str, Any], pieces: list[bytes]) -> tuple[bytes, Table]:
     return pieces[0], tuple(zip(names, pieces[1:], strict=True))
 
 
-def _arrays(
-    data: bytes, start: int, shapes: Any, *, half: bool, kind: str, packed: bool
-) -> tuple[NDArray[Any], ...]:
+def _arrays(data: bytes, start: int, shapes: Any, *, half: bool, kind: str) -> tuple[NDArray[Any], ...]:
     if not isinstance(shapes, list) or len(shapes) > _MOST_ARRAYS:
         raise ValueError(f"it has more than {_MOST_ARRAYS} arrays")
     found: list[NDArray[Any]] = []
@@ -400,8 +415,7 @@ def _arrays(
         flat = np.frombuffer(data, dtype=kind, count=count, offset=start).astype(kind[1:], copy=False)
         # After a head of any length the numbers may be unaligned, and products of such arrays take several times as long.
         flat = flat if flat.flags.aligned else flat.copy()
-        whole = _square(flat, sides[0]) if half and not packed else flat
-        found.append(whole if half else flat.reshape(sides))
+        found.append(_square(flat, sides[0]) if half else flat.reshape(sides))
         start += 8 * count
     if start != len(data):
         raise ValueError("bytes follow its end")

@@ -64,6 +64,11 @@ class SlotMember(Party):
         """The last slot that was asked for; -1 before the first."""
         return self._newest
 
+    @property
+    def asked(self) -> int:
+        """The slot of the last question; -1 before the first."""
+        return self._asked
+
     def start(self) -> list[Message]:
         """Nothing: the hub speaks first."""
         return []
