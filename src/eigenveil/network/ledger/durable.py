@@ -306,10 +306,7 @@ class DurableLedger:
                 table.store(tables, study, number, (came, *said))
 
     def said(self, study: str, number: int) -> Iterator[bytes]:
-        """The first message that step `number` of a study said, as committed and in pieces. Use none before all were read.
-
-        `LedgerError` if it was dropped; after the last piece, if the bytes are not those that were committed.
-        """
+        """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
         with self._file.looking() as tables:
             yield from table.said_of(tables, study, number)
 

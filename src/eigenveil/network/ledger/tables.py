@@ -7,6 +7,7 @@ anew. A balance that was changed without its hash is refused here; one that was 
 import io
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
@@ -206,12 +207,14 @@ def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
 
 
 def said_of(tables: Tables, study: str, number: int) -> Iterator[bytes]:
-    """The first message that a step of a study said, in pieces and with the same checks: read all of them before using any."""
+    """The first message that a step of a study said, in pieces and with the same checks, which come before the first piece."""
     row = tables.execute(f"{_ENTRY} {_STEPS} LIMIT 1 OFFSET ?", (study, number)).fetchone()
     entry = None if row is None else _numbered(_followed(row), study, number)
     rows = [] if entry is None else _rows_of(tables, entry)
     if entry is None or len(rows) < 2:
         raise LedgerError(f"the ledger is damaged: what step {number} of study {study[:16]} said is missing")
+    # Read twice, so that nothing is made of bytes that somebody changed, and no more than a piece is in memory.
+    deque(_pieces(tables, entry, 1, rows[1]), maxlen=0)
     yield from _pieces(tables, entry, 1, rows[1])
 
 
