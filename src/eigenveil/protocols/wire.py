@@ -208,7 +208,7 @@ _KINDS: Final[dict[type[Body], str]] = {
     Again: "again",
     Here: "here",
     Leave: "leave",
-    PeerKey: "card",
+    PeerKey: "key",
 }
 # The fields of each kind's head, besides those that all kinds have.
 _MORE: Final = {
@@ -223,11 +223,11 @@ _MORE: Final = {
     "again": ("step", "without", "base", "lengths"),
     "here": (),
     "leave": ("gone", "lengths"),
-    "card": ("origin", "target", "again", "lengths"),
+    "key": ("origin", "target", "again", "lengths"),
 }
 _BODIES: Final = {kind: body for body, kind in _KINDS.items()}
 # How many of the pieces of each kind are not entries of its table.
-_OWN: Final = {"brief": 1, "return": 2, "masked": 1, "pass": 1, "again": 1, "leave": 1, "card": 3}
+_OWN: Final = {"brief": 1, "return": 2, "masked": 1, "pass": 1, "again": 1, "leave": 1, "key": 3}
 _NUMBERS: Final = {False: "<f8", True: "<u8"}
 _MOST_PIECES: Final = 1 << 17
 
@@ -316,7 +316,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
     round_ = _whole(head["round"])
     match head["kind"]:
-        case "pass" | "again" | "here" | "leave" | "card":
+        case "pass" | "again" | "here" | "leave" | "key":
             return _between_peers(head, round_, arrays, pieces)
         case "masked":
             if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
@@ -348,7 +348,7 @@ def _between_peers(
     head: dict[str, Any], round_: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
 ) -> Pass | Again | Here | Leave | PeerKey:
     kind = head["kind"]
-    if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "card": 3}.get(kind, 1):
+    if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "key": 3}.get(kind, 1):
         raise ValueError("it carries other things than a message of its kind does")
     match kind:
         case "pass":
@@ -360,7 +360,7 @@ def _between_peers(
             return Again(round_, _whole(head["step"]), _names(head["without"]), pieces[0], _whole(head["base"]))
         case "leave":
             return Leave(round_, _names(head["gone"]), pieces[0])
-        case "card":
+        case "key":
             if not isinstance(head["again"], bool):
                 raise ValueError("again must be true or false")
             origin, target = _name(head["origin"]), _name(head["target"])

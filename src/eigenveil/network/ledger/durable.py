@@ -75,7 +75,7 @@ __all__ = [
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
 _ONE_KIND: Final = (
-    "Choose settings that protect the same, or ask the coordinator for a study that does. If other people are in this table, "
+    "Choose settings that protect the same; in a study, the coordinator does. If other people are in this table, "
     "give it a --dataset of its own. Nothing was written"
 )
 # Entries in one short transaction. Characters in a note, which may quote another party.
@@ -424,7 +424,7 @@ class DurableLedger:
 
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(known, life=life, unit=account.unit if known.promises else known.unit)
+        standing = replace(known, life=life, unit=account.unit if known.guarantees else known.unit)
         others = self._require_fits(account, standing, tables)
         if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
@@ -436,10 +436,10 @@ class DurableLedger:
             for unit in table.counted_units(tables, account.dataset, every.values()):
                 if unit is None:
                     raise self._undeclared(account.dataset)
-                require_same_unit(f"study {account.title!r}", account.unit, unit, instead=_ONE_KIND)
+                require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
         # Its own reserve, if it was joined before, must not count twice.
         rest = [found for study, found in every.items() if study != account.study]
-        require_life(rest, asked, dataset=account.dataset, title=account.title)
+        require_life(rest, asked, dataset=account.dataset, called=account.called)
         return every
 
     def _undeclared(self, dataset: str) -> LedgerError:

@@ -20,7 +20,7 @@ The files:
   - `center.py`: subtracts the center of sparse rows from finished sums.
   - `total.py`: the running sum, and what rows that are elsewhere send back. `grid.py`: units.
 Each sum is a `Work` (`eigenveil.data.elsewhere`), so that it can be worked out where the rows are.
-The rest of `privacy.sums`, streams and hidden starts call this package.
+The rest of `privacy.sums`, streams and hidden starts call this package. It may import what they may.
 """
 
 from eigenveil.privacy.sums.whole.gram import GramWork, add_block, add_packed, whole_gram, whole_gram_columns
