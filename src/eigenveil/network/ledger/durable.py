@@ -303,13 +303,12 @@ class DurableLedger:
             }
             table.append(tables, "commit", body, study=study, dataset=dataset)
             if keep:
-                rows = ((study, number, place, data) for place, data in enumerate((came, *said)))
-                tables.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", rows)
+                table.store(tables, study, number, (came, *said))
 
-    def said(self, study: str, number: int) -> tuple[bytes, ...]:
-        """What step `number` of a study said, as committed; none if that was dropped."""
+    def said(self, study: str, number: int) -> Iterator[bytes]:
+        """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
         with self._file.looking() as tables:
-            return table.step_of(tables, study, number).said
+            yield from table.said_of(tables, study, number)
 
     def prune(self, study: str, before: int) -> None:
         """Drop the stored bytes of the steps before this number; digests and charges stay in the entries."""
