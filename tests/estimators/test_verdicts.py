@@ -141,6 +141,20 @@ def test_a_mean_beyond_the_search_is_noticed(fit: str) -> None:
     assert not any("at its edge" in words for words in near)
 
 
+@pytest.mark.parametrize("fit", ["one table", "masked", "peers", "stream"])
+def test_a_search_that_runs_out_of_steps_is_noticed(fit: str) -> None:
+    """With few rows each step gets only a little nearer, and the bound is then as large as the way that is left."""
+    lost, sentences = said(fit, table(700) + 1e8)
+    assert [words.split(" compared")[0] for words in sentences][:1] == ["The rows lie very far from zero"]
+    assert list(lost.warnings_) == sentences
+    # Units would be refused for so few rows, so they are not recommended.
+    assert not any("scale=" in words for words in sentences)
+    # Norms were released around an earlier center. No more rows than the fill can be clipped, but for its noise.
+    assert lost.clipped_ < lost.fill_ + 0.15
+    mended, sentences = said(fit, table(700) + 1e8, origin=np.full(DIM, 1e8))
+    assert sentences == [] and mended.n_above_noise_ >= 1
+
+
 @pytest.mark.parametrize("fit", FITS)
 def test_a_column_that_dominates_is_named(fit: str) -> None:
     values = table(12_000)
