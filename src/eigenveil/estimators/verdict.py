@@ -260,6 +260,13 @@ def _warned(
             "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
             "this norm by design, nothing is wrong."
         )
+    elif seen.scaled == "private" and low > _CLIPPED:
+        # In units that fit, rows of few norms fill two thirds of the bound or so.
+        yield ParameterWarning(
+            f"Nearly every row was clipped (fill {fill:.2f}): units that were found are too small, or a column lies elsewhere. "
+            "There are hardly enough people to find units of so many columns. Refit with a larger {epsilon}, or give public "
+            "numbers as {scale} and {origin}."
+        )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
     large = not seen.at_edge and times > (_TEN_TIMES if seen.above.any() else _FOUR_TIMES)
