@@ -189,7 +189,7 @@ def test_a_ledger_is_shown_by_its_own_command(tmp_path: Path) -> None:
     ledger = tmp_path / "ledger.db"
     with closing(sqlite3.connect(ledger)) as base:
         base.execute("create table entries (number integer)")
-    assert f"eigenveil ledger show {ledger}" in refusal(eigenveil("account", ledger))
+    assert f"eigenveil ledger show {ledger}" in refusal("account", ledger)
 
 
 def test_files_of_two_deltas_need_one(tmp_path: Path) -> None:
