@@ -54,10 +54,10 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     entries by at most d + 1 units.
 
     Where entries may be missing, a row adds h times its c zeros and ones (`Gaps.sensitivity`) to rows of their own, before
-    those of u u^T, and the same again below the diagonal. Each of 2 c entries moves by at most h, for all relations and for a mean of such rows:
-    rounded down, it stays in [0, 1]. They share no entry with u u^T, so the squares add up: s^2 + 2 c h^2. Incomplete rows that
-    are left out add nothing, not even their constant. Against a complete row that moves the matrix by u u^T, R^2 at most, and
-    the number of rows left is protected under every relation.
+    those of u u^T, and the same again below the diagonal. Each of 2 c entries moves by at most h, for all relations and for
+    a mean of such rows: rounded down, it stays in [0, 1]. They share no entry with u u^T, so the squares add up:
+    s^2 + 2 c h^2. Incomplete rows that are left out add nothing, not even their constant. Against a complete row that moves
+    the matrix by u u^T, R^2 at most, and the number of rows left is protected under every relation.
 
     >>> task = SlotSums(Domain(dim=1, radius=2.0), Neighbours.ZERO_OUT, slots=3)
     >>> slot = task.open()
