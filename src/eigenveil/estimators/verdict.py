@@ -316,8 +316,9 @@ def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[P
         )
     elif seen.radius <= least:
         yield ParameterWarning(
-            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
-            "vary, refit with a public unit as {scale}, such as 1e-6."
+            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If only a few "
+            "rows differ, the components describe their directions: for variances refit with a {row_bound} that you know. If "
+            "all rows differ, refit with a public unit as {scale}, such as 1e-6."
         )
     elif (nothing and (seen.at_edge or times > _FOUR_TIMES)) or (seen.at_edge and times > _FAR_OFF):
         # Units are found where columns lie, however far that is, but only among enough people.
