@@ -52,7 +52,7 @@ def said(fit: str, values: Array, **more: Any) -> tuple[Any, list[str]]:
     return pca, [str(one.message) for one in caught if isinstance(one.message, ParameterWarning)]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module")
 def unplanned() -> None:
     """Unlike in the other tests of estimators, plans are made here."""
 
