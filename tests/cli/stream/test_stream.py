@@ -168,8 +168,8 @@ def test_a_bad_batch_leaves_the_rows_before_it_in_the_state(tmp_path: Path, targ
     line = refused(as_arrow_stream(values, 100), *ARROW, "-k", 2, *PRIVATE, "-o", target, "--state", state)
     assert line.startswith("error: column 'height' has missing values. Handle them with --missing counts")
     assert line.endswith(
-        f"; 400 rows had been read, and their state was saved to {state}, raw data that only you can read; "
-        f"continue with the rows after them: --state {state} --resume"
+        f"; 400 rows had been read, and their state was saved to {state}, raw data that only you can read. "
+        f"Continue with the rows after them: --state {state} --resume"
     )
     assert files_in(tmp_path) == {state.name}
     assert piped(as_csv(rows()[400:]), *CSV, "--resume", "-o", target, "--state", state).exit_code == 0
@@ -195,13 +195,13 @@ def test_without_a_state_a_bad_batch_leaves_what_was_released(tmp_path: Path, ta
     data, private = as_arrow_stream(values, 100), ("-k", 2, *PRIVATE, "-o", target, "--no-state")
     line = refused(data, *ARROW, *private)
     assert line.endswith(
-        "; 400 rows had been read, and nothing of them was released or written; next time, --state FILE keeps them"
+        "; 400 rows had been read, and nothing of them was released or written. Next time, --state FILE keeps them"
     )
     assert not target.exists()
     line = refused(data, *ARROW, *private, "--sync-every", 300)
     assert line.endswith(
-        f"; 400 rows had been read, and the last release, of the first 300, was written to {target}; the 100 rows "
-        "after them were not released and are lost; next time, --state FILE keeps them"
+        f"; 400 rows had been read, and the last release, of the first 300, was written to {target}. The 100 rows "
+        "after them were not released and are lost. Next time, --state FILE keeps them"
     )
     assert Model.load(target).settings["rows"] == 300
     assert files_in(tmp_path) == {target.name}

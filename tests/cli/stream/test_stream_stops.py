@@ -110,8 +110,8 @@ def test_ctrl_c_at_a_silent_pipe_loses_nothing(tmp_path: Path, terms: tuple[obje
         # Without privacy a look costs nothing, so there is a model. A private stream has not released anything yet.
         model = f", the model of all of them was written to {target}" if terms == EXACT else ""
         assert stream.stop(signal.SIGINT) == (
-            f"interrupted; 450 rows had been read{model}, and their state was saved to {state}, raw data that only you can read; "
-            f"continue with the rows after them: --state {state} --resume"
+            f"interrupted; 450 rows had been read{model}, and their state was saved to {state}, raw data that only you can read. "
+            f"Continue with the rows after them: --state {state} --resume"
         )
     assert files_in(tmp_path) == {state.name, whole.name, *([target.name] if terms == EXACT else [])}
     assert terms != EXACT or Model.load(target).settings["rows"] == 450
@@ -147,8 +147,8 @@ def test_ctrl_c_without_a_state_releases_nothing_and_says_so(tmp_path: Path) -> 
         stream.give(as_arrow_stream(rows(), 100)[:-8])
         stream.wait_for(r"rows\s+1,009\s")
         assert stream.stop(signal.SIGINT) == (
-            "interrupted; 1009 rows had been read, and nothing of them was released or written; "
-            "next time, --state FILE keeps them"
+            "interrupted; 1009 rows had been read, and nothing of them was released or written. "
+            "Next time, --state FILE keeps them"
         )
     assert files_in(tmp_path) == set()
 

@@ -100,7 +100,7 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     # Symmetric noise has half the variance off the diagonal.
     entry = state.noise * scale**2 / 2
     return Sums(
-        matrix[:dim, :dim],
+        task.gram_of(matrix),
         task.total_of(matrix) if spec.center else np.zeros(dim),
         # Noise can leave less than one row, and means are divided by this.
         max(task.count_of(matrix), 1.0),

@@ -34,7 +34,7 @@ __all__ = ["SlotSiteAgent"]
 # Seconds between two looks at a source that has nothing new.
 _LOOK: Final = 0.2
 # At most so many rows, and numbers, are read at a time.
-_MOST_ROWS, _NUMBERS = 200, 1 << 15
+_MOST_ROWS, _NUMBERS = 200, 1 << 14
 # How long a site tries to say THANKS. It has its result already, so nothing depends on it.
 _GOODBYE: Final = 5.0
 

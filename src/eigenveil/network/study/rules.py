@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, SlotStreamParams, checked, declared
-from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamTerms
+from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
@@ -119,7 +119,7 @@ def _require_streaming(params: HubStudy) -> None:
     """Refuse keys of slots in a study of tables, and keys of tables in a study of streams."""
     names = declared(HubStudy)
     if not params.streaming:
-        for name in declared(StreamTerms):
+        for name in declared(StreamStudy):
             given = getattr(params, name) != names[name].default
             require_param(not given, f"{{{name}}} is for a study of streams: add {{streaming}}")
         return
@@ -176,7 +176,7 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
 def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
     if study.streaming:
-        require(sizes is None, "[sizes] is for tables: a stream has as many rows as it has")
+        require(sizes is None, "[sizes] is for tables: nobody knows beforehand how many rows a stream will have")
         return
     require_param(
         study.private or neighbours == "add-remove",
@@ -203,7 +203,7 @@ def _require_sizes(study: "StudyFile") -> None:
 
 
 def _require_hub(study: "StudyFile", params: HubStudy) -> None:
-    require(study.hub is not None, "[hub] is missing: who adds up")
+    require(study.hub is not None, "[hub] is missing: the party that adds up")
     for name, value in (("epsilon", params.epsilon), ("delta", params.delta)):
         require_param(
             params.trust == "both" or not isinstance(value, tuple),

@@ -40,12 +40,14 @@ class SlotParams:
 
     slots: int = param(
         "How many slots there are, a public horizon. A slot is a stretch of every site's stream.",
+        # Required, because the budget is divided by it before the first slot.
         check=whole(1, LARGEST_COUNT),
         metavar="NUMBER",
     )
     window: int = param(
         "How many slots later a site may still send a slot that it missed. After that it is missing from the slot. Under masks a "
         "late part is lost at once.",
+        # A site that restarts is back within a slot or two, and the hub keeps what it needs for each open slot.
         default=2,
         check=whole(0, 10_000),
         metavar="SLOTS",
@@ -93,6 +95,7 @@ class SlotTrust:
         "cancel in the sum only, so this also protects against the hub, at the noise of one curator.",
         more="A tree is for site, or for no noise. Sites send sums with noise, and sketches without.",
     )
+    # No advice to use a quorum: a slot never waits for one.
     survivors: int | float | None = again(HubParams, "survivors", instead=None)
     colluders: int = again(HubParams, "colluders")
 
@@ -132,6 +135,7 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = again(
         Relation,
         "neighbours",
+        # Slots of so many rows have public ends. One row fewer would move every end that follows.
         default="zero-out",
         help="Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or "
         "replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.",

@@ -26,7 +26,7 @@ from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.protocols import Done, Give, Message
 from eigenveil.protocols.slots import SlotMember
-from eigenveil.protocols.wire import MessageLimits, decode, encode
+from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
 from eigenveil.tasks import OpenSlot
 
 __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
@@ -69,7 +69,8 @@ class SlotsBefore:
 class StoredParts(MutableMapping[int, tuple[Array, ...]]):
     """The parts of a site's closed slots, which are in its ledger and not in memory. Changes in place.
 
-    One that was set is in memory until `stored` says at which step of the ledger it is.
+    One that was set is in memory until `stored` says at which step of the ledger it is. From then on it has no arrays here, and
+    `said` repeats the message that has them.
     """
 
     def __init__(self, durable_ledger: DurableLedger, study: str) -> None:
@@ -82,14 +83,13 @@ class StoredParts(MutableMapping[int, tuple[Array, ...]]):
         self._fresh.pop(slot, None)
         self._steps[slot] = step
 
-    def __getitem__(self, slot: int) -> tuple[Array, ...]:
-        if slot in self._fresh:
-            return self._fresh[slot]
+    def said(self, slot: int, round_: int) -> bytes:
+        """What was committed for this slot, byte for byte but for the round that asks."""
         # The ledger compares what it reads with the digest that was committed.
-        (said,) = self._durable_ledger.said(self._study, self._steps[slot])
-        body = decode(said).body
-        assert isinstance(body, Give)
-        return body.arrays
+        return in_round(self._durable_ledger.said(self._study, self._steps[slot]), round_)
+
+    def __getitem__(self, slot: int) -> tuple[Array, ...]:
+        return () if slot in self._steps else self._fresh[slot]
 
     def __setitem__(self, slot: int, arrays: tuple[Array, ...]) -> None:
         self._fresh[slot] = arrays
@@ -194,10 +194,12 @@ class DurableSlotSite(DurableParty):
         said = (
             [] if arrays is None else [encode(Message(self.party.name, self._above, Give(0, arrays, symmetric=half)))]
         )
+        if arrays is not None:
+            # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
+            self._parts.stored(slot, self._number)
+            del arrays
         self._commit(record, said, charges)
         self._steps[slot] = self._number - 1
-        if arrays is not None:
-            self._parts.stored(slot, self._number - 1)
         self._drop(slot)
         if self.party.error is not None:
             words = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
@@ -219,7 +221,13 @@ class DurableSlotSite(DurableParty):
             self._ahead = True
             self._commit({"what": _RESULT}, [data], ())
             self._on_event(Event("over", self._above, "the result is here"))
-        return [(answer.receiver, encode(answer)) for answer in answers]
+        return [(answer.receiver, self._encoded(answer)) for answer in answers]
+
+    def _encoded(self, answer: Message) -> bytes:
+        """The bytes of an answer. A part comes from the ledger: it is not in memory."""
+        if isinstance(answer.body, Give):
+            return self._parts.said(self.party.asked, answer.body.round)
+        return encode(answer)
 
     def _commit(self, record: dict[str, object], said: list[bytes], charges: tuple[Charge, ...]) -> None:
         came = json.dumps(record, sort_keys=True).encode()
