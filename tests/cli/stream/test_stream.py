@@ -263,10 +263,10 @@ def test_the_live_view_claims_no_more_than_it_knows() -> None:
         (0.6, 0.3, 0.1): "90% of what was released, in the 2 of 3 components above the noise",
         (0.4, 0.3, 0.3): "nearly all of what stands out",
     }.items():
-        made = replace(
-            private.model_, components=np.eye(5)[:3], values=np.sqrt(shares), explained_variance=np.array(shares)
-        )
-        made = replace(made, explained_variance_ratio=np.array(shares), settings=made.settings | {"noise_floor": 0.25})
+        given = np.array(shares)
+        variances = {"values": np.sqrt(given), "explained_variance": given, "explained_variance_ratio": given}
+        settings = private.model_.settings | {"noise_floor": 0.25}
+        made = replace(private.model_, components=np.eye(5)[:3], settings=settings, **variances)
         assert _released_share(made) == words
     hopeless = StreamingPCA(2, epsilon=0.01, delta=1e-6, row_bound=500.0, random_state=0)
     with pytest.warns(ParameterWarning):
