@@ -152,3 +152,13 @@ def test_semicolons_are_refused_without_showing_the_first_line(tmp_path: Path) -
     source.write_text("1;123456.789\n2;3\n")
     line = refusal("stream", source, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
     assert "no header line" in line and "123456" not in line
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_hopeless_budget_is_said_before_it_is_spent_where_the_file_has_a_count(tmp_path: Path, kind: str) -> None:
+    source, target = written(tmp_path, kind, rows()[:100]), tmp_path / "model.safetensors"
+    command = ("stream", source, "-k", 2, "--epsilon", 0.05, "--delta", "1e-6", "--row-bound", 12, "-o", target)
+    line = refusal(*command)
+    assert "-n 100 -d 5 -k 2" in line and "Nothing was spent" in line
+    assert not target.exists()
+    assert eigenveil(*command, "--even-if-noise").exit_code == 0
