@@ -12,7 +12,7 @@ import pytest
 from eigenveil import FederatedStream
 from eigenveil.cli.network import streams
 from eigenveil.data.follow import Instant, follow
-from eigenveil.errors import ClockJumped, ParameterError
+from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
@@ -270,6 +270,31 @@ def test_a_hub_whose_clock_jumps_asks_for_nothing_and_goes_on_when_it_is_set_rig
     with SlotHubAgent.log_for(tmp_path / "hub.log", company.study) as log:
         agent = SlotHubAgent(company.study, keys=keys_of("hub", "hub"), log=log)
     assert agent.durable.party.newest == -1
+
+
+def test_a_site_with_another_study_file_is_told_so_and_charged_nothing(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    company.write("site 0", table_of(0, SLOTS * ROWS))
+    ours = company.study
+    lines: list[dict[str, Any]] = []
+
+    async def both() -> None:
+        hub = asyncio.ensure_future(company.serve(lines))
+        await asyncio.sleep(0)
+        # The same hub and sites, and other terms.
+        document = company.document()
+        document["task"]["row_bound"] = 3.0
+        company.study = StudyFile.of(document)
+        async with asyncio.timeout(30):
+            with pytest.raises(OtherStudy, match=ours.digest):
+                await company.follow_site("site 0")
+        hub.cancel()
+        await asyncio.gather(hub, return_exceptions=True)
+
+    asyncio.run(both())
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        ((state,), (study,)) = ledger.datasets(), ledger.studies()
+        assert (state.spent, study.standing.entries) == (0.0, 0)
 
 
 def test_a_policy_decides_before_anything_is_connected_or_charged(tmp_path: Path) -> None:
