@@ -18,6 +18,7 @@ from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy, PolicyRefusal
 from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.words import facts_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 
 SLOTS, ROWS = 4, 50
@@ -81,7 +82,7 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "gaps"])
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "fill", "counts", "groups", "drop"])
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
@@ -95,15 +96,20 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             "rehearsal": {},
         }
         more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
-    if kind == "gaps":
-        over, more = {"task": {"missing": "fill", "missing_fill": 0.5}}, {"missing_fill": 0.5}
+    torn = kind in ("fill", "counts", "groups", "drop")
+    if torn:
+        more = {"missing": kind} | {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}.get(
+            kind, {}
+        )
+        # A study names its columns, and a table without names has numbers.
+        over = {"task": more | ({"missing_groups": "age,weight;pulse"} if kind == "groups" else {})}
     given = sections(**over)
     if kind == "no noise":
         del given["rehearsal"]
     company = Streams(tmp_path, sections=given, fanout=fanout)
     rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
     for at, (name, part) in enumerate(rows.items()):
-        if kind == "gaps":
+        if torn:
             part[np.random.default_rng(at).random(part.shape) < 0.1] = np.nan
         company.write(name, part)
     lines: list[dict[str, Any]] = []
@@ -133,6 +139,16 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             (study,) = ledger.studies()
             assert study.state == "finished"
             ledger.verify()
+
+
+def test_what_a_site_agrees_to_names_the_rule_for_gaps_and_its_cost(tmp_path: Path) -> None:
+    def said(**task: Any) -> str:
+        study = Streams(tmp_path / task["missing"], sections=sections(task=task)).study
+        return {fact.label: fact.words for fact in facts_of(study)}["Missing values"]
+
+    assert "how many rows have each column" in said(missing="counts")
+    assert "4% of the budget" in said(missing="groups", missing_groups="age,weight")
+    assert "protected like the rows" in said(missing="drop")
 
 
 def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_nothing_twice(tmp_path: Path) -> None:
@@ -210,7 +226,8 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "masked"}}, "not for streams over a network"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
-        ({"task": {"missing": "counts"}}, "for a study of tables"),
+        ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
+        ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),
         ({"study": {"streaming": None}}, "add .*streaming"),
         ({"slots": {"slots": 0}}, "slots must be"),
     ],

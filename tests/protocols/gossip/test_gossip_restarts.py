@@ -278,11 +278,11 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
         p0 = these.peers["p0"]
         p0.start()
         for name in ("p1", "p2", "p3", "p4"):
-            sent = keys[name]
-            assert sent is not None
+            theirs = keys[name]
+            assert theirs is not None
             mine = p0._outgoing.keys
             assert mine is not None
-            mine.take(name, sent.public, sent.signature, passed_on_by=name)
+            mine.take(name, theirs.public, theirs.signature, passed_on_by=name)
         p0._begin()
         sent: set[bytes] = set()
         for what, sender, round_, names in messages:

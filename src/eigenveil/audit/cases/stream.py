@@ -40,6 +40,9 @@ _AXES: Final = np.eye(_DIM)
 # Of streams at many sites. The squared norm of a row with its constant entry, 1/8: what one person moves a slot by.
 _SITES: Final = ("site 0", "site 1", "site 2")
 _WIDE: Final = 1 + 2.0**-6
+# Where entries may be missing: what a row that has an entry adds to its count, and how many counts there are. With them in the
+# matrix and again below its diagonal, about 4% is added to the square of what one person moves.
+_COUNTS: Final = {"counts": (13 / 256, _DIM), "groups": (23 / 512, 10), "drop": (0.0, 0)}
 
 
 @final
@@ -206,6 +209,50 @@ def _slots(
     return Trial(seen.ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
 
 
+def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
+    """All of the matrix that a site sends of a slot whose rows have gaps: products, sum, number and counts of entries."""
+    present = tossed(1, rng)
+    each, number = _COUNTS[rule]
+    deviation = math.hypot(_WIDE, each * math.sqrt(2 * number)) / mu_of(budget)
+    gaps: dict[str, Any] = {"missing": rule}
+    if rule == "groups":
+        gaps["missing_groups"] = [[first, first + 1] for first in range(0, _DIM, 2)]
+    # The canary has every entry, and only one that is not zero. Without it nothing is there.
+    row, constant = 1000 * _AXES[:1], math.sqrt(_WIDE - 1)
+
+    def sent(there: NDArray[np.bool_], seed: int | None) -> Array:
+        tap = Tap()
+        given: dict[str, Any] = {"trust": "site", "random_state": seed, "faults": tap.faults(), **gaps}
+        stream = FederatedStream(
+            1, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=1, **given
+        )
+        stream.partial_fit({_SITES[0]: np.where(there[:, None], row, np.full_like(row, np.nan))})
+        require_guarantee(stream.guarantee_, budget)
+        (part,) = tap.parts(to="hub", by=_SITES[0])
+        return np.asarray(part.arrays[0])
+
+    moved = moved_by_one(lambda there, seed: [sent(there, seed) / deviation], present, rng)
+    found = sent(present, state)
+    # What it adds: u u^T, and each of its counts above and below the diagonal.
+    wide, adds = _DIM + 1, np.zeros_like(found)
+    long = np.append(_AXES[0], constant)
+    adds[:wide, :wide] = np.outer(long, long)
+    columns = np.zeros((len(found) - wide) * wide)
+    columns[:number] = each
+    adds[wide:, :wide] = columns.reshape(-1, wide)
+    adds[:wide, wide:] = adds[wide:, :wide].T
+    known = np.zeros_like(found)
+    if rule != "drop":
+        # That somebody has a row is public, and only what is in it is not. So this number has no noise.
+        adds[_DIM, _DIM], known[_DIM, _DIM] = 0.0, constant**2
+    rest = found - known - adds * float(present[0])
+    noise = symmetric_noise(rest, deviation=deviation)
+    if rule != "drop":
+        noise = np.delete(noise, _DIM)
+    score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
+    return Trial(score, present, noise, moved=moved)
+
+
 def _matrix(stream: FederatedStream) -> Array:
     """What the hub has released so far, as it is: the components with their values show its positive part only."""
     return np.asarray(stream._simulation.hub.state.value)[:-1, :-1]
@@ -312,5 +359,16 @@ CASES = (
         "FederatedStream(device=True): the matrix that the hub has released after each of two slots, seen by anybody",
         f"a device for each axis, with two rows in every slot, {_LONG}",
         partial(_slots, trust="hub", device=True),
+    ),
+    *(
+        _case(
+            f"slots-{rule}",
+            f"FederatedStream(missing='{rule}'): all of the matrix that a site sends of a slot, seen by the hub",
+            "a row a thousand times the bound that has every entry, or one that has none",
+            partial(_torn_slot, rule=rule),
+            tests=("noise",),
+            threshold=None,
+        )
+        for rule in _COUNTS
     ),
 )

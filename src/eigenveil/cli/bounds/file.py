@@ -26,6 +26,8 @@ __all__ = ["FORMAT", "LARGEST", "BoundsFile", "guarantee_in", "plain_in", "reach
 FORMAT: Final = "eigenveil bounds 1"
 # 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
 LARGEST: Final = 1 << 26
+# How a file of a ledger begins.
+_SQLITE: Final = b"SQLite format 3\0"
 _PUBLIC: Final = (
     "NOT COVERED BY THE GUARANTEE: the bounds in {} were found without noise, or with a known seed. A bound read off these "
     "people's rows leaks them. Use such a file only if it comes from a public table."
@@ -173,6 +175,9 @@ def guarantee_in(path: Path) -> "Guarantee":
     from eigenveil.privacy import Guarantee
 
     wrong = f"{path} is not a model (.safetensors), bounds or a spectrum. Give a file that an eigenveil command wrote"
+    with path.open("rb") as file:
+        ledger = file.read(len(_SQLITE)) == _SQLITE
+    require(not ledger, f"{path} is a ledger, which adds up by itself. Show it with `eigenveil ledger show {path}`")
     require(path.stat().st_size <= LARGEST, wrong)
     plain = plain_in(path, wrong)
     require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)

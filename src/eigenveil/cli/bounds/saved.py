@@ -1,7 +1,6 @@
 """A file of bounds, or a spectrum, as `eigenveil inspect` shows it: what was released, and what it cost."""
 
 import math
-import numbers
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -80,7 +79,7 @@ def _spectrum(plain: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
 def _number(plain: Mapping[str, Any], name: str, *, off: str = "", digits: str = ".6g") -> Iterator[tuple[str, str]]:
     """A number of the file. Those that no fit uses may be anything in a file that was edited."""
     value, error = plain.get(name), plain.get(off)
-    if isinstance(value, numbers.Real) and math.isfinite(value):
-        known = isinstance(error, numbers.Real) and math.isfinite(error) and error > 0
-        words = f", give or take {float(error):.2g}" if known else ""
+    if isinstance(value, int | float) and math.isfinite(value):
+        known = isinstance(error, int | float) and math.isfinite(error) and error > 0
+        words = f", give or take {error:.2g}" if known else ""
         yield name.replace("_", " "), f"{float(value):{digits}}{words}"

@@ -36,7 +36,7 @@ from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
+from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee, Ledger
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -593,7 +593,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         if view.noise_floor > 0:
             # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
             entry = view.noise_floor / symmetric_edge(dim)
-            steps = sum(charge.label.startswith("mean") for charge in stream.charges)
+            steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
+            split = stream_split(center=terms.center, bound=terms.bounds.find)
             seen = Released(
                 space,
                 trace=sketch.energy,
@@ -604,7 +605,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 people_noise=0.0,
                 noise_floor=view.noise_floor,
                 at_edge=at_edge(
-                    terms.bounds, _in_columns(sketch.mean, stream.scale), steps=steps, most=len(STREAM_MEAN_SHARES)
+                    terms.bounds, _in_columns(sketch.mean, stream.scale), steps=steps, most=len(split.mean)
                 ),
                 energy=sketch.energy,
                 flat=flat_columns(terms.bounds, stream.scale),

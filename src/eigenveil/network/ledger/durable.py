@@ -75,7 +75,7 @@ __all__ = [
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
 _ONE_KIND: Final = (
-    "Choose settings that protect the same; in a study, the coordinator does. If other people are in this table, "
+    "Choose settings that protect the same. Those of a study are its coordinator's to change. If other people are in this table, "
     "give it a --dataset of its own. Nothing was written"
 )
 # Entries in one short transaction. Characters in a note, which may quote another party.

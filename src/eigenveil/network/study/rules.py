@@ -144,11 +144,6 @@ def _require_streaming(params: HubStudy) -> None:
         not isinstance(params.scale, str),
         "{scale} must be public numbers: streams at many sites cannot search for them",
     )
-    require_param(
-        params.missing in ("refuse", "fill"),
-        "{missing=} is for a study of tables: a stream cannot count entries before its first slot. Use {missing=fill}",
-        missing=params.missing,
-    )
     center = params.center is None or isinstance(params.center, str)
     require_param(center, "{center} must be private or none in a study of streams. Give public numbers as {origin}")
 
@@ -166,7 +161,16 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
     names = [place.name for place in study.sites]
     clock = params.slot_rows is None
     dim, budget = len(study.columns), study.budget
-    return slot_spec(asked, names, dim=dim, budget=budget, seed=study.seed, clock=clock, size=params.slot_rows)
+    return slot_spec(
+        asked,
+        names,
+        dim=dim,
+        budget=budget,
+        seed=study.seed,
+        clock=clock,
+        size=params.slot_rows,
+        columns=study.columns,
+    )
 
 
 def _require_sizes(study: "StudyFile") -> None:

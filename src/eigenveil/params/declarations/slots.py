@@ -140,13 +140,18 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
         help="Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or "
         "replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.",
     )
-    missing_fill: Any = again(
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = again(
         MissingParams,
-        "missing_fill",
-        help="Missing values: a public value takes their place, one number or one per column. Without it they are refused.",
-        # There is no `missing` here to depend on: a value to fill with is the only rule.
-        only=None,
+        "missing",
+        help="Missing values. refuse: they are an error. counts: every slot also counts how many rows have each column, for "
+        "about 4% of the budget, and sums are divided by that. groups: the same for groups of columns. drop: leave incomplete "
+        "rows out. fill: put public values there.",
+        more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
+        "put at the origin, where it adds nothing. With drop the number of rows that are left is private. Infinite values are "
+        "always refused.",
     )
+    missing_groups: Any = again(MissingParams, "missing_groups")
+    missing_fill: Any = again(MissingParams, "missing_fill")
     oversample: int | None = again(
         StreamingParams,
         "oversample",
