@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
-from eigenveil.privacy.noise.steps import packed_side
 from eigenveil.privacy.sums.domain import Domain, Region
 from eigenveil.privacy.sums.whole.center import CenterSums
 from eigenveil.privacy.sums.whole.grid import CACHED_ROWS, cached_rows, reach_of, sum_unit, unit_of
@@ -105,32 +104,28 @@ def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers |
 
 
 def add_packed(block: Block, domain: Domain, packed: Integers) -> None:
-    """Add the products of a dense block to a matrix, of which `packed` has the upper triangle, row by row. Changes it in place.
+    """Add the products of a dense block to the upper triangle of a Gram matrix, row by row in `packed`. Changes it in place.
 
-    The matrix may have more columns than the rows of the block: they stay as they are. For devices: in the units of
-    `add_block`, and nothing as large as the matrix is made.
+    For devices: it has half the numbers of the matrix, in the units of `add_block`, and nothing else of that size is made.
     """
-    dim, side = domain.dim, packed_side(len(packed))
-    if dim < _MANY_COLUMNS:
+    if domain.dim < _MANY_COLUMNS:
         # So small a matrix costs nothing, and all its rows at once are faster.
-        gram = np.zeros((dim, dim), dtype=np.int64)
+        gram = np.zeros((domain.dim, domain.dim), dtype=np.int64)
         add_block(block, domain, gram=gram, total=None)
-        _add_triangle(gram, packed, side)
+        _add_triangle(gram, packed)
         return
     for first in range(0, len(block), _FEW_ROWS):
-        rows = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True)
-        rest = packed
-        for start in range(0, dim, _FEW_COLUMNS):
+        rows, rest = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True), packed
+        for start in range(0, domain.dim, _FEW_COLUMNS):
             # Whole numbers below 2^53, as in `_add_few`.
-            strip = rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:]
-            rest = _add_triangle(strip, rest, side - start)
+            rest = _add_triangle(rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:], rest)
 
 
-def _add_triangle(rows: NDArray[Any], packed: Integers, length: int) -> Integers:
-    """Add the upper triangle of these rows to the first of `packed`, of which the first has this length. What comes after."""
+def _add_triangle(rows: NDArray[Any], packed: Integers) -> Integers:
+    """Add the upper triangle of these rows to the first numbers of `packed`, and return the others."""
     for row, line in enumerate(rows):
         packed[: len(line) - row] += line[row:].astype(np.int64)
-        packed = packed[length - row :]
+        packed = packed[len(line) - row :]
     return packed
 
 
