@@ -5,6 +5,7 @@ tracker should stay below 64 MiB, and a site that follows a csv or a pipe below 
 in a study with a hub over mutual TLS. A peak above its limit is marked, and ends the benchmark with an error.
 
     python benchmarks/streaming/device_memory.py
+    python benchmarks/streaming/device_memory.py --columns 1000
 """
 
 import argparse
@@ -151,7 +152,8 @@ def command(folder: Path, source: str, *, dim: int, private: bool, pipe: bool = 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.parse_args()
+    parser.add_argument("--columns", type=int, nargs="+", default=(50, 400, 1000), help="of the studies with a hub")
+    asked = parser.parse_args()
     above = False
     print(f"{'':58}{'now':>8}{'peak':>8}  MiB")
     with tempfile.TemporaryDirectory() as folder:
@@ -176,7 +178,7 @@ def main() -> None:
             over = peak > (DEVICE if code in (TRACKER, PRIVATE) else COMMAND)
             above |= over
             print(f"{name:58}{now:8.1f}{peak:8.1f}{'  above the limit' * over}", flush=True)
-        for dim in (50, 400, 1000):
+        for dim in asked.columns:
             source = table(Path(folder) / f"{dim}.csv", rows=1000, dim=dim)
             for private, pipe in ((False, False), (False, True), (True, False), (True, True)):
                 name = f"`eigenveil site --follow`, {'a pipe' if pipe else 'csv'}, {'' if private else 'no '}noise, d = {dim}"
