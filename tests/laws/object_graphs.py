@@ -91,8 +91,8 @@ class Secrets:
         A number of few digits is sought together with the next one: a length and three bytes that follow look like it.
         """
         # All places at once: few of the bytes begin like one of them, and those are looked at again.
-        for start in range(8):
-            words = np.frombuffer(data, np.uint64, max(0, len(data) - start) // 8, start)
+        for start in range(min(8, len(data) - 7)):
+            words = np.frombuffer(data, np.uint64, (len(data) - start) // 8, start)
             if np.isin(words, self._begun).any():
                 return any(one in data for one in self._written)
         return False
