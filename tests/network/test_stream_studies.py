@@ -11,8 +11,8 @@ import pytest
 
 from eigenveil import FederatedStream
 from eigenveil.cli.network import streams
-from eigenveil.data.follow import follow
-from eigenveil.errors import ParameterError
+from eigenveil.data.follow import Instant, follow
+from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
@@ -126,6 +126,7 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
     assert [hub.durable.party.counted(slot) for slot in range(SLOTS)] == [tuple(company.names)] * SLOTS
     model = hub.model()
     assert model is not None
+    assert model.settings.get("missing", "refuse") == (kind if torn else "refuse")
     if kind != "hub":
         # With noise at the hub, a slot that came in two rounds has two noises: which rounds there are is up to the network.
         assert model.components.tobytes() == alone.components_.tobytes()
@@ -269,6 +270,49 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
     path.unlink()
     with pytest.raises(ValueError, match="has no line yet"):
         next(streams._followed_lines(path, study, once=True))
+
+
+@pytest.mark.parametrize(("jump", "why"), [(3600.0, "jumped ahead by 3600"), (-3600.0, "went back by 3600")])
+def test_a_hub_whose_clock_jumps_asks_for_nothing_and_goes_on_when_it_is_set_right(
+    jump: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = 1_800_000_000.0
+    slots = {"slot_rows": None, "slot_seconds": 60.0, "begins": begins}
+    company = Streams(tmp_path, sections=sections(slots=slots, task={"neighbours": "add-remove"}))
+    # The end of the first slot is 60 seconds after it begins.
+    looks = [Instant(begins + 1, 1.0), Instant(begins + 2 + jump, 2.0)]
+    monkeypatch.setattr("eigenveil.network.agents.slot_hub._LOOK", 0.0)
+    monkeypatch.setattr(Instant, "now", lambda: looks.pop(0))
+    with pytest.raises(ClockJumped, match=why):
+        asyncio.run(company.serve([]))
+    with SlotHubAgent.log_for(tmp_path / "hub.log", company.study) as log:
+        agent = SlotHubAgent(company.study, keys=keys_of("hub", "hub"), log=log)
+    assert agent.durable.party.newest == -1
+
+
+def test_a_site_with_another_study_file_is_told_so_and_charged_nothing(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    company.write("site 0", table_of(0, SLOTS * ROWS))
+    ours = company.study
+    lines: list[dict[str, Any]] = []
+
+    async def both() -> None:
+        hub = asyncio.ensure_future(company.serve(lines))
+        await asyncio.sleep(0)
+        # The same hub and sites, and other terms.
+        document = company.document()
+        document["task"]["row_bound"] = 3.0
+        company.study = StudyFile.of(document)
+        async with asyncio.timeout(30):
+            with pytest.raises(OtherStudy, match=ours.digest):
+                await company.follow_site("site 0")
+        hub.cancel()
+        await asyncio.gather(hub, return_exceptions=True)
+
+    asyncio.run(both())
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        ((state,), (study,)) = ledger.datasets(), ledger.studies()
+        assert (state.spent, study.standing.entries) == (0.0, 0)
 
 
 def test_a_policy_decides_before_anything_is_connected_or_charged(tmp_path: Path) -> None:

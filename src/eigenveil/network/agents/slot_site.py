@@ -72,6 +72,8 @@ class SlotSiteAgent:
         self.account = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
         # The connections, while `run` runs.
         self.transport: Transport | None = None
+        # Set when the party above has greeted with the same study.
+        self._met = asyncio.Event()
 
     @property
     def above(self) -> str:
@@ -136,6 +138,7 @@ class SlotSiteAgent:
         async def greet(name: str) -> None:
             # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
             require_not_withdrawn(above, self._withdrawn())
+            self._met.set()
 
         def other(name: str, greeting: bytes) -> str:
             raise other_study(self.study, name, greeting)
@@ -195,6 +198,9 @@ class SlotSiteAgent:
                 filled.add(event.rows)
             return True
 
+        if durable.party.closed < 0:
+            # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing.
+            await self._met.wait()
         while not follower.over and not durable.over:
             # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
