@@ -29,7 +29,7 @@ from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensiti
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
-from eigenveil.tasks.fit.units import least_for_units
+from eigenveil.tasks.fit.units import are_flat, least_for_units
 
 __all__ = [
     "FitVerdict",
@@ -205,7 +205,7 @@ def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
     """The places of columns, from zero, in which a private search for units found hardly any spread."""
     if not bounds.units or units is None:
         return ()
-    return tuple(place for place, unit in enumerate(units.tolist()) if unit == 1.0)
+    return tuple(np.flatnonzero(are_flat(units)).tolist())
 
 
 def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
@@ -336,7 +336,7 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
         shown = [str(place + 1) if names is None else verbatim(names[place]) for place in seen.flat[:10]]
         which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
         yield ParameterWarning(
-            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and keep their own unit: "
+            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: "
             f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
             "rows."
         )
