@@ -37,6 +37,7 @@ __all__ = [
     "require_file",
     "require_input",
     "require_output",
+    "require_path",
     "standard_input",
 ]
 
