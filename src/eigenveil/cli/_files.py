@@ -198,6 +198,7 @@ class Reading:
                 }
                 return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen).inner)
             if not piped and not self.named(path):
+                self._require_here(path)
                 return read_table(
                     path,
                     person=self.person,
@@ -215,15 +216,19 @@ class Reading:
                 return self._elsewhere(found, choice)
             return read_named(found, choice, gaps=self.gaps)
 
+    def _require_here(self, source: Any) -> None:
+        """Refuse a file that only one process can read, where others were asked for."""
+        word = "a cluster" if self.dask else "several processes"
+        alone = not self.dask and self.processes is None
+        require(alone, f"{source} cannot be shared by {word}. Convert it to Parquet first")
+
     def _elsewhere(self, table: "NamedTable", choice: "ColumnChoice") -> "Table":
         """The table, with its rows on a cluster or in other processes."""
         from eigenveil.data.named import ParquetTable
         from eigenveil.data.tables import Table
 
-        word = "a cluster" if self.dask else "several processes"
-        require(
-            isinstance(table, ParquetTable), f"{table.source} cannot be shared by {word}. Convert it to Parquet first"
-        )
+        if not isinstance(table, ParquetTable):
+            self._require_here(table.source)
         assert isinstance(table, ParquetTable)
         if self.dask:
             with needs_dask():

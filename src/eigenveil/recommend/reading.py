@@ -181,10 +181,8 @@ def _first_line(error: Exception) -> str:
 
 def _opened(source: Any, kind: str, how: FileParams) -> "NamedTable | _PlainCsv":
     # A csv without any option is read whole by pyarrow, which is fast, unless its header says that it has other separators.
-    if kind == "csv" and not _said(how) and isinstance(source, Path) and source.name.lower().endswith(_OWN):
-        if _has_commas(source):
-            return _PlainCsv.of(source)
-    return open_named(source, how)
+    own = kind == "csv" and not _said(how) and isinstance(source, Path) and source.name.lower().endswith(_OWN)
+    return _PlainCsv.of(source) if own and _has_commas(source) else open_named(source, how)
 
 
 def _has_commas(path: Path) -> bool:

@@ -119,6 +119,7 @@ def site(
         page=page_at(page, page_token),
         report=report,
         carry=tuple(carry or ()),
+        followed=follow is not None,
     )
     where = None if connect is None else address("--connect", connect)
     if follow is not None:
