@@ -58,6 +58,19 @@ def test_what_cannot_be_carried_is_refused_before_anything_starts(folders: Folde
     assert "ledger.db" not in files_in(folder)
 
 
+def test_a_table_without_names_has_the_columns_of_the_study(folders: Folders, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    np.savetxt(path, folders.tables[ME], delimiter=",")
+    found = SiteData.read(path, folders.study, header=False)
+    assert not found.named
+    (block,) = found.rows.blocks(1 << 20)
+    np.testing.assert_allclose(block.values, folders.tables[ME])
+    np.savetxt(path, folders.tables[ME][:, 1:], delimiter=",")
+    with pytest.raises(ValueError, match="has 4 unnamed columns, and the study has 5"):
+        SiteData.read(path, folders.study, header=False)
+    assert "it needs a file" in refusal("site", folders.of(ME) / "heart.toml", "--data", "-", "--format", "csv")
+
+
 def test_a_column_of_the_study_can_be_carried_too(folders: Folders) -> None:
     path = folders.of(ME) / "people.parquet"
     found = SiteData.read(path, folders.study, carry=["ward", COLUMNS[1]])
