@@ -126,6 +126,7 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
     assert [hub.durable.party.counted(slot) for slot in range(SLOTS)] == [tuple(company.names)] * SLOTS
     model = hub.model()
     assert model is not None
+    assert model.settings.get("missing", "refuse") == (kind if torn else "refuse")
     if kind != "hub":
         # With noise at the hub, a slot that came in two rounds has two noises: which rounds there are is up to the network.
         assert model.components.tobytes() == alone.components_.tobytes()

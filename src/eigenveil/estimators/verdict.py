@@ -119,6 +119,11 @@ def noise_floor(study: Fit, found: FitResult, method: str, *, width: int, last: 
 
     `width` is the number of columns of the last product, and `last` its share. How the level is kept is proved with each edge
     (`eigenveil.linalg.edges`). Products that are all kept stay well below the edge of the last one.
+
+    A bound that was found changes nothing. The noise on the matrix is drawn after the search, in proportion to the bound. So
+    given all that the search released, the level is the same, for any bound. Rows that are all alike add only n e e^T, where e is
+    the error of the last mean: see `_mean_spike`. That mean can reach them, because its ball is no smaller than the 1% point of
+    the distance to the mean before (`BoundSearch`). Rows of zeros are all in the lowest cell of norms, and so is that distance.
     """
     if found.scale == 0:
         return 0.0
@@ -311,8 +316,9 @@ def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[P
         )
     elif seen.radius <= least:
         yield ParameterWarning(
-            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
-            "vary, refit with a public unit as {scale}, such as 1e-6."
+            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If only a few "
+            "rows differ, the components describe their directions: for variances refit with a {row_bound} that you know. If "
+            "all rows differ, refit with a public unit as {scale}, such as 1e-6."
         )
     elif (nothing and (seen.at_edge or times > _FOUR_TIMES)) or (seen.at_edge and times > _FAR_OFF):
         # Units are found where columns lie, however far that is, but only among enough people.

@@ -50,7 +50,9 @@ def test_what_cannot_be_carried_is_refused_before_anything_starts(folders: Folde
     elsewhere = ("--data", folder / "people.parquet", "--dask", "tcp://127.0.0.1:1", "--carry", "ward")
     assert "rows stay on the cluster" in refusal("site", folder / "heart.toml", *elsewhere)
     study = folder / "heart.toml"
-    assert "--carry are for a table" in refusal("site", study, "--follow", folder / "x.csv", "--carry", "ward")
+    followed = ("site", study, "--follow", folder / "x.csv")
+    assert "Leave out --carry" in refusal(*followed, "--carry", "ward")
+    assert "Leave out --report, --page" in refusal(*followed, "--report", folder / "x.html", "--page", "0")
     assert "ledger.db" not in files_in(folder)
 
 

@@ -138,11 +138,17 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
     With `find`, entries are counted with the first mean of the search for a bound, and the fit shows the same rates.
     """
     present = tossed(1, rng)
-    # Half of the rows lack everything, so that no rate comes near its limits. Of three columns no rate is shrunk.
-    base = np.vstack([np.ones((_HALF, _FEW)), np.full((_HALF, _FEW), np.nan)])
-    settings: dict[str, Any] = {"missing": rule, **({"missing_groups": [[0, 1], [2]]} if rule == "groups" else {})}
-    # Two groups have three pairs, with themselves and with each other, and the columns of a group share one rate.
-    shown, of_counts = ([0, 2] if rule == "groups" else [0, 1, 2]), 1.0
+    settings: dict[str, Any] = {"missing": rule}
+    shown, number = np.arange(_FEW), _FEW
+    if rule == "groups":
+        # Three groups have six pairs, with themselves and with each other, and the two columns of a group share one rate.
+        settings["missing_groups"] = [[0, 1], [2], [3]]
+        shown, number = np.array([0, 2, 3]), 6
+    # Half of the rows lack everything, so that no rate comes near its limits. Of three columns or groups no rate is shrunk. Rows
+    # are on both sides of zero, so that a search for the mean ends early.
+    width, of_counts = int(shown[-1]) + 1, 1.0
+    sides = np.where(np.arange(_HALF) % 2 == 0, 1.0, -1.0)[:, None]
+    base = np.vstack([np.broadcast_to(sides, (_HALF, width)), np.full((_HALF, width), np.nan)])
     counts = "count" if rule == "drop" else "observed entries"
     if find:
         settings |= {"row_bound": "private", "center": "private"}
@@ -150,12 +156,12 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
         counts, of_counts = f"mean and {counts}", split.observed / split.step(split.observed_at)
 
     def released(there: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
-        canary = np.where(there[:, None], 1e8, np.full((1, _FEW), np.nan))
+        canary = np.where(there[:, None], 1e8, np.full((1, width), np.nan))
         pca = fitted(np.vstack([base, canary]), budget, seed, **settings)
         (charge,) = (one for one in pca.guarantee_.charges if one.label == counts)
         if rule != "drop":
             assert pca.observed_ is not None
-            return pca.observed_[shown] * (2 * _HALF + 1), math.sqrt(_FEW / of_counts) / charge.mu
+            return pca.observed_[shown] * (2 * _HALF + 1), math.sqrt(number / of_counts) / charge.mu
         # A variance is a Gram eigenvalue over the number of people less one.
         return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
 
@@ -332,7 +338,7 @@ CASES = (
             "a row of 1e8 in every column, or one that lacks all of them",
             partial(_torn, rule=rule, find=True),
             tests=("noise",),
-            quick=160,
+            quick=120,
             full=4000,
             threshold=None,
         )

@@ -125,10 +125,17 @@ def site(
     if follow is not None:
         from eigenveil.cli.network.streams import followed
 
-        require(
-            model is None and scores is None and not carry,
-            "--output, --scores and --carry are for a table: of a stream the hub has the model",
-        )
+        # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
+        unused = {
+            "--output": model,
+            "--scores": scores,
+            "--carry": carry,
+            "--report": report,
+            "--page": page,
+            "--dask": dask,
+        }
+        given_too = [name for name, value in unused.items() if value]
+        require(not given_too, f"with --follow the hub has the model and the report. Leave out {', '.join(given_too)}")
         followed(given, follow, connect=where)
         return
     take_part(given, _Site(where))

@@ -190,6 +190,9 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, writer: _Writer, vi
         warnings.simplefilter("ignore", ParameterWarning)
         source = _opened(job, pca, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
         _require_same_columns(pca, source)
+        if job.settings is not None and pca.person is None:
+            # The number of rows is public in a stream. Of people with several rows, not all rows may count.
+            pca.expect(source.count)
         for batch in source.batches:
             take = partial(_take, pca, batch, source.columns, writer, sync_every=job.sync_every)
             if _rows(pca) == 0:
