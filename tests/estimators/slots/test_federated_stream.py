@@ -121,7 +121,8 @@ def test_bad_rows_are_refused_and_no_slot_passes() -> None:
     stream = FederatedStream(2, epsilon=None, slots=2).partial_fit(slot_of(0))
     before = stream.components_.tobytes()
     bad: list[tuple[Any, str]] = [
-        ({"a": np.zeros((3, 5))}, "a: it has 5 columns"),
+        ({"a": np.zeros((3, 5))}, "a: it has 5 columns, and had 6 before"),
+        ({"b": np.zeros((3, 5))}, "b: it has 5 columns, and a has 6"),
         ({"a": np.full((3, 6), np.nan)}, "a: .*(NaN|finite)"),
         ({"stranger": np.zeros((3, 6))}, "stranger is not a site"),
         ([np.zeros((3, 6))], "must be a mapping"),
