@@ -81,13 +81,15 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "gaps"])
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "masked", "no noise", "gaps"])
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
         fanout, more = 2, {"topology": "tree", "fanout": 2}
     if kind == "hub":
         over, more = {"privacy": {"trust": "hub"}}, {"trust": "hub"}
+    if kind == "masked":
+        over, more = {"privacy": {"trust": "masked"}}, {"trust": "masked"}
     if kind == "no noise":
         over = {
             "privacy": {"trust": None, "epsilon": None, "delta": None, "none": True},
@@ -208,7 +210,8 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
         ({"slots": {"slot_rows": None, "slot_seconds": 60.0}}, "begins goes with"),
         ({"task": {"row_bound": None}}, "row_bound is missing"),
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
-        ({"privacy": {"trust": "masked"}}, "not for streams over a network"),
+        ({"privacy": {"trust": "both"}}, "not for streams"),
+        ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
         ({"task": {"missing": "counts"}}, "for a study of tables"),
         ({"study": {"streaming": None}}, "add .*streaming"),

@@ -5,14 +5,13 @@ noise, sites send sums (`SlotSums`); without, sketches (`SlotSketches`). It may 
 `linalg`.
 """
 
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotShelf, SlotState, SlotTask, aged
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
 from eigenveil.tasks.slots.sketches import SlotSketches
 from eigenveil.tasks.slots.sums import SlotSums
 
 __all__ = [
     "ClosedSlot",
     "OpenSlot",
-    "SlotShelf",
     "SlotSketches",
     "SlotState",
     "SlotSums",
