@@ -202,6 +202,39 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
     assert any("slot 3 cannot be filled" in words for words in said)
 
 
+@pytest.mark.parametrize("kind", ["site", "tree", "masked"])
+def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, tmp_path: Path) -> None:
+    given = sections(privacy={"trust": "masked"} if kind == "masked" else {}, network={"deadline": 1.0})
+    company = Streams(tmp_path, sections=given, fanout=2 if kind == "tree" else None)
+    pipes = {}
+    for at, name in enumerate(company.names):
+        # Two slots and a half at two of them, and one slot less at the last.
+        path = company.write(name, table_of(at, (5 if at < 2 else 3) * ROWS // 2))
+        reading, writing = os.pipe()
+        os.write(writing, path.read_bytes())
+        os.close(writing)
+        pipes[name] = os.fdopen(reading, "rb", buffering=0)
+    lines: list[dict[str, Any]] = []
+
+    async def all_of_them() -> SlotHubAgent:
+        async with asyncio.timeout(60):
+            nodes = map(company.run_node, [place.name for place in company.study.nodes])
+            sites = [company.follow_site(name, source=pipe) for name, pipe in pipes.items()]
+            hub, *_ = await asyncio.gather(company.serve(lines), *sites, *nodes)
+            return hub
+
+    hub = asyncio.run(all_of_them())
+    for pipe in pipes.values():
+        pipe.close()
+    counted = [len(hub.durable.party.counted(slot)) for slot in range(SLOTS)]
+    # Masks need all three sites here.
+    assert counted == ([3, 0, 0, 0] if kind == "masked" else [3, 2, 0, 0])
+    assert (lines[-1]["over"], lines[-1]["horizon"], lines[-1]["slots"]) == (True, 1 if kind == "masked" else 2, SLOTS)
+    for name in company.names:
+        with DurableLedger.open(company.ledger(name)) as ledger:
+            assert [study.state for study in ledger.studies()] == ["finished"]
+
+
 @pytest.mark.parametrize(
     ("over", "why"),
     [

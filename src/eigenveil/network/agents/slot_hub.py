@@ -132,16 +132,17 @@ class SlotHubAgent:
             if self.durable.party.idle:
                 await asyncio.sleep(self._until_due())
                 await runner.do(self.durable.shorten)
-                # Under masks a slot of so many rows waits here until enough sites have closed it.
-                if self.durable.party.due:
-                    await runner.act(self.durable.tick)
-            while not self.durable.party.idle:
-                await asyncio.sleep(_SHORTEST)
                 # An error in the task that carries messages is raised here: the hub would otherwise wait for ever.
                 if carrying.done():
                     carrying.result()
-            if carrying.done():
-                carrying.result()
+                # Under masks a slot of so many rows waits here until enough sites have closed it.
+                if not self.durable.party.due:
+                    continue
+                await runner.act(self.durable.tick)
+            while not self.durable.party.idle:
+                await asyncio.sleep(_SHORTEST)
+                if carrying.done():
+                    carrying.result()
             self.answer = answer_of(self.parties, self.durable.party.state, rank=self.answer.rank)
             show(self)
 

@@ -160,7 +160,8 @@ class DurableSlotHub(DurableParty):
         """End the study early if too few sources go on. That is on disk when this returns."""
         if self.party.shorten():
             self._store()
-            self._on_event(Event("round", "", f"sources have ended: there are no slots after {self.party.horizon}"))
+            slots = f"{self.party.horizon} of {self._parties.spec.slots} slots"
+            self._on_event(Event("waiting", "", f"sources have ended, so there are {slots}"))
 
     def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
         # The party moves first: a message that it refuses must not get into the log.
@@ -251,7 +252,9 @@ class DurableSlotHub(DurableParty):
         if done.skipped:
             self._on_event(Event("round", f"slot {done.slot + 1}", f"skipped: {done.skipped}"))
         else:
-            missing = f", {len(done.missing)} still missing" if done.missing else ""
+            # Under masks a late part is lost.
+            still = "" if self._masking is not None else "still "
+            missing = f", {len(done.missing)} {still}missing" if done.missing else ""
             again = " late" if done.again else ""
             self._on_event(Event("round", f"slot {done.slot + 1}", f"{len(done.answered)} answered{again}{missing}"))
         self._watch(done)
