@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedStream
-from eigenveil.cli.network import streams
+from eigenveil.cli.network import consent, streams
 from eigenveil.data.follow import follow
 from eigenveil.errors import ParameterError
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.network.policy import Policy, PolicyRefusal
+from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 
@@ -81,13 +81,15 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "masked", "no noise", "gaps"])
+@pytest.mark.parametrize("kind", ["star", "tree", "hub", "masked", "device", "no noise", "gaps"])
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
         fanout, more = 2, {"topology": "tree", "fanout": 2}
     if kind == "hub":
         over, more = {"privacy": {"trust": "hub"}}, {"trust": "hub"}
+    if kind == "device":
+        over, more = {"slots": {"device": True}}, {"device": True}
     if kind == "masked":
         over, more = {"privacy": {"trust": "masked"}}, {"trust": "masked"}
     if kind == "no noise":
@@ -288,6 +290,33 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
     path.unlink()
     with pytest.raises(ValueError, match="has no line yet"):
         next(streams._followed_lines(path, study, once=True))
+
+
+@pytest.mark.parametrize(
+    ("slots", "units"), [({}, ["row"]), ({"device": True}, ["stream"]), ({"person_slots": 3}, ["stream"])]
+)
+def test_a_policy_says_whether_people_are_in_several_slots(
+    slots: dict[str, Any], units: list[str], tmp_path: Path
+) -> None:
+    study = Streams(tmp_path, sections=sections(slots=slots, rehearsal={})).study
+    found = []
+    for unit in ("row", "stream", "person"):
+        column = '\nperson = "patient"' if unit == "person" else ""
+        policy = Policy.parse(f'[limits]\nunit = "{unit}"{column}\n')
+        refused = [reason for reason in policy.refusals(study, me="site 0", method="covariance") if " unit " in reason]
+        found += [] if refused else [unit]
+    assert found == units
+    # What `policy new` proposes is what the study needs, and --yes asks for just that.
+    assert f'# unit = "{units[0]}"' in template(study)
+    with pytest.raises(ValueError, match=f'write unit = "{units[0]}" under'):
+        consent.require_unit(study, Policy.parse(""), tmp_path / "policy.toml")
+
+
+def test_what_watch_says_of_masked_slots(tmp_path: Path) -> None:
+    names = {"heard": ["a", "b"], "missing": ["c"], "late": {}, "skipped": [2, 3], "horizon": 4, "slots": 6, "slot": 4}
+    shown = "\n".join(streams._shown({"at": "now", **names}))
+    assert "slot 2, 3" in shown
+    assert "there are 4 slots" in shown
 
 
 def test_a_policy_decides_before_anything_is_connected_or_charged(tmp_path: Path) -> None:

@@ -384,7 +384,7 @@ def test_a_source_that_goes_on_after_all_and_one_that_was_never_heard_of() -> No
 @pytest.mark.parametrize(("name", "closed"), [("stranger", 1), (NAMES[0], -1), (NAMES[0], SLOTS + 1)])
 def test_a_site_cannot_say_what_cannot_be(name: str, closed: int) -> None:
     hub = SlotParties(COUNTED, roster={}).hub()
-    with pytest.raises(PeerError, match="part of this study|has closed"):
+    with pytest.raises(PeerError, match=r"part of this study|has closed"):
         hub.heard(name, closed, ended=True)
     assert hub._progress == {}
 

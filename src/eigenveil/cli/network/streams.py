@@ -203,7 +203,11 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
                 look=view.look,
             )
         slots, there = agent.parties.spec.slots, agent.durable.party.horizon
-        over = f"all {slots} slots are over" if there == slots else f"the sources have ended after {there} of {slots} slots"
+        over = (
+            f"all {slots} slots are over"
+            if there == slots
+            else f"the sources have ended after {there} of {slots} slots"
+        )
         found = "nothing was released" if agent.model() is None else f"the model is in {model}"
         voice.say(f"{over}; {found}", style="green", whole=True)
 
