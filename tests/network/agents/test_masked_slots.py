@@ -26,10 +26,13 @@ class MaskedWorld(World):
     def __init__(self, folder: Path, spec: Any = SPEC) -> None:
         self.lists: defaultdict[int, set[bytes]] = defaultdict(set)
         self.rounds: dict[int, int] = {}
+        self.signed: set[str] = set()
+        self.came: defaultdict[str, list[bytes]] = defaultdict(list)
         super().__init__(folder, spec)
 
     def said(self, name: str, data: bytes) -> list[bytes]:
         """What a site answers to these bytes."""
+        self.came[name].append(data)
         answers = [raw for _, raw in self.sites[name].take("hub", data)]
         body = decode(data).body
         if isinstance(body, Ask):
@@ -186,6 +189,43 @@ def test_a_hub_whose_log_was_put_back_gets_no_second_list_for_a_slot(tmp_path: P
         world.slot(slot)
     # The study goes on. The site that was asked for two slots in one round is missing from the second of them.
     assert [len(there) for there in world.counted()] == [6, 0, 5, 6, 6]
+
+
+def until_signed(world: MaskedWorld, slot: int) -> None:
+    """Carry a slot until every site has signed the list of survivors, and go no further."""
+    for name in NAMES:
+        world.close(slot, name)
+    waiting = list(world.hub.tick())
+    while len(world.signed) < len(NAMES):
+        receiver, data = waiting.pop(0)
+        answers = world.said(receiver, data)
+        body = decode(data).body
+        if isinstance(body, Brief) and body.step == "survivors":
+            world.signed.add(receiver)
+        for answer in answers:
+            waiting += world.hub.take(receiver, answer)
+
+
+@pytest.mark.parametrize("slot", [0, 1])
+def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(slot: int, tmp_path: Path) -> None:
+    world, me = MaskedWorld(tmp_path), NAMES[1]
+    if slot:
+        world.slot(0)
+    until_signed(world, slot)
+    round_, asked = world.hub.party.round, world.came[me]
+    # The same questions, in other bytes where that is possible, so often that none is repeated from memory.
+    again = [encode(Message("hub", me, Ask(round_, Question(slot), NAMES[:count]))) for count in range(6)]
+    for data in [*asked, *again, *asked]:
+        world.sites[me].take("hub", data)
+    world.start_site(me)
+    other = encode(Message("hub", me, Brief(round_, "survivors", b"\xf8\x04")))
+    cards = encode(Message("hub", me, Brief(0, "packets", b"", ())))
+    assert world.sites[me].take("hub", other) == []
+    assert world.sites[me].take("hub", cards) == []
+    # What it has signed, it repeats.
+    assert len(world.lists[slot]) == 1
+    (listed,) = world.lists[slot]
+    assert len(world.sites[me].take("hub", encode(Message("hub", me, Brief(round_, "survivors", listed))))) == 1
 
 
 def test_a_question_that_comes_before_its_slot_is_closed_is_answered_then(tmp_path: Path) -> None:

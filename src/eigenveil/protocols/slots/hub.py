@@ -265,11 +265,15 @@ class SlotHub(Party):
         return self._close(self._now) if self._now.complete else []
 
     def rejoined(self, other: str) -> list[Message]:
+        """The result, or what is still awaited from this one. Under masks it may be in the next exchange of keys."""
+        if self._back is not None:
+            self._back(other)
+        return self.owed(other)
+
+    def owed(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one."""
         if self.result is not None:
             return [message for message in self._told() if message.receiver == other]
-        if self._back is not None:
-            self._back(other)
         asks = [] if self._now is None else self._now.asks(self._name, again=True)
         return [message for message in asks if message.receiver == other]
 

@@ -123,7 +123,9 @@ class DurableSlotHub(DurableParty):
 
     def begin(self) -> list[Outgoing]:
         """After a crash in the middle of a slot: what is still missing of it."""
-        return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
+        # Nobody is back yet: who is connected shows later.
+        below = self._parties.layout.below[self.party.name]
+        return [one for name in below for one in _outgoing(self.party.owed(name))]
 
     def tick(self) -> list[Outgoing]:
         """Open the next slot."""

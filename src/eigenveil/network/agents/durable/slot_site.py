@@ -160,6 +160,7 @@ class DurableSlotSite(DurableParty):
         self._most = _RESUMED + 4 * most
         self._setup: list[int] = []
         self._round: list[int] = []
+        self._newest_round = -1
         # The step of each slot, so that old ones can be dropped.
         self._steps: dict[int, int] = {}
         for step in joined.steps:
@@ -255,6 +256,8 @@ class DurableSlotSite(DurableParty):
                 self._require_few(message)
                 sessions = self.party.sessions
             answers = self.party.receive(message)
+            # From here until the commit the party knows more than the disk: any error must end this process.
+            self._ahead = isinstance(self.party, MaskedSlotMember) and bool(answers)
         except PeerError as error:
             # No reply: the sender must not learn why, and the site goes on.
             self._refusals.note(error)
@@ -266,10 +269,9 @@ class DurableSlotSite(DurableParty):
             self._on_event(Event("over", self._above, "the result is here"))
         outgoing = [(answer.receiver, encode(answer)) for answer in answers]
         if isinstance(self.party, MaskedSlotMember) and answers:
-            self._ahead = True
             self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=data)
             # A new round, or new keys: what came before them is not needed any more.
-            if self._place(self._number - 1, message):
+            if self._place(self._number - 1, message, keys=self.party.sessions > sessions):
                 self._drop(self.party.newest)
             # A decline is not repeated from memory: the slot may be closed by the next time.
             if not any(is_refusal(answer) for answer in answers):
@@ -281,19 +283,24 @@ class DurableSlotSite(DurableParty):
         if self._number >= self._most and not isinstance(message.body, Done):
             raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
 
-    def _place(self, number: int, message: Message) -> bool:
-        """Note where in the ledger the keys and the last round are. Whether this message begins one of them."""
+    def _place(self, number: int, message: Message, *, keys: bool) -> bool:
+        """Note where in the ledger the keys and the last round are. Whether this message begins one of them.
+
+        It begins `keys` if there are others since. A hub that repeats itself must begin nothing: what the site has signed in this
+        session and round would be dropped, and a restarted site could be talked into signing something else.
+        """
         body = message.body
         if isinstance(body, Brief) and body.step in _SETUP:
-            if body.step == "keys":
-                # Other keys: of the last round only remains which slot was given in it.
+            if keys:
+                # Of the last round only remains which slot was given in it.
                 self._setup, self._round = [], self._round[:1]
             self._setup.append(number)
-        elif isinstance(body, Ask):
-            self._round = [number]
-        else:
-            self._round.append(number)
-        return self._round == [number] or self._setup == [number]
+            return keys
+        begins = isinstance(body, Ask) and body.round > self._newest_round
+        if begins:
+            self._round, self._newest_round = [], body.round
+        self._round.append(number)
+        return begins
 
     def _commit(
         self, record: dict[str, object], said: list[bytes], charges: tuple[Charge, ...], *, message: bytes = b""
@@ -326,7 +333,7 @@ class DurableSlotSite(DurableParty):
             assert isinstance(self.party, MaskedSlotMember)
             message, answers = decode(came, limits=self._limits), [decode(raw) for raw in said]
             self.party.recall(message, answers, sessions=record["sessions"])
-            self._place(number, message)
+            self._place(number, message, keys=self.party.sessions > record["sessions"])
             if not any(is_refusal(answer) for answer in answers):
                 self._said.add(came, [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)])
             return
