@@ -67,7 +67,7 @@ def within_one(name: str, *, affine: bool = False) -> Array:
     """A data set with every entry in [-1, 1], as the LIBSVM site gives it. Extremes are READ FROM THE DATA.
 
     Tables that lie in [-1, 1] already (indicators, usps) stay as they are, and MNIST is divided by 255. In all others, or with
-    `affine` in these too, each column is mapped by x -> 2 (x - min) / (max - min) - 1, which is svm-scale -l -1 -u 1; columns
+    `affine` in these too, each column is mapped by x -> 2 (x - min) / (max - min) - 1, which is svm-scale -l -1 -u 1. Columns
     that never vary become zero.
     """
     rows = dense(name)

@@ -6,8 +6,12 @@ many. It is shown as a difference from that after filling with the mean, with th
 of the entries that are left is READ FROM THE DATA and free, and so are the units of the columns. Everything else is found
 privately and paid for by each fit: bound, mean, and the counts of entries.
 
-Patterns: 20% of all values; each column lacks a share from 0 to 60%; a tenth of the columns lack 30%; columns in four blocks, of
-which each lacks all of its values in 10 to 70% of the rows (questionnaires); nothing.
+Patterns of what is missing:
+  - 20% of all values.
+  - A share of each column, from 0 to 60%.
+  - 30% of a tenth of the columns.
+  - Whole blocks of columns, as of questionnaires: each of four lacks all of its values in 10 to 70% of the rows.
+  - Nothing.
 
     EIGENVEIL_DATA=... python benchmarks/missing.py --runs 5
 """

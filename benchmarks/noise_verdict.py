@@ -10,6 +10,7 @@ the recommender are whole fits, with fewer columns.
 
     python benchmarks/noise_verdict.py            # 200 fits in each cell, a minute or two
     python benchmarks/noise_verdict.py --full     # 2000 fits in each cell, an hour or two on one core: --jobs uses several
+    python benchmarks/noise_verdict.py --full --only "bound found"
 """
 
 import argparse
@@ -85,6 +86,9 @@ def whole_fits() -> dict[str, Callable[[int], Any]]:
             what = "units found" if scale else "bound found"
             alike = np.repeat(row_of(kind, 20), count, axis=0)
             found[f"{what}, n = {count}, {kind}"] = partial(unknown, alike, scale)
+        many = np.repeat(row_of(kind, 20), 5000, axis=0)
+        found[f"bound found, stream, {kind}"] = partial(unknown_stream, many)
+        found[f"bound found, 5 sites, {kind}"] = partial(unknown_sites, many)
     for unit, method in product(("user", "item"), ("covariance", "power")):
         found[f"recommender, {unit}, {method}"] = partial(recommender, unit, method)
     return found
@@ -110,6 +114,16 @@ def peers(table: Array, run: int) -> GossipPCA:
 def unknown(table: Array, scale: Any, run: int) -> PrivatePCA:
     """One table whose bound, or units, are found privately on the way."""
     return PrivatePCA(3, scale=scale, random_state=run, **GIVEN).fit(table)
+
+
+def unknown_stream(table: Array, run: int) -> StreamingPCA:
+    """A stream whose bound is found in its first block."""
+    return StreamingPCA(3, random_state=run, **GIVEN).fit(table)
+
+
+def unknown_sites(table: Array, run: int) -> FederatedPCA:
+    """Five sites that add their own noise, also to what finds the bound."""
+    return FederatedPCA(3, trust="site", random_state=run, **GIVEN).fit(np.array_split(table, 5))
 
 
 def recommender(unit: Any, method: Any, run: int) -> PrivateRecommender:

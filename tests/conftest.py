@@ -35,6 +35,19 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+@pytest.fixture(scope="module")
+def unplanned() -> Iterator[None]:
+    """Nobody rehearses whether a result of noise alone was to be expected, which takes longer than a small fit.
+
+    A plan knows public numbers alone and changes no fit. What fits say of it is for test_verdicts.py, where plans are made.
+    """
+    from eigenveil.estimators import verdict
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(verdict, "hopeless", lambda facts, method: None)
+        yield
+
+
 FLAGS = (
     "--no-sandbox",
     "--headless",

@@ -1,5 +1,6 @@
-"""docs/architecture.md tells the walk of one number from a row to a released component; a real fit takes that way."""
+"""What the docs and docstrings tell of the architecture is so: the walk of one number, and what each package is for."""
 
+import ast
 import re
 import sys
 import types
@@ -45,3 +46,11 @@ def test_the_walk_is_short_and_a_fit_takes_it() -> None:
     assert 0 < len(hops) <= MOST
     assert [hop for hop in hops if hop not in way] == []
     assert sorted(hops, key=way.index) == hops
+
+
+def test_every_package_says_what_it_is_for_who_calls_it_and_what_it_may_import() -> None:
+    """By its number of sentences, and by the one about imports, which import-linter's contracts make true."""
+    for path in ROOT.rglob("*/__init__.py"):
+        said = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        sentences = re.findall(r"[.:](?:\s|$)", said.partition(">>>")[0])
+        assert len(sentences) >= 3 and re.search(r"\bimports?\b", said), path

@@ -16,8 +16,8 @@ kept: here those with at least 1e-4, 1e-6 or 1e-8 of the largest variance. It gu
 printed" guarantee (epsilon, 1 / (10 n)) in the worst case, neighbours zero-out. LDP as printed is at the paper's
 delta; "noisy q" is the left vector of the noisy rows, as there.
 
-To reach: the covariance with pairwise noise, c = 1, within 1.3 of a curator's error (ratio of means; its noise is sqrt(4/3) =
-1.155 of the curator's); power is shown beside it, with fewer seeds. Where both right errors are above 0.9 it says nothing.
+To reach: the covariance with pairwise noise, c = 1, within 1.3 of a curator's error (ratio of means). Its noise is sqrt(4/3) =
+1.155 of the curator's. Power is shown beside it, with fewer seeds. Where both right errors are above 0.9 it says nothing.
 
 About 25 minutes; --quick, one data set and few seeds, half a minute.
 

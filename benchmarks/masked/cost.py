@@ -57,7 +57,7 @@ BUDGET, SURVIVORS, COLLUDERS, LIMIT, TARGET_SITES = Budget(1.0, 1e-6), 0.8, 1, 3
 TARGET_ROWS = (100, 300, 1000, 3000)
 # Of a site's rows where the target is looked at: larger tables take minutes.
 MOST_ENTRIES = 3 * 10**7
-SETUP = ("keys", "packets", "roll", "roll claim", "seal")
+SETUP = ("keys", "packets", "roster", "roster claim", "seal")
 # What sites do, and the functions that do it: seconds in one do not count for those it was called from.
 KINDS: Mapping[str, tuple[tuple[Any, str], ...]] = {
     "rows": ((ProductTask, "private"), (CovarianceSum, "private")),

@@ -12,6 +12,7 @@ covariance, over what five directions can capture at best.
 
     python benchmarks/streaming/fpca_private.py
     python benchmarks/streaming/fpca_private.py --quick
+    python benchmarks/streaming/fpca_private.py --sites 500 --rows 200 --schedules masked
 """
 
 import argparse
@@ -76,13 +77,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--quick", action="store_true", help="50 sites with 20 rows a slot")
     parser.add_argument("--seeds", type=int, default=2, help="runs with 50 sites; those with 500 are run once")
+    parser.add_argument("--sites", type=int, nargs="+", default=(50, 500), help="only so many sites")
+    parser.add_argument("--rows", type=int, nargs="+", default=(20, 200), help="only so many rows a slot")
+    parser.add_argument("--schedules", nargs="+", choices=SCHEDULES, default=tuple(SCHEDULES), help="only these")
     asked = parser.parse_args()
+    cells = [(50, 20)] if asked.quick else [(sites, rows) for sites in asked.sites for rows in asked.rows]
     # What a stream warns of is what is measured here, and a delta of 1e-5 is large for 160000 people.
     warnings.simplefilter("ignore", ParameterWarning)
     warnings.simplefilter("ignore", WeakGuaranteeWarning)
     print(f"{'sites x rows a slot':22}{'schedule':12}{'captured':>9}{'before':>8}{'seconds':>9}")
-    for sites, rows in ((50, 20),) if asked.quick else ((50, 20), (50, 200), (500, 20), (500, 200)):
-        for schedule in SCHEDULES:
+    for sites, rows in cells:
+        for schedule in asked.schedules:
             seeds = asked.seeds if sites == 50 else 1
             began = time.perf_counter()
             with blas_threads(1):

@@ -44,8 +44,6 @@ Words = Callable[[str, Any], str]
 # Values in messages may come from a file that somebody else wrote, so they are shown only in part.
 _LONGEST_SHOWN: Final = 60
 _LARGEST_SHOWN: Final = 10**15
-# Columns that advice to leave them out writes out.
-_MOST_ADVISED: Final = 5
 
 
 class EigenveilError(Exception):
@@ -57,7 +55,7 @@ class BudgetExceeded(EigenveilError):
 
 
 class UnitMismatch(EigenveilError):
-    """A promise of another kind than those already counted: its costs cannot be added to theirs. Nothing was written."""
+    """A guarantee of another kind than those already counted: its costs cannot be added to theirs. Nothing was written."""
 
 
 # Also a ValueError: a bad file is bad input, and callers may catch it as such.
@@ -182,21 +180,32 @@ class TooFewPeople(ParameterError, ProtocolError):
 
 
 class ColumnsError(ParameterError):
-    """Columns of a table that cannot be analysed, by name. `happened` says why, without the advice that names options."""
+    """Columns of a table that cannot be analysed, by name. `happened` says why, without the advice that names options.
 
-    def __init__(self, happened: str, columns: tuple[str, ...], *, advice: str = "Leave them out with {drop=}") -> None:
-        self.happened, self.columns, self.advice = happened, columns, advice
-        more = " and so on" * (len(columns) > _MOST_ADVISED)
-        super().__init__(
-            f"{verbatim(happened)}. {advice.replace('{drop=}', '{drop=}' + more)}", drop=columns[:_MOST_ADVISED]
-        )
+    `drop` are the names or patterns that leave them out, all of the names if it is None. It is empty if they are too many. In
+    the advice, `{it}` is one column or all of them.
+    """
+
+    def __init__(
+        self,
+        happened: str,
+        columns: tuple[str, ...],
+        *,
+        advice: str = "Leave {it} out with {drop=}",
+        drop: tuple[str, ...] | None = None,
+    ) -> None:
+        self.happened, self.columns, self.advice, self.drop = happened, columns, advice, drop
+        left = columns if drop is None else drop
+        many = "{drop} and patterns such as *_note, or name the others with {columns}"
+        said = advice.replace("{it}", "it" if len(columns) == 1 else "them")
+        super().__init__(f"{verbatim(happened)}. {said if left else said.replace('{drop=}', many)}", drop=left)
 
     def at(self, place: str) -> "ColumnsError":
         """The same error, opening with the file it is about."""
-        return ColumnsError(f"{place}: {self.happened}", self.columns, advice=self.advice)
+        return ColumnsError(f"{place}: {self.happened}", self.columns, advice=self.advice, drop=self.drop)
 
     def __reduce__(self) -> Any:
-        return _columns_error, (self.happened, self.columns, self.advice)
+        return _columns_error, (self.happened, self.columns, self.advice, self.drop)
 
 
 class ParameterWarning(_Templated, UserWarning):
@@ -306,5 +315,7 @@ def _rebuilt(kind: type[_Templated], message: str, values: Mapping[str, Any]) ->
     return kind(message, **values)
 
 
-def _columns_error(happened: str, columns: tuple[str, ...], advice: str) -> ColumnsError:
-    return ColumnsError(happened, columns, advice=advice)
+def _columns_error(
+    happened: str, columns: tuple[str, ...], advice: str, drop: tuple[str, ...] | None = None
+) -> ColumnsError:
+    return ColumnsError(happened, columns, advice=advice, drop=drop)

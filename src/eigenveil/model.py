@@ -14,7 +14,7 @@ import numpy as np
 
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import require_here
-from eigenveil.data.rows import in_silence
+from eigenveil.data.rows import in_silence, require_real
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
@@ -118,6 +118,9 @@ class Model:
     def project(self, rows: Any) -> Array:
         """The same in the units of the rows, whether or not the model whitens."""
         require_here(rows, "rows")
+        rows = rows if is_sparse(rows) else _as_array(rows)
+        require(rows.ndim == 2, f"rows must have two dimensions, rows and columns, got {rows.ndim}")
+        require_real(rows.dtype, "rows")
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
@@ -210,6 +213,15 @@ class Model:
             settings=in_new_words(settings),
             warnings=warnings_in(header),
         )
+
+
+def _as_array(rows: Any) -> Any:
+    """Rows of a list, or of any table that numpy can read, as an array."""
+    try:
+        return np.asarray(rows)
+    except Exception:
+        # A foreign table may raise anything, in words that quote its values.
+        raise ValueError("rows must be an array or a sparse matrix of real numbers") from None
 
 
 @final

@@ -9,8 +9,9 @@ from numpy.typing import NDArray
 
 from eigenveil.audit import CASES, audit
 from eigenveil.audit.cases import sites
+from eigenveil.estimators.bounds import spectrum
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Histories, Neighbours, mechanism
+from eigenveil.privacy import Domain, Gaps, Histories, Neighbours, mechanism
 from eigenveil.privacy.integers.paired import PairedSteps
 from eigenveil.privacy.noise.steps import distance_in_steps
 from eigenveil.protocols.masked.session import Session
@@ -63,6 +64,20 @@ def a_ball_a_tenth_too_large(patch: Patch) -> None:
         patch.setattr(Domain, factor, larger(getattr(Domain, factor)))
 
 
+def a_third_of_the_entries(patch: Patch) -> None:
+    whole = Gaps.sensitivity
+    patch.setattr(Gaps, "sensitivity", lambda gaps: whole(gaps) / 3)
+
+
+def entries_are_divided_for_free(patch: Patch) -> None:
+    whole = spectrum._factors
+
+    def for_free(domain: Domain, near: Neighbours, *, counted: bool, louder: float) -> tuple[float, float, float]:
+        return whole(domain, near, counted=counted)
+
+    patch.setattr(spectrum, "_factors", for_free)
+
+
 def fewer_steps_than_neighbours_are_apart(patch: Patch) -> None:
     patch.setattr(mechanism, "distance_in_steps", lambda *how: 0.8 * distance_in_steps(*how))
 
@@ -109,6 +124,10 @@ def no_noise_between_pairs(patch: Patch) -> None:
         (a_ball_a_tenth_too_large, "stream/sync", 60),
         (a_ball_a_tenth_too_large, "bounds/spectrum", 150),
         (a_ball_a_tenth_too_large, "hub-noise/power", 20),
+        (a_third_of_the_entries, "curator/missing-groups", 30),
+        (a_third_of_the_entries, "curator/missing-values-bound", 30),
+        (entries_are_divided_for_free, "bounds/spectrum-groups", 20),
+        (a_ball_a_tenth_too_large, "stream/slots-counts", 60),
         (fewer_steps_than_neighbours_are_apart, "curator/covariance", 20),
         (fewer_steps_than_neighbours_are_apart, "hub-noise/power", 20),
         (fewer_steps_than_neighbours_are_apart, "stream/sync", 20),

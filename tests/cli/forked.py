@@ -19,7 +19,9 @@ _FORKS: Final = multiprocessing.get_context("forkserver")
 # Whatever some command loads. And pytest, the main module here, which every child looks for.
 _FORKS.set_forkserver_preload(
     [
-        *("pytest", "pyarrow.csv", "pyarrow.parquet", "rich.live", "sklearn.base", "eigenveil.cli"),
+        *("pytest", "pyarrow.csv", "pyarrow.parquet", "pyarrow.pandas_compat", "sklearn.base", "eigenveil.cli"),
+        *("typer._adapters", "rich.live", "rich.panel", "rich.progress", "rich.table", "safetensors.numpy"),
+        *("scipy.special", "eigenveil.cli._report", "eigenveil.report", "cryptography.hazmat.backends.openssl.backend"),
         *("eigenveil.network.agents.hub", "eigenveil.network.agents.site", "eigenveil.network.agents.peer"),
         *("eigenveil.estimators.federated.pca", "eigenveil.estimators.gossip.pca", "eigenveil.estimators.private.pca"),
         *("eigenveil.estimators.streaming.pca", "eigenveil.recommend"),

@@ -2,6 +2,8 @@
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +183,13 @@ def test_files_that_say_nothing_of_a_cost(tmp_path: Path) -> None:
     for epsilon in (1e-300, 1e300):
         other.write_text(json.dumps({"format": "eigenveil bounds 1", "guarantee": Guarantee(epsilon, 0.1).to_dict()}))
         assert "which is not between" in refusal("account", other)
+
+
+def test_a_ledger_is_shown_by_its_own_command(tmp_path: Path) -> None:
+    ledger = tmp_path / "ledger.db"
+    with closing(sqlite3.connect(ledger)) as base:
+        base.execute("create table entries (number integer)")
+    assert f"eigenveil ledger show {ledger}" in refusal("account", ledger)
 
 
 def test_files_of_two_deltas_need_one(tmp_path: Path) -> None:

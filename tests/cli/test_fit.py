@@ -274,7 +274,7 @@ def test_columns_that_cannot_be_used_are_named_with_the_option_that_drops_them(t
         "fit", source, *arguments
     )
     source.write_text("a,b,c\n1,,\n3,4,5\n")
-    assert refusal("fit", source, *arguments).endswith("leave the columns out with --drop b,c")
+    assert refusal("fit", source, *arguments).endswith("leave them out with --drop b,c")
     assert f"Did you mean {source}?" in refusal("fit", tmp_path / "poeple.csv", *arguments)
 
 

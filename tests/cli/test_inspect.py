@@ -77,3 +77,43 @@ def test_what_is_not_a_model_is_refused(tmp_path: Path, model: Path) -> None:
     assert "damaged" in refusal("inspect", cut)
     cut.write_bytes(b"")
     assert "damaged" in refusal("inspect", cut, "--json")
+
+
+@pytest.mark.parametrize("name", ["fit", "stream"])
+def test_where_bounds_and_units_are_from_is_said(tmp_path: Path, name: str) -> None:
+    source, target = written(tmp_path, "csv"), tmp_path / "model.safetensors"
+    for words, units in ((("--scale", "private"), "found privately"), (("--scale", "1,2,1,1,1"), "given")):
+        eigenveil(name, source, "-k", 1, "--epsilon", 8, "--delta", "1e-6", *words, "-o", target, "--force")
+        shown, learned = eigenveil("inspect", target).stdout, Model.load(target)
+        assert learned.scale is not None
+        lines = {line.split()[0]: " ".join(line.split()[1:]) for line in shown.splitlines() if line.strip()}
+        # Numbers that were found in these rows are no public ones.
+        assert lines["units"].endswith(f"; {units}")
+        assert f"{NAMES[1]} {learned.scale[1]:.4g}" in lines["units"]
+        assert lines["scale"] == f"{units}, one number per column"
+        assert "public" not in lines["scale"]
+        assert json.loads(eigenveil("inspect", target, "--json").stdout)["scale"] == learned.scale.tolist()
+
+
+@pytest.mark.parametrize("words", [("bounds",), ("bounds", "--per-column"), ("spectrum", "--row-bound", "12")])
+def test_bounds_and_spectra_are_shown_too(tmp_path: Path, words: tuple[str, ...]) -> None:
+    source, target = written(tmp_path, "csv"), tmp_path / "found.json"
+    command, *more = words
+    assert eigenveil(command, source, "--epsilon", 8, "--delta", "1e-6", *more, "-o", target).exit_code == 0
+    plain = json.loads(target.read_text())
+    assert json.loads(eigenveil("inspect", target, "--json").stdout) == plain
+    shown = eigenveil("inspect", target).stdout
+    first = plain.get("row_bound") or plain.get("low", plain.get("values"))[0]
+    assert f"{first:.4g}"[:4] in shown
+    assert "(8, 1e-06)-differential privacy" in shown
+    plain.pop("guarantee")
+    target.write_text(json.dumps(plain))
+    # A spectrum of public rows has no cost. Bounds must say what they cost.
+    assert eigenveil("inspect", target).exit_code == (0 if command == "spectrum" else 2)
+
+
+def test_other_json_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "found.json"
+    for text in ("[]", "{}", "nothing", '{"format": "eigenveil bounds 1"}', '{"format": ["x"]}', "[" * 100_000):
+        path.write_text(text)
+        assert str(path) in refusal("inspect", path)

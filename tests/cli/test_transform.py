@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
@@ -50,6 +51,34 @@ def test_columns_are_matched_by_name_and_strangers_left_out(tmp_path: Path, mode
     result = eigenveil("transform", source, "-m", model, "-o", target)
     assert "left out, because the model does not have them: who" in result.stdout
     assert np.allclose(np.load(target), Model.load(model).transform(rows()))
+
+
+def test_what_is_carried_keeps_its_type(tmp_path: Path, model: Path) -> None:
+    number, when = np.arange(COUNT) * 7, pa.array(range(COUNT), pa.timestamp("ms"))
+    more = {"visit": number, "label": ["007"] * COUNT, "when": when, "cell": [[1, 2]] * COUNT}
+    source, target = tmp_path / "people.parquet", tmp_path / "scores.parquet"
+    pq.write_table(arrow_table(rows(), **more), source)
+    # One that is analysed is carried, too.
+    carry = ("--carry", "visit,label,when,cell,salt")
+    assert eigenveil("transform", source, "-m", model, "-o", target, *carry).exit_code == 0
+    found = pq.read_table(target)
+    expected = pq.read_table(source).select(["visit", "label", "when", "cell", "salt"])
+    assert found.select(expected.schema.names).equals(expected)
+    line = refusal("transform", source, "-m", model, "-o", tmp_path / "scores.csv", *carry)
+    assert "--carry cell" in line and ".parquet" in line
+    assert not (tmp_path / "scores.csv").exists()
+
+
+def test_a_csv_is_carried_as_it_is_written(tmp_path: Path, model: Path) -> None:
+    source, target = tmp_path / "people.csv", tmp_path / "scores.csv"
+    lines = [f'{i:04d};"a;b";{";".join(f"{x:.3f}".replace(".", ",") for x in row)}' for i, row in enumerate(rows()[:9])]
+    source.write_text(f"id;note;{';'.join(NAMES)}\n" + "\n".join(lines) + "\n")
+    carry = ("--decimal", ",", "--carry", "id,note,age")
+    assert eigenveil("transform", source, "-m", model, "-o", target, *carry).exit_code == 0
+    found = pc.read_csv(target, convert_options=pc.ConvertOptions(column_types={"id": pa.string()}))
+    assert found["id"].to_pylist() == [f"{i:04d}" for i in range(9)]
+    assert set(found["note"].to_pylist()) == {"a;b"}
+    assert np.allclose(found["age"].to_numpy(), rows()[:9, 0], atol=1e-3)
 
 
 def test_svmlight_rows_may_be_shorter_than_the_model(tmp_path: Path, model: Path) -> None:

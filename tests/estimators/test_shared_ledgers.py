@@ -94,7 +94,7 @@ def test_threads_beyond_the_room_are_refused_and_leave_nothing(kind: str) -> Non
     ledger = Ledger(**GIVEN)
     inside, enough = threading.Event(), threading.Event()
     # Columns are read once, everything else is read to be checked, too.
-    held = Held(ROWS, inside, enough, reading=1 if kind == "columns" else 2)
+    held = WaitingRows(ROWS, inside, enough, reading=1 if kind == "columns" else 2)
 
     def refused() -> None:
         assert inside.wait(30)
@@ -110,7 +110,7 @@ def test_threads_beyond_the_room_are_refused_and_leave_nothing(kind: str) -> Non
     assert guarantees[0].charges == ledger.charges and ledger.reserved_mu == 0
 
 
-class Held:
+class WaitingRows:
     """Rows that wait in the `reading` of this number, and later ones, until they are told that it is `enough`."""
 
     sparse = False

@@ -13,8 +13,8 @@ from scipy.stats import binom
 from eigenveil import FederatedPCA, GossipPCA, Ledger, Model, PrivatePCA, StreamingPCA
 from eigenveil.errors import HopelessBudget, ParameterWarning
 from eigenveil.estimators import verdict
-from eigenveil.linalg import Array
-from eigenveil.privacy import Reserve
+from eigenveil.linalg import Array, Subspace
+from eigenveil.privacy import Budget, Neighbours, Reserve
 
 BUDGET: dict[str, Any] = {"epsilon": 1.0, "delta": 1e-6}
 DIM = 12
@@ -52,7 +52,7 @@ def said(fit: str, values: Array, **more: Any) -> tuple[Any, list[str]]:
     return pca, [str(one.message) for one in caught if isinstance(one.message, ParameterWarning)]
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(scope="module")
 def unplanned() -> None:
     """Unlike in the other tests of estimators, plans are made here."""
 
@@ -139,6 +139,44 @@ def test_a_mean_beyond_the_search_is_noticed(fit: str) -> None:
     assert any("search for the mean ended at its edge" in words for words in sentences)
     _, near = said(fit, table() + 5.0, row_bound=12.0)
     assert not any("at its edge" in words for words in near)
+
+
+@pytest.mark.parametrize("fit", ["one table", "masked", "peers", "stream"])
+def test_a_search_that_runs_out_of_steps_is_noticed(fit: str) -> None:
+    """With few rows each step gets only a little nearer, and the bound is then as large as the way that is left."""
+    lost, sentences = said(fit, table(700) + 1e8)
+    assert [words.split(" compared")[0] for words in sentences][:1] == ["The rows lie very far from zero"]
+    assert list(lost.warnings_) == sentences
+    # Units would be refused for so few rows, so they are not recommended.
+    assert not any("scale=" in words for words in sentences)
+    # Norms were released around an earlier center. No more rows than the fill can be clipped, but for its noise.
+    assert lost.clipped_ < lost.fill_ + 0.15
+    mended, sentences = said(fit, table(700) + 1e8, origin=np.full(DIM, 1e8))
+    assert sentences == [] and mended.n_above_noise_ >= 1
+
+
+@pytest.mark.parametrize(("fill", "count"), [(0.99, 1), (0.7, 0)])
+def test_units_that_clip_nearly_every_row_are_noticed(fill: float, count: int) -> None:
+    """Noise can lead the search for units astray where there are hardly enough people, so the numbers are made up."""
+    people, radius = 3000.0, math.sqrt(DIM)
+    total = fill * people * radius**2
+    space = Subspace(np.eye(DIM)[:, :3], np.sqrt(total * np.array([0.5, 0.3, 0.2])))
+    seen = verdict.Released(
+        space,
+        trace=total,
+        people=people,
+        radius=radius,
+        trace_noise=0.001 * total,
+        people_noise=1.0,
+        noise_floor=0.01 * total,
+        at_edge=False,
+        energy=total,
+        scaled="private",
+    )
+    given: dict[str, Any] = {"method": "covariance", "neighbours": Neighbours.ADD_REMOVE, "names": None}
+    judged = verdict.verdict_of(seen, asked={"row_bound": "private"}, budget=Budget(1.0, 1e-6), **given)
+    assert [str(words).startswith("Nearly every row was clipped") for words in judged.warned] == [True] * count
+    assert all("scale" in str(words) and "origin" in str(words) for words in judged.warned)
 
 
 @pytest.mark.parametrize("fit", FITS)

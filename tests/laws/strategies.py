@@ -178,10 +178,9 @@ def all_tasks(
     krylov = KrylovSum(domain, neighbours, basis[:, : max(1, width // 2)], rounds=2, rank=1, shares=(0.25, 0.75))
     kept = KeptProducts(domain, neighbours, basis, shares=(0.25, 0.75), rank=1)
     randomised = RandomisedSvd(domain, neighbours, basis, rank=1)
-    # Slots of a stream at many sites take rows without gaps, or fill them with public values: they refuse others.
-    plain = isinstance(domain, Domain) and (domain.gaps is None or domain.gaps.values is not None)
+    slots = isinstance(domain, Domain)
     return [
-        *([(SlotSums(domain, neighbours, slots=4, person_slots=2), Question(2))] if plain else []),
+        *([(SlotSums(domain, neighbours, slots=4, person_slots=2), Question(2))] if slots else []),
         (krylov, krylov.ask(krylov.start())),
         (krylov, Question(1, (krylov.begin * 0.7,))),
         (kept, kept.ask(kept.start())),

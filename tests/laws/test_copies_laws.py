@@ -1,5 +1,5 @@
 """A copy is what was released: no pickle, copy or clone of an estimator holds a row, a score, a key or a party, nor can it
-release anything; and of the original only what says so does. All components are asked for: scores are then rows, turned."""
+release anything. Of the original only what says so does. All components are asked for: scores are then rows, turned."""
 
 import copy
 import functools

@@ -118,8 +118,8 @@ def test_random_subspaces_are_orthonormal_and_weigh_nothing() -> None:
 
 def test_random_subspaces_point_everywhere_alike() -> None:
     draws, dim, rank = 4000, 4, 2
-    # Each of the 16 entries of a projector lies in an interval of length one, so by Hoeffding their means
-    # stray from the truth, rank / dim on the diagonal and zero off it, by more than this with probability 1e-6.
+    # Each of the 16 entries of a projector lies in an interval of length one, and the truth is rank / dim on the diagonal
+    # and zero off it. By Hoeffding their means stray from it by more than this with probability 1e-6.
     limit = math.sqrt(math.log(2 * dim**2 / 1e-6) / (2 * draws))
 
     def strays(draw: Callable[[Generator], Array]) -> float:

@@ -11,13 +11,14 @@ import pytest
 
 from eigenveil import FederatedStream
 from eigenveil.cli.network import consent, streams
-from eigenveil.data.follow import follow
-from eigenveil.errors import ParameterError
+from eigenveil.data.follow import Instant, follow
+from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.words import facts_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
 
 SLOTS, ROWS = 4, 50
@@ -81,7 +82,9 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "masked", "device", "no noise", "gaps"])
+@pytest.mark.parametrize(
+    "kind", ["star", "tree", "hub", "masked", "device", "no noise", "fill", "counts", "groups", "drop"]
+)
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
@@ -99,15 +102,20 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             "rehearsal": {},
         }
         more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
-    if kind == "gaps":
-        over, more = {"task": {"missing": "fill", "missing_fill": 0.5}}, {"missing_fill": 0.5}
+    torn = kind in ("fill", "counts", "groups", "drop")
+    if torn:
+        more = {"missing": kind} | {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}.get(
+            kind, {}
+        )
+        # A study names its columns, and a table without names has numbers.
+        over = {"task": more | ({"missing_groups": "age,weight;pulse"} if kind == "groups" else {})}
     given = sections(**over)
     if kind == "no noise":
         del given["rehearsal"]
     company = Streams(tmp_path, sections=given, fanout=fanout)
     rows = {name: table_of(at, SLOTS * ROWS) for at, name in enumerate(company.names)}
     for at, (name, part) in enumerate(rows.items()):
-        if kind == "gaps":
+        if torn:
             part[np.random.default_rng(at).random(part.shape) < 0.1] = np.nan
         company.write(name, part)
     lines: list[dict[str, Any]] = []
@@ -124,6 +132,7 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
     assert [hub.durable.party.counted(slot) for slot in range(SLOTS)] == [tuple(company.names)] * SLOTS
     model = hub.model()
     assert model is not None
+    assert model.settings.get("missing", "refuse") == (kind if torn else "refuse")
     if kind != "hub":
         # With noise at the hub, a slot that came in two rounds has two noises: which rounds there are is up to the network.
         assert model.components.tobytes() == alone.components_.tobytes()
@@ -137,6 +146,16 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
             (study,) = ledger.studies()
             assert study.state == "finished"
             ledger.verify()
+
+
+def test_what_a_site_agrees_to_names_the_rule_for_gaps_and_its_cost(tmp_path: Path) -> None:
+    def said(**task: Any) -> str:
+        study = Streams(tmp_path / task["missing"], sections=sections(task=task)).study
+        return {fact.label: fact.words for fact in facts_of(study)}["Missing values"]
+
+    assert "how many rows have each column" in said(missing="counts")
+    assert "4% of the budget" in said(missing="groups", missing_groups="age,weight")
+    assert "protected like the rows" in said(missing="drop")
 
 
 def test_a_site_that_was_stopped_reads_on_and_a_hub_that_was_stopped_asks_for_nothing_twice(tmp_path: Path) -> None:
@@ -248,7 +267,8 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
         ({"privacy": {"trust": "both"}}, "not for streams"),
         ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
-        ({"task": {"missing": "counts"}}, "for a study of tables"),
+        ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
+        ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),
         ({"study": {"streaming": None}}, "add .*streaming"),
         ({"slots": {"slots": 0}}, "slots must be"),
     ],
@@ -317,6 +337,49 @@ def test_what_watch_says_of_masked_slots(tmp_path: Path) -> None:
     shown = "\n".join(streams._shown({"at": "now", **names}))
     assert "slot 2, 3" in shown
     assert "there are 4 slots" in shown
+
+
+@pytest.mark.parametrize(("jump", "why"), [(3600.0, "jumped ahead by 3600"), (-3600.0, "went back by 3600")])
+def test_a_hub_whose_clock_jumps_asks_for_nothing_and_goes_on_when_it_is_set_right(
+    jump: float, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins = 1_800_000_000.0
+    slots = {"slot_rows": None, "slot_seconds": 60.0, "begins": begins}
+    company = Streams(tmp_path, sections=sections(slots=slots, task={"neighbours": "add-remove"}))
+    # The end of the first slot is 60 seconds after it begins.
+    looks = [Instant(begins + 1, 1.0), Instant(begins + 2 + jump, 2.0)]
+    monkeypatch.setattr("eigenveil.network.agents.slot_hub._LOOK", 0.0)
+    monkeypatch.setattr(Instant, "now", lambda: looks.pop(0))
+    with pytest.raises(ClockJumped, match=why):
+        asyncio.run(company.serve([]))
+    with SlotHubAgent.log_for(tmp_path / "hub.log", company.study) as log:
+        agent = SlotHubAgent(company.study, keys=keys_of("hub", "hub"), log=log)
+    assert agent.durable.party.newest == -1
+
+
+def test_a_site_with_another_study_file_is_told_so_and_charged_nothing(tmp_path: Path) -> None:
+    company = Streams(tmp_path, sections=sections())
+    company.write("site 0", table_of(0, SLOTS * ROWS))
+    ours = company.study
+    lines: list[dict[str, Any]] = []
+
+    async def both() -> None:
+        hub = asyncio.ensure_future(company.serve(lines))
+        await asyncio.sleep(0)
+        # The same hub and sites, and other terms.
+        document = company.document()
+        document["task"]["row_bound"] = 3.0
+        company.study = StudyFile.of(document)
+        async with asyncio.timeout(30):
+            with pytest.raises(OtherStudy, match=ours.digest):
+                await company.follow_site("site 0")
+        hub.cancel()
+        await asyncio.gather(hub, return_exceptions=True)
+
+    asyncio.run(both())
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        ((state,), (study,)) = ledger.datasets(), ledger.studies()
+        assert (state.spent, study.standing.entries) == (0.0, 0)
 
 
 def test_a_policy_decides_before_anything_is_connected_or_charged(tmp_path: Path) -> None:

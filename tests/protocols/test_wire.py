@@ -14,8 +14,9 @@ from hypothesis.extra import numpy as hnp
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
+from eigenveil.privacy import pack
 from eigenveil.protocols import Ask, Decline, Done, Give, Message
-from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, size
+from eigenveil.protocols.wire import LIMIT, VERSION, KindLimit, MessageLimits, decode, encode, in_round, size
 from eigenveil.tasks import Question
 from protocols.star.companies import picture
 
@@ -70,6 +71,24 @@ def test_half_of_a_symmetric_matrix_is_sent() -> None:
         Message("a", "hub", Give(0, (matrix + matrix.T,), symmetric=symmetric)) for symmetric in (True, False)
     )
     assert size(whole) - size(half) == 8 * 100 * 99 // 2 + 1  # "true" is a letter shorter than "false"
+
+
+@given(symmetric_arrays(), WHOLE)
+def test_a_packed_matrix_has_the_bytes_of_the_whole_one(arrays: tuple[Array, ...], round_: int) -> None:
+    flat = tuple(pack(array, symmetric=True) if len(array) else np.empty(0) for array in arrays)
+    whole, packed = (Message("a", "hub", Give(round_, given, symmetric=True)) for given in (arrays, flat))
+    assert encode(packed) == encode(whole)
+    assert size(packed) == size(whole)
+
+
+@given(messages(), WHOLE, st.integers(0, 40))
+def test_a_message_in_another_round_has_all_other_bytes_unchanged(message: Message, round_: int, cut: int) -> None:
+    sent = encode(message)
+    # Pieces of any length, after one that has the head.
+    head = FRAME.size + FRAME.unpack_from(sent)[-1]
+    pieces = [sent[: head + cut], sent[head + cut : head + 2 * cut], sent[head + 2 * cut :]]
+    other = replace(message, body=replace(message.body, round=round_))
+    assert in_round(pieces, round_) == encode(other)
 
 
 @given(messages(), st.data())

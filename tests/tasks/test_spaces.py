@@ -185,7 +185,7 @@ def test_storages_agree_and_clip(count: int) -> None:
     exact = Subspace.of(clipped, rank=3)
     for found in (dense, sparse):
         np.testing.assert_allclose(gram_of(found), gram_of(exact), atol=1e-8)
-    # On the grid each row is cut and rounded by up to sqrt(d) units of 2^-16 of the radius.
+    # On the grid each row is clipped and rounded, which moves it by up to sqrt(d) units of 2^-16 of the radius.
     on_grid = SiteSpaces(Domain(9, 2.0, center=np.full(9, 0.1)), NEAR, "merge", 2, 3)
     for side in sides:
         gridded = on_grid.work(Question(), side, EXACT)[0].space

@@ -1,6 +1,7 @@
 """Attacks on every release of the package, and verdicts on its guarantees that hold with a stated confidence.
 
-`cli.audit` and the tests call it. It may import every package below `cli`; nothing else imports it.
+The command `audit` and the tests call it. It may import everything below it: estimators, recommenders and their layers, but
+neither `report` nor `cli`.
 """
 
 from eigenveil.audit.case import Case, Claim, Trial

@@ -1,6 +1,7 @@
 """The program `eigenveil`: one module per command, a folder where a command needs several.
 
 Numpy and scikit-learn are imported inside the commands, never here, so that --help answers at once.
+The console script and `python -m eigenveil` call it. It may import every other package, and none may import it.
 """
 
 from typing import Annotated
@@ -73,8 +74,8 @@ def main(
     Eigenveil computes principal components of sensitive tables. Every result
     says what it reveals about the people in them.
 
-    Start with a public dataset. Then fit your own table. What its rows are
-    clipped to is found privately:
+    Start with a public dataset. Then fit your own table. The norm that rows
+    are clipped to is found privately:
 
       eigenveil demo
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6

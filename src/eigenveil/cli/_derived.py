@@ -51,6 +51,7 @@ def with_options(
     """
     table = {name: one for name, one in declared(TableParams).items() if reads and name not in leave}
     offered = {name: one for name, one in declared(params).items() if "cli" in one.param.surfaces and name not in leave}
+    # Parameters of both classes, such as --columns, become one option, which `reading` has.
     known = {name: one for name, one in offered.items() if name not in table}
 
     def made(command: Callable[..., None]) -> Callable[..., None]:
@@ -78,6 +79,7 @@ def with_options(
             except ParameterError as error:
                 raise ValueError(error.said(said)) from error
 
+        # Keywords only: typer passes everything by name, and a required parameter may then follow an optional one.
         whole = [one.replace(kind=inspect.Parameter.KEYWORD_ONLY) for one in (*first, *options, *rest, *last)]
         run.__signature__ = inspect.Signature(whole)  # type: ignore[attr-defined]
         run.__annotations__ = {one.name: one.annotation for one in whole}
@@ -96,6 +98,7 @@ def _settings(
     known: Mapping[str, Declared], options: dict[str, Any], words: Words, unless: Sequence[str]
 ) -> dict[str, Any] | None:
     """The values of parameters. Their options are removed from `options`."""
+    # Taken out even if they are not used, because the command itself has no such arguments.
     taken = {name: (options.pop(name), options.pop(_switch(one), False)) for name, one in known.items()}
     if any(options[name] for name in unless):
         return None
@@ -180,6 +183,7 @@ def _switch(one: Declared) -> str:
 def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
     spec = one.param
     kind: Any = one.type if spec.parse is None else str
+    # None stands for "not given". Typer's own refusal of a missing option would not say what to type.
     default = None if one.default is MISSING else one.default
     # A parameter with a switch for None, such as --no-privacy, needs one of the two; `_value` checks that.
     needed = needed and one.default is MISSING and spec.aloud is None and spec.missing is None
@@ -191,8 +195,8 @@ def _option(one: Declared, words: Words, *, needed: bool) -> inspect.Parameter:
         kind, default = bool, False
     elif spec.parse is not None and not needed and not spec.many:
         kind, default = (str | None, None) if default is None else (str, str(default))
-    # A switch only turns on what it is called, and has no opposite.
-    both = one.type is bool and spec.switch is None
+    # What is off unless it is asked for needs no option to turn it off.
+    both = one.type is bool and spec.switch is None and one.default is not False
     name = f"{flag(one)}/--no-{flag(one)[2:]}" if both else flag(one)
     about = typer.Option(
         name,

@@ -57,6 +57,7 @@ def require_path(path: Path) -> None:
     """Refuse a path that does not exist, with the name that was probably meant."""
     if path.exists() or (any(sign in path.name for sign in "*?[") and list(path.parent.glob(path.name))):
         return
+    # A folder that cannot be listed is not worth an error of its own: the path is wrong either way.
     names = [other.name for other in path.parent.iterdir()] if path.parent.is_dir() else []
     close = get_close_matches(path.name, names, n=1)
     raise ValueError(
@@ -69,6 +70,7 @@ def require_output(
 ) -> None:
     """Refuse an output that could not be written, or must not be overwritten."""
     require(
+        # By its ending, because a model named .csv would be opened by the wrong program later.
         path.suffix.lower() in endings,
         f"{option} must end in {' or '.join(endings)}, got {path}. Try {option} {path.with_suffix(endings[0])}",
     )
@@ -118,6 +120,7 @@ class Reading:
     @property
     def facts(self) -> dict[str, Any]:
         """What a model records, so that `transform` reads other tables the same way."""
+        # Plain lists, because settings become JSON in the file of the model.
         levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
         found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
         return {name: value for name, value in found.items() if value}
@@ -153,6 +156,7 @@ class Reading:
         if not is_stdin(path):
             return
         bound = settings.get("row_bound", 1.0)
+        # What a fit must find privately takes a pass of its own before the fit itself.
         known = settings["epsilon"] is None or isinstance(bound, float) or settings.get("column_bounds") is not None
         needed = {
             "{row_bound} with a number you know": not known,
@@ -170,6 +174,7 @@ class Reading:
 
     def counted(self, path: Path) -> bool:
         """Whether the number of columns was read from the rows themselves."""
+        # A number that comes from the rows is not public, and the guarantee must say so.
         svmlight = self.asked.kind == "svm" or (self.asked.kind is None and path.suffix.lower() in SVMLIGHT)
         return svmlight and self.asked.features is None
 
@@ -189,6 +194,7 @@ class Reading:
             if self.processes is not None and path.suffix.lower() == ".npy":
                 from eigenveil.data.engines.pool import rows_in_processes
 
+                # Without names there is no layout to ask about, so the pool gets the options as they are.
                 chosen = {
                     "person": self.person,
                     "columns": asked.columns,
@@ -245,7 +251,7 @@ class Reading:
         if not ids:
             return choice
         if not _can_ask(table):
-            raise _refusal(table, choice, ids, people=self.people)
+            raise _refusal(table, choice, ids, people=self.people, gaps=self.gaps)
         return choice.without(_to_leave_out(table.source, ids))
 
 
@@ -275,19 +281,27 @@ def _can_ask(table: "NamedTable") -> bool:
     return not table.once and somebody_is_there()
 
 
-def _refusal(table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool) -> ParameterError:
-    """The error for columns that look like ids. It also names those that are not numbers: one message, one correction."""
-    bad = () if table.once else _not_numbers(table, choice.without(ids))
+def _refusal(
+    table: "NamedTable", choice: "ColumnChoice", ids: tuple[str, ...], *, people: bool, gaps: bool
+) -> ParameterError:
+    """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
+    from eigenveil.data.faults import to_drop
+
+    bad, missing = ((), ()) if table.once else _faults(table, choice.without(ids), gaps=gaps)
     # A csv with semicolons may have decimal commas, and then it is not the columns that are wrong.
     comma = str(getattr(table, "comma", "")) if bad else ""
     says = _like_ids(table.source, ids)
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
+    says += f". Missing or infinite values are in: {listed(missing)}" * bool(missing)
     keep = verbatim(shlex.join(["--columns", ",".join(("*", *ids[:5]))]))
     whose = ", or say whose rows these are with {person=}" * people
     text = ". Text becomes 0 and 1 with {one_hot}, and a date must become a number first" * bool(bad)
+    rule = ". Handle missing values with {missing=counts}, or leave those columns out too" * bool(missing)
+    drop = to_drop((*ids, *bad), table.names)
+    leave = "{drop=}" if drop else "{drop} and patterns"
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {{drop=}}{whose}{text}. To analyse an id all the same, name it: {keep}{comma}",
-        drop=(*ids, *bad)[:20],
+        f"{verbatim(says)}. Leave out with {leave}{whose}{text}{rule}. To analyse an id all the same, name it: {keep}{comma}",
+        drop=drop,
         person=ids[0],
     )
 
@@ -296,20 +310,21 @@ def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
     return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
-def _not_numbers(table: "NamedTable", choice: "ColumnChoice") -> tuple[str, ...]:
-    """The other columns that cannot be analysed: by their types or, in a file without types, in its first rows."""
+def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values."""
     from eigenveil.errors import ColumnsError
 
     try:
-        layout = choice.laid_out(table.source, table.names, table.kinds)
-        if table.kinds is None:
-            next(iter(table.batches(layout.plain, (), 100)), None)
-    except ColumnsError as error:
-        return error.columns
+        layout, bad = choice.laid_out(table.source, table.names), tuple[str, ...]()
+        try:
+            choice.laid_out(table.source, table.names, table.kinds)
+        except ColumnsError as error:
+            bad = error.columns
+        found = table.faults([name for name in layout.plain if name not in bad])
     except ValueError:
         # It is said when the table is read.
-        return ()
-    return ()
+        return (), ()
+    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing))
 
 
 def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
@@ -326,6 +341,7 @@ def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:
             )
         except typer.Abort:
             raise KeyboardInterrupt from None
+        # Anything else is no answer. Guessing what was meant could analyse an id.
         require(typed in ("y", "yes", "n", "no"), f"type y or n, got {typed!r}. Nothing was spent")
         found += [name] * typed.startswith("y")
     return found
@@ -335,5 +351,6 @@ def column_names(path: Path, how: TableParams | None = None) -> tuple[str, ...] 
     """The column names of a file; None for formats without names."""
     from eigenveil.data.named import NAMED, kind_of, open_named
 
+    # Only the header is read: this is used for files whose rows must not be looked at.
     said = TableParams() if how is None else how
     return open_named(path, said).names if kind_of(path, said) in NAMED else None

@@ -10,6 +10,7 @@ __all__ = [
     "SEEDED",
 ]
 
+# Panels have the titles that declarations use, so that these options stand among the derived ones.
 _PRIVACY: Final = "Privacy"
 
 SEEDED: Final = (
@@ -30,6 +31,7 @@ Data: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+# Never both: a cluster has its own processes, and `Reading.require` refuses the combination.
 DaskCluster: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -55,6 +57,7 @@ Processes: TypeAlias = Annotated[
 Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Write the model to this .safetensors file.")
 ]
+# A budget is lost for good, so noise is the one outcome that a fit asks about beforehand.
 EvenIfNoise: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -74,6 +77,7 @@ ReportFile: TypeAlias = Annotated[
     ),
 ]
 Force: TypeAlias = Annotated[bool, typer.Option("--force", help="Overwrite the output if it exists.")]
+# Carried columns never reach an estimator. The model records their names only, for `transform`.
 Carry: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(

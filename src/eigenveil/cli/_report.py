@@ -25,6 +25,7 @@ from eigenveil.privacy import Charge, Guarantee
 if TYPE_CHECKING:
     # For types only: a model is shown without importing the estimators.
     from eigenveil.estimators.rounds import Round
+    from eigenveil.linalg import Array
     from eigenveil.recommend import ItemSpace
 
 __all__ = [
@@ -195,8 +196,8 @@ def model_details(model: Model, *, largest: int) -> Group:
         Text("columns with the largest weights in each component", style=_LABEL),
         loadings_table(model, largest=largest),
         Text(""),
-        Text("what else was released", style=_LABEL),
-        labelled(_released(model, largest)),
+        Text("bounds, units, count and mean", style=_LABEL),
+        labelled(_around(model, largest)),
         Text(""),
         Text("settings", style=_LABEL),
         settings_table(model),
@@ -267,11 +268,16 @@ def settings_table(model: Model) -> Table:
     grid.add_column()
     for name, value in model.settings.items():
         grid.add_row(plain(name).replace("_", " "), plain(_short(value)))
-    grid.add_row("scale", "one public number per column" if model.scale is not None else "none")
+    grid.add_row("scale", "none" if model.scale is None else f"{_origin(model, 'scale_from')}, one number per column")
     return grid
 
 
-def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
+def _origin(model: Model, fact: str) -> str:
+    """Where a bound or units are from. Only a search writes such a fact; without one, whoever fitted the model gave them."""
+    return "found privately" if model.settings.get(fact) is not None else "given"
+
+
+def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
     # Only add-remove hides the number of people. Under the other relations it is public and gets no noise.
     count, noisy = model.people, model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
     if count is not None:
@@ -279,13 +285,22 @@ def _released(model: Model, largest: int) -> Iterator[tuple[str, str]]:
     for name in ("row_bound", "column_bounds"):
         if model.settings.get(name) is not None:
             value = model.settings[name]
-            yield name.replace("_", " "), f"{value:.6g}" if isinstance(value, float) else shown(value)
+            # Units that were found make one bound for all tables, the root of the number of columns.
+            units = name == "row_bound" and model.settings.get("scale_from") is not None
+            where = "in units that were found privately" if units else _origin(model, "bound_from")
+            yield name.replace("_", " "), f"{f'{value:.6g}' if isinstance(value, float) else shown(value)}, {where}"
+    names = model.columns or tuple(f"column {i}" for i in range(1, len(model.mean) + 1))
+
+    def by_column(values: "Array") -> str:
+        pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, values, strict=True))
+        return listed(pairs, most=2 * largest)
+
+    if model.scale is not None:
+        yield "units", f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
     if model.settings.get("center") == "none":
         yield "mean", "none was taken off"
         return
-    names = model.columns or tuple(f"column {i}" for i in range(1, len(model.mean) + 1))
-    pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, model.mean, strict=True))
-    yield "mean", listed(pairs, most=2 * largest)
+    yield "mean", by_column(model.mean)
 
 
 def _short(value: Any) -> Any:

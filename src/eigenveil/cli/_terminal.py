@@ -45,11 +45,13 @@ __all__ = [
     "wrote",
 ]
 
+# Scripts tell by these whether to correct the command or to stop spending.
 _BUDGET: Final = 1
 _BAD_INPUT: Final = 2
 _INTERRUPTED: Final = 130
 _TRACEBACK: Final = "EIGENVEIL_TRACEBACK"
 
+# Context variables, because commands may run in threads of one process, as in the tests.
 _written: ContextVar[Path | None] = ContextVar("written", default=None)
 _leaves: ContextVar[str | None] = ContextVar("leaves", default=None)
 Arguments = ParamSpec("Arguments")
@@ -70,6 +72,7 @@ def output(*, stderr: bool = False) -> "Console":
     """A console on stdout or stderr that prints text as it is. Characters the terminal lacks are replaced."""
     from rich.console import Console
 
+    # Looked up at each call: tests and shells replace these streams.
     stream = sys.stderr if stderr else sys.stdout
     if isinstance(stream, io.TextIOWrapper):
         stream.reconfigure(errors="replace")
@@ -155,6 +158,7 @@ def despite_noise(
     Without a terminal, or without `ask`, the command is refused. `deed` is what it does, and `kept` what a refusal leaves.
     """
     try:
+        # The first attempt stops at the warning, before anything was spent. Only a clear yes lets it run on.
         return _heard(act, words, hopeless="always" if even_if_noise else "error")
     except HopelessBudget as warning:
         said = warning.said(words)
@@ -219,4 +223,5 @@ def watched(rows: "Rows") -> Iterator["Rows"]:
             passes, done = divmod(read, max(total, 1))
             progress.update(task, completed=done, description=f"reading rows, pass {passes + 1}")
 
+        # The rows are counted where they are read, so the bar never runs ahead of the work.
         yield WatchedRows(rows, seen)

@@ -119,6 +119,7 @@ def account(
     scale) divided by the sensitivity. The sensitivity is how far one person
     can move the released number.
     """
+    # Two questions share this command, and options of one make no sense in the other.
     priced = bool(files or mu or gaussian or laplace)
     require(
         priced or epsilon is not None,
@@ -133,8 +134,8 @@ def account(
     # Only after the cheap checks, because this loads numpy and more.
     noise = [*_losses("gaussian", gaussian), *_losses("laplace", laplace)]
     if files or mu or as_json:
-        promises = _promises(files or [])
-        entries = [*promises, *map(_Entry.of_mu, mu or []), *map(_Entry.of_noise, noise)]
+        stated = _stated(files or [])
+        entries = [*stated, *map(_Entry.of_mu, mu or []), *map(_Entry.of_noise, noise)]
         (_print_sum if as_json else _show_sum)(entries, delta)
         return
     if delta is None:
@@ -159,6 +160,7 @@ class _Entry:
         from eigenveil.privacy import Loss
 
         require(0 < mu < math.inf, f"--mu must be positive and finite, got {mu:g}")
+        # A release of mu is Gaussian noise of 1 / mu times the sensitivity.
         return cls(f"--mu {mu:g}", Loss("gaussian", 1 / mu))
 
     @classmethod
@@ -194,6 +196,7 @@ class _Entry:
         text = self.guarantee.unit
         if "interaction" in text:
             return "interaction"
+        # A row and a person with several rows have different costs, so the old sentences are told apart by these words.
         several = any(words in text for words in ("all of their rows", "whole history", "rows in at most"))
         return "person" if several else "row"
 
@@ -209,8 +212,9 @@ class _Entry:
         return math.sqrt(self.loss.count) / self.loss.multiplier if self.loss.law == "gaussian" else None
 
 
-def _promises(files: Sequence[Path]) -> list[_Entry]:
+def _stated(files: Sequence[Path]) -> list[_Entry]:
     """What the files cost, if that can be added up."""
+    # Compared after links are followed: one release must not be counted as two, nor two as one.
     twice = [path for place, path in enumerate(files) if path.resolve() in {one.resolve() for one in files[:place]}]
     require(not twice, f"{', '.join(map(str, twice[:1]))} is given twice. One release is paid for once")
     found = [_Entry.of_file(path) for path in files]
@@ -250,6 +254,7 @@ def _guarantee_in(path: Path) -> "Guarantee":
         return guarantee_in(path)
     from eigenveil.data.archive import ITEMS_FORMAT, format_of
 
+    # By what the file says of itself. Both kinds have the same ending.
     if format_of(path) == ITEMS_FORMAT:
         from eigenveil.recommend import ItemSpace
 
@@ -292,6 +297,7 @@ def _show_cost(losses: "Sequence[Loss]", delta: float) -> None:
 
 def _require_size(losses: "Sequence[Loss]") -> None:
     exact = all(loss.law == "gaussian" for loss in losses)
+    # The sum that decides the size of the grid. Gaussian releases alone need no grid.
     size = math.fsum(loss.count / loss.multiplier**2 for loss in losses)
     require(
         exact or size <= _MOST_ON_GRID,
@@ -309,6 +315,7 @@ def _show_sum(entries: Sequence[_Entry], delta: float | None) -> None:
 
     _require_size([one.loss for one in entries])
     stated = [one.guarantee for one in entries if one.guarantee is not None]
+    # Epsilons at two deltas cannot be compared, so the whole table has one.
     delta = _common_delta(stated) if delta is None else delta
     table = _table("release", "mu", f"epsilon at {delta:g}", "protects each", "neighbours")
     for one in entries:
@@ -374,6 +381,7 @@ def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
     console = output()
     total = price(losses, delta=delta)
     console.print(Text.assemble("\ntogether: ", (f"epsilon = {_up(total)} at delta = {delta:g}", "bold green")))
+    # A sum may protect nobody although each release did, and people read the last line.
     for text in weak_words(Budget(total, delta)) if total > 0 else ():
         console.print(Text(f"{text[0].upper()}{text[1:]}.", style="yellow"))
     how = "exactly, in closed form" if exact else "on a grid of privacy losses, rounded up"
@@ -389,6 +397,7 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     require(math.isfinite(epsilon) and epsilon > 0, f"--epsilon must be positive, got {epsilon:g}")
     require(1 <= releases <= _MOST_REPEATS, f"--releases must lie between 1 and {_MOST_REPEATS}, got {releases}")
     budget = Budget(epsilon, delta)
+    # Squares of mu add up, so each of n equal releases gets the root of n times the noise of one.
     needed = math.sqrt(releases) / budget.mu
     table = _table("calibration", "multiplier of each release", "times what is needed")
     table.add_row("exact (used here)", _up(needed), "1")

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["audit"]
 
+# So that a job in CI fails when a claim does.
 _BROKEN: Final = 1
 _CASES: Final = "Which cases"
 _STRENGTH: Final = "How hard to attack"
@@ -170,6 +171,7 @@ def audit(
 def _chosen(names: Sequence[str], *, everything: bool) -> "tuple[Case, ...]":
     require(not (everything and names), "--all attacks every case. Give names or --all, not both")
     for name in names:
+        # By the first part alone, which needs no import. The exact name is looked up below.
         known = any(f"{family}/".startswith(name) or name.startswith(f"{family}/") for family in FAMILIES)
         require(known, f"no case is called {name!r}. Type `eigenveil audit` to list them")
     with busy("loading the cases"):
@@ -271,9 +273,11 @@ def _show(verdicts: "Sequence[Verdict]", confidence: float) -> None:
 
 def _conclusions(verdicts: "Sequence[Verdict]", confidence: float) -> Iterator[str]:
     """What follows from the verdicts, the shipped claims first."""
+    # Specimens are known to be wrong, so the two kinds are judged in opposite ways.
     shipped = [verdict for verdict in verdicts if verdict.kind == "shipped"]
     wrong = [verdict for verdict in verdicts if verdict.kind == "specimen"]
     refuted = [verdict.case for verdict in shipped if verdict.refuted]
+    # A specimen that survives says that the attacks are weak, and so nothing else can be concluded.
     missed = [verdict.case for verdict in wrong if not verdict.refuted]
     for verdict in verdicts:
         if verdict.failed:
@@ -307,6 +311,7 @@ def _demonstrated(seed: int | None, *, as_json: bool) -> None:
     for words, attack in (("a curious hub", curious_hub), ("an outsider", outsider), ("membership", membership)):
         leaves(f"{len(shown)} of 3 demonstrations were done")
         with console.status(f"attack {len(shown) + 1} of 3: {words}"):
+            # A fixed seed, so that everybody sees the same demonstration. No real data is in it.
             shown.append(attack(seed=0 if seed is None else seed))
     if as_json:
         typer.echo(json.dumps([one.to_json() for one in shown], indent=2))
@@ -365,6 +370,7 @@ def _attack_tables(shown: "Sequence[Demonstration]") -> "Iterator[Any]":
 def _table(*columns: str) -> "Table":
     from rich.table import Table
 
+    # No frame, so that it can be pasted into an issue.
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for column in columns:
         table.add_column(column, overflow="fold")
@@ -373,11 +379,12 @@ def _table(*columns: str) -> "Table":
 
 def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
     """The claim, the lower bounds from guesses and from the noise (each from the strongest test), and the runs."""
+    # A case that failed has no results, and must not look like one that passed.
     if not verdict.findings:
         return f"mu {verdict.claim.mu:.3g}", "", "", "0"
     by_noise = [finding for finding in verdict.findings if finding.test == "noise"]
     guessed = [finding for finding in verdict.findings if finding.test != "noise"]
-    # Findings may be in different units, so they are compared by their share of the claim.
+    # Results may be in different units, so they are compared by their share of the claim.
     first = max(guessed or by_noise, key=lambda finding: finding.bound / finding.claimed)
     return (
         f"{first.unit} {first.claimed:.3g}",
@@ -388,4 +395,5 @@ def _figures(verdict: "Verdict") -> tuple[str, str, str, str]:
 
 
 def _bound(finding: "Finding") -> str:
+    # An infinite bound means that no epsilon explains what was seen.
     return f"{finding.bound:.3g}" if math.isfinite(finding.bound) else "any"

@@ -49,8 +49,8 @@ def fit(
 ) -> None:
     """Fit principal components of a table, with a privacy guarantee.
 
-    Use it when one file has all the rows. This finds five components, and
-    privately a norm to clip rows to:
+    Use it when one file has all the rows. This finds five components. The
+    norm that rows are clipped to is found privately:
 
       eigenveil fit people.csv -k 5 --epsilon 1 --delta 1e-6
 
@@ -79,6 +79,7 @@ def fit(
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
     gaps = settings["missing"] != "refuse"
+    # The two places where rows may be that are not in this process.
     where: dict[str, Any] = {"dask": dask is not None, "processes": processes}
     read = Reading(reading, settings["person"], tuple(carry or ()), gaps=gaps, **where)
     read.require(data)
@@ -86,6 +87,7 @@ def fit(
     known = None if bounds is None else BoundsFile.read(bounds)
     if known is not None:
         settings = known.merged(settings, was_given(context, tuple(settings)))
+    # An output must not replace one of these, not even with --force.
     inputs = [path for path in (data, bounds, ledger) if path]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])

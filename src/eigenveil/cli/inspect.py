@@ -14,6 +14,7 @@ from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.report.items import items_scree, names_of_items
 from eigenveil.cli.report.output import require_picture, write_picture
 from eigenveil.data.archive import ITEMS_FORMAT, format_of
+from eigenveil.errors import require
 
 if TYPE_CHECKING:
     from rich.console import Group
@@ -31,7 +32,8 @@ def inspect(
         Path,
         typer.Argument(
             metavar="MODEL",
-            help="A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote.",
+            help="A .safetensors file that `fit`, `stream`, `simulate` or `recommend fit` wrote, or a .json file of `bounds` or "
+            "`spectrum`.",
             show_default=False,
         ),
     ],
@@ -55,7 +57,8 @@ def inspect(
     """Show a model: its components, its spectrum and its guarantee.
 
     Use it before you publish a model, or when somebody sends you one.
-    It reads item spaces from `eigenveil recommend fit` as well.
+    It reads item spaces from `eigenveil recommend fit` as well, and the
+    files of `eigenveil bounds` and `eigenveil spectrum`.
 
       eigenveil inspect model.safetensors
       eigenveil inspect model.safetensors --json | jq .guarantee.epsilon
@@ -66,10 +69,14 @@ def inspect(
     require_file(model)
     if plot is not None:
         require_picture(plot, force=force, inputs=[model])
+    if model.suffix.lower() == ".json":
+        _inspect_saved(model, as_json=as_json, plot=plot)
+        return
     if format_of(model) == ITEMS_FORMAT:
         # Imported only if needed: the recommender takes a while to load.
         from eigenveil.recommend import ItemSpace
 
+        # Both kinds of file are shown through the same three functions: values, details and a drawing.
         space = ItemSpace.load(model)
         values, details = partial(_space_values, space), partial(_space_details, space, largest=loadings)
         drawn = partial(items_scree, space)
@@ -91,6 +98,17 @@ def inspect(
         output(stderr=True).print(f"plot written to {plot}", soft_wrap=True)
 
 
+def _inspect_saved(path: Path, *, as_json: bool, plot: Path | None) -> None:
+    """Show bounds or a spectrum."""
+    from eigenveil.cli.bounds.saved import saved_values, saved_view
+
+    require(plot is None, "--plot is for models and item spaces. Leave it out")
+    if as_json:
+        typer.echo(json.dumps(saved_values(path), indent=2, allow_nan=False))
+    else:
+        output().print(saved_view(path))
+
+
 def _scree(model: "Model") -> "Chart":
     from eigenveil.report import components_of, scree_of
 
@@ -108,6 +126,7 @@ def _as_values(model: "Model") -> dict[str, Any]:
         "people": model.people,
         "bounds": {name: model.settings.get(name) for name in ("row_bound", "column_bounds")},
         "scale": None if model.scale is None else model.scale.tolist(),
+        # Everything in the file, because programs should not have to read it themselves.
         "values": model.values.tolist(),
         "explained_variance": model.explained_variance.tolist(),
         "explained_variance_ratio": model.explained_variance_ratio.tolist(),
@@ -159,13 +178,17 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
 
     rank, count = space.components.shape
     used = f"{count} items" if count == space.dim else f"{count} of {space.dim} items"
+    # Singular values here: an item space has no number of people to divide by.
     bars = tuple(
         Bar(f"{at:>{len(str(rank))}}", float(value), f"{value:.4g}") for at, value in enumerate(space.values, 1)
     )
     settings = [(name.replace("_", " "), str(value)) for name, value in space.settings.items()]
     return Group(
         *([nothing_found()] if nothing_stands_out(space) else []),
-        Text(f"{rank} direction{'s' * (rank != 1)} of {used}: the variance of the histories along each", style="bold"),
+        Text(
+            f"{rank} direction{'s' * (rank != 1)} of {used}: the singular value of the histories along each",
+            style="bold",
+        ),
         BarChart(bars, math.sqrt(space.noise_floor), "noise floor: a shorter bar may be noise alone"),
         *warned(space),
         Text(""),
@@ -183,5 +206,6 @@ def _space_details(space: "ItemSpace", *, largest: int) -> "Group":
 def _weights(space: "ItemSpace", largest: int) -> Iterator[tuple[str, str]]:
     names = names_of_items(space)
     for number, weights in enumerate(space.components, start=1):
+        # Stable, so that equal weights come in the order of the items on every machine.
         order = (-abs(weights)).argsort(kind="stable")[:largest]
         yield str(number), ", ".join(f"{names[at]}={weights[at]:+.3f}" for at in order)

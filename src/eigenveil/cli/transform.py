@@ -3,7 +3,7 @@
 Scores are raw data: the file is readable by its owner only, and the command says so.
 """
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Array
     from eigenveil.model import Model
 
-__all__ = ["ENDINGS", "scores_of", "transform", "write_scores"]
+__all__ = ["ENDINGS", "beside", "require_carried", "require_flat", "scores_of", "transform", "write_scores"]
 
 # Rows that are scored at once, fewer where they are wide.
 _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
@@ -133,6 +133,7 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
     from eigenveil.data.tables import read_table
 
     piped, dim = is_stdin(path), model.components.shape[1]
+    # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
     if not piped and not reading.named(path):
         svmlight = kind_of(path, reading.asked) == "svm"
@@ -141,13 +142,29 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
         rows = read_table(path, **chosen, **files).rows
         rows = _widened(rows, dim) if svmlight else rows
         _require_dim(path, rows.shape[1], dim)
-        return _ScoreJob((found, None) for found in scores_of(model, rows))
+        return _ScoreJob(beside(scores_of(model, rows), None))
     table = open_named(standard_input() if piped else path, reading.asked)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
-    taken = {f"component{i}" for i in range(1, len(model.components) + 1)}.intersection(layout.carry)
-    require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
+    require_carried(layout.carry, len(model.components))
     return _ScoreJob(_scored(table, layout, model), layout.carry, left_out)
+
+
+def require_carried(names: Sequence[str], rank: int) -> None:
+    """Refuse to carry a column that is called like one of `rank` columns of scores."""
+    taken = {f"component{i}" for i in range(1, rank + 1)}.intersection(names)
+    require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
+
+
+def require_flat(schema: Any) -> None:
+    """Refuse to write columns to a csv that have lists or tables in their cells."""
+    import pyarrow.types as types
+
+    nested = [field.name for field in schema if types.is_nested(field.type)]
+    require(
+        not nested,
+        f"--carry {listed(nested)}: a csv has no cells for lists or tables. Write the scores to a .parquet file",
+    )
 
 
 def _require_dim(source: Any, found: int, dim: int) -> None:
@@ -163,6 +180,7 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
 
     from eigenveil.data.columns import ColumnChoice
 
+    # Levels come from the model: those of another table would be other columns.
     choice = replace(ColumnChoice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
@@ -217,7 +235,16 @@ def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
         yield _finite(model, block.values)
 
 
+def beside(scores: Iterator["Array"], carried: Any) -> Iterator[Scored]:
+    """Scores block by block, each with its lines of an Arrow table that has one for each row; None carries nothing."""
+    start = 0
+    for block in scores:
+        yield block, None if carried is None else carried.slice(start, len(block))
+        start += len(block)
+
+
 def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iterator[Scored]:
+    # Fewer rows where they are wide, so that memory does not depend on the table.
     size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
     for batch in table.batches(layout.plain, layout.as_text, size):
         try:
@@ -251,6 +278,7 @@ def _write_tables(opened: Callable[[Path, Any], Any]) -> Callable[[Path, list[st
     def write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
         import numpy as np
 
+        # The first block fixes the types of the columns that are carried.
         first = next(scored, None)
         # Without rows there are names all the same.
         start = _table(names, np.empty((0, len(names))), None) if first is None else _table(names, *first)
@@ -273,6 +301,7 @@ def _table(names: list[str], block: "Array", carried: Any) -> Any:
 def _csv_writer(path: Path, schema: Any) -> Any:
     import pyarrow.csv as pc
 
+    require_flat(schema)
     return pc.CSVWriter(path, schema)
 
 

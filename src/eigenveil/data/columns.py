@@ -13,6 +13,7 @@ from typing import Any, Final, final
 
 import numpy as np
 
+from eigenveil.data.faults import to_drop
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import ColumnsParams
@@ -78,8 +79,9 @@ def _kind(kind: Any) -> str:
         ("date", (types.is_temporal,)),
         ("nothing", (types.is_null,)),
     )
-    # Arrow's own word for the rest, such as list<double>.
-    return next((word for word, every in tests if any(test(kind) for test in every)), str(kind))
+    # Arrow's own word for the rest, such as list<double> or pandas.period.
+    rest = str(getattr(kind, "extension_name", kind))
+    return next((word for word, every in tests if any(test(kind) for test in every)), rest)
 
 
 def require_numbers(schema: Any) -> None:
@@ -92,7 +94,12 @@ def require_kinds(kinds: Mapping[str, str], names: Sequence[str], *, source: str
     bad = {name: kinds[name] for name in names if kinds[name] not in _NUMBERS}
     if bad:
         shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-        found = ColumnsError(f"columns must hold numbers; these do not: {shown}", tuple(bad), advice=advice_for(bad))
+        found = ColumnsError(
+            f"columns must hold numbers; these do not: {shown}",
+            tuple(bad),
+            advice=advice_for(bad),
+            drop=to_drop(tuple(bad), names),
+        )
         raise found.at(source) if source else found
 
 
@@ -101,11 +108,13 @@ def advice_for(bad: Mapping[str, str]) -> str:
 
     Those of a csv are "untyped": they may be text or dates, and nothing is guessed from what they hold.
     """
-    text = f"Leave {'it' if len(bad) == 1 else 'them'} out with {{drop=}}"
+    text = "Leave {it} out with {drop=}"
     if any(kind in (*_TEXTS, "untyped") for kind in bad.values()):
         text += ", or turn text into 0 and 1 with {one_hot}"
     if "date" in bad.values() or "untyped" in bad.values():
         text += ". A date must become a number first, such as days since a public day"
+    if "object" in bad.values():
+        text += ". Values of several types must become numbers first"
     return text
 
 
@@ -143,7 +152,10 @@ class ColumnLayout:
     def as_text(self) -> tuple[str, ...]:
         """The columns that a csv has as text: whether "7" and "007" differ must not depend on the other rows."""
         beside = () if self.person is None else (self.person,)
-        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *self.carry)))
+        # A column that is analysed and carried as well is read once, as numbers.
+        plain = frozenset(self.plain)
+        carried = (name for name in self.carry if name not in plain)
+        return tuple(dict.fromkeys((*(name for name in self.read if name in self.one_hot), *beside, *carried)))
 
     def numbers(self, batch: Any, *, gaps: bool) -> Array:
         """The analysed columns of an Arrow batch, (b, d). Missing numbers are refused, or are NaN if `gaps` are allowed."""
@@ -214,7 +226,8 @@ class ColumnChoice:
         known = frozenset(names)
         carry = tuple(dict.fromkeys(name for name, _ in self._found("carry", self.carry, source, names, known)))
         dropped = {name for name, _ in self._found("drop", self.drop, source, names, known)}
-        apart = dropped.union(beside, carry)
+        # A study names its columns. One of them that a site carries, too, is still analysed.
+        apart = dropped.union(beside, () if self.literal else carry)
         if self.columns is None:
             asked = {name: False for name in names if not PANDAS_INDEX.fullmatch(name)}
         else:
@@ -247,14 +260,15 @@ class ColumnChoice:
         found: list[tuple[str, bool]] = []
         for entry in entries:
             # A name with a comma or a star in it is a name first.
-            parts = [entry] if entry in known or self.literal else [part.strip() for part in entry.split(",")]
+            literal = self.literal and parameter != "carry"
+            parts = [entry] if entry in known or literal else [part.strip() for part in entry.split(",")]
             for part in filter(None, parts):
                 if part in known:
                     found.append((part, True))
                     continue
                 matching = [name for name in names if fnmatchcase(name, part)] if _PATTERN.search(part) else []
                 found += [(name, False) for name in matching]
-                missing += [part] * (not matching or self.literal)
+                missing += [part] * (not matching or literal)
         if missing:
             words = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
             raise ParameterError(
@@ -281,8 +295,14 @@ def one_hot_columns(column: Any, name: str, levels: Sequence[str]) -> list[Array
     import pyarrow as pa
     import pyarrow.compute as pc
 
-    # pandas has NaN for what is missing, and `from_pandas` makes it missing here as well.
-    values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, from_pandas=True)
+    try:
+        # pandas has NaN for what is missing, and `from_pandas` makes it missing here as well.
+        values = column if isinstance(column, pa.Array | pa.ChunkedArray) else pa.array(column, from_pandas=True)
+    except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+        # Arrow's words quote a value.
+        raise ValueError(
+            f"column {name!r} cannot be turned into 0 and 1: its values have several types, or are too large"
+        ) from None
     if pa.types.is_dictionary(values.type):
         values = values.cast(values.type.value_type)
     kind = _kind(values.type)
@@ -322,9 +342,22 @@ def as_numbers(piece: Any, *, gaps: bool = False) -> Array:
         if pa.types.is_decimal(plain.type) or pa.types.is_float16(plain.type) or plain.null_count:
             # Rounded like any other number too large for a double: pyarrow's refusal would quote it.
             plain = plain.cast(pa.float64(), safe=False)
-        out[:, index] = plain.to_numpy(zero_copy_only=False) if isinstance(plain, pa.Array) else plain.to_numpy()
+        start = 0
+        for chunk in [plain] if isinstance(plain, pa.Array) else plain.chunks:
+            out[start : start + len(chunk), index] = _as_array(chunk)
+            start += len(chunk)
     require_entries(out, piece.schema.names, gaps=gaps)
     return out
+
+
+def _as_array(chunk: Any) -> Any:
+    """An Arrow array of numbers as one of numpy."""
+    import pyarrow as pa
+
+    if chunk.null_count or not (pa.types.is_integer(chunk.type) or pa.types.is_floating(chunk.type)):
+        return chunk.to_numpy(zero_copy_only=False)
+    # Not `to_numpy`, which imports pandas if it is installed. That takes longer than reading a table of a million entries.
+    return np.from_dlpack(chunk)
 
 
 def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
@@ -349,9 +382,9 @@ def require_entries(values: Array, names: Sequence[Any], *, gaps: bool) -> None:
         if found and not (gaps and what == "missing"):
             which = f"column {found[0]!r} has" if len(found) == 1 else f"{len(found)} columns have"
             listing = "" if len(found) == 1 else f": {listed(found)}"
-            several = "s" * (len(found) > 1)
             raise ColumnsError(
                 f"{which} {what} values{listing}",
                 found,
-                advice=f"{advice} leave the column{several} out with {{drop=}}",
+                advice=f"{advice} leave {{it}} out with {{drop=}}",
+                drop=to_drop(found, [str(name) for name in names]),
             )

@@ -11,7 +11,7 @@ To add an engine, write a class with the five members of `RowsElsewhere`, and le
 Both must give the bits that `work.of` gives for all rows in memory. _Sums of whole numbers do not depend on the cuts.
 """
 
-from typing import Any, NoReturn, Protocol, TypeVar, runtime_checkable
+from typing import Any, NoReturn, Protocol, TypeGuard, TypeVar, runtime_checkable
 
 from eigenveil.data.rows import Progress, Rows, WatchedRows, WeightedRows
 from eigenveil.errors import require
@@ -75,7 +75,7 @@ def total_of(rows: Rows, work: Work[_Sums]) -> _Sums:
     True
     """
     place, watchers = _unwrapped(rows)
-    if not isinstance(place, RowsElsewhere):
+    if not _elsewhere(place):
         return work.of(rows)
 
     def seen(count: int) -> None:
@@ -93,13 +93,13 @@ def is_elsewhere(rows: Rows) -> bool:
     >>> is_elsewhere(DenseRows(np.zeros((3, 1))))
     False
     """
-    return isinstance(_unwrapped(rows)[0], RowsElsewhere)
+    return _elsewhere(_unwrapped(rows)[0])
 
 
 def by_person(rows: Rows, person: Any) -> Rows:
     """`rows` weighted where they are, so that each person counts once; `person` has an identifier for each row."""
     place = _unwrapped(rows)[0]
-    return place.by_person(person) if isinstance(place, RowsElsewhere) else WeightedRows.by_person(rows, person)
+    return place.by_person(person) if _elsewhere(place) else WeightedRows.by_person(rows, person)
 
 
 def is_dask(X: Any) -> bool:
@@ -135,6 +135,11 @@ def refuse_to_copy(place: str) -> NoReturn:
     )
 
 
+def _elsewhere(rows: Any) -> TypeGuard[RowsElsewhere]:
+    # The first question is cheap, and nearly all rows are here. The second takes longer than the sum over a small table.
+    return hasattr(rows, "total") and isinstance(rows, RowsElsewhere)
+
+
 def _unwrapped(rows: Rows) -> tuple[Any, list[Progress]]:
     """The innermost rows, and those who watch. Names change no sum, and rows elsewhere check their values themselves."""
     inner: Any = rows
@@ -146,7 +151,7 @@ def _unwrapped(rows: Rows) -> tuple[Any, list[Progress]]:
         inner = inner.inner
     # Weights beside rows that are elsewhere would stay here, and each row would count as a person.
     require(
-        not (weighted and isinstance(inner, RowsElsewhere)),
+        not (weighted and _elsewhere(inner)),
         "rows that are elsewhere must be weighted there: use their own by_person",
     )
     return inner, watchers

@@ -13,9 +13,10 @@ from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from eigenveil.data.archive import TABLES, ending_of
-from eigenveil.data.columns import kinds_of, require_names
+from eigenveil.data.columns import advice_for, kinds_of, require_names
+from eigenveil.data.faults import ColumnFaults, to_drop
 from eigenveil.data.text_files import CsvTable
-from eigenveil.errors import ParameterError, listed, require, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
 
@@ -24,6 +25,8 @@ __all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "matching", "open_n
 # The formats whose columns have names, and those that a pipe can carry.
 NAMED: Final = ("csv", "parquet", "arrow", "xlsx")
 _PIPES: Final = ("csv", "arrow")
+# Rows that are looked at together for an error.
+_AT_ONCE: Final = 1 << 14
 
 
 class NamedTable(Protocol):
@@ -61,6 +64,11 @@ class NamedTable(Protocol):
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Arrow tables or batches of at most `size` rows with these columns. A file without types gives `texts` as text."""
+        ...
+
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """What is wrong with columns that should be numbers, from another look at the file. Those that are not by type are not
+        among `numbers`."""
         ...
 
 
@@ -206,6 +214,10 @@ class ParquetTable:
                     # Batches have their columns in the order of the file, and names may begin alike.
                     yield batch.select(wanted)
 
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """Of the columns that are numbers by type."""
+        return ColumnFaults.of_batches(self.batches(numbers, (), _AT_ONCE), numbers)
+
 
 def _parts(path: Path) -> tuple[Path, ...]:
     if not path.is_dir():
@@ -280,6 +292,10 @@ class ArrowTable:
         with reading(self.source, "arrow"), self.file.open("rb") as opened:
             yield from self._of(_arrow_reader(opened), [*numbers, *texts], size)
 
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """Of the columns that are numbers by type."""
+        return ColumnFaults.of_batches(self.batches(numbers, (), _AT_ONCE), numbers)
+
     def _of(self, reader: Any, wanted: list[str], size: int) -> Iterator[Any]:
         # One batch at a time, so that an error can say after which row the file is damaged.
         stream, seen = iter(reader), 0
@@ -352,34 +368,36 @@ class ExcelTable:
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of cells, the `numbers` as float64."""
+        seen = 0
+        for cells, count in self._cells((*numbers, *texts), size):
+            yield self._batch(cells, numbers, texts, seen)
+            seen += count
+
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """Of all rows: a sheet is not long."""
+        blocks = (cells for cells, _ in self._cells(numbers, _AT_ONCE))
+        return ColumnFaults.found((name, _as_floats(column)) for cells in blocks for name, column in cells.items())
+
+    def _cells(self, names: Sequence[str], size: int) -> Iterator[tuple[dict[str, list[Any]], int]]:
+        """The cells of these columns, block by block, and how many rows a block has."""
         place = {name: at for at, name in enumerate(self.names)}
         with _workbook(self.source) as book:
             rows = book[self.sheet].iter_rows(min_row=2, max_col=len(self.names), values_only=True)
-            seen = 0
             # Rows below the table that are empty, or were only formatted, are no rows.
             filled = (row for row in rows if any(cell is not None for cell in row))
             while block := _taken(filled, size):
-                yield self._batch(block, place, numbers, texts, seen)
-                seen += len(block)
+                yield {name: [row[place[name]] for row in block] for name in names}, len(block)
 
-    def _batch(
-        self, block: list[Any], place: dict[str, int], numbers: Sequence[str], texts: Sequence[str], seen: int
-    ) -> Any:
+    def _batch(self, cells: dict[str, list[Any]], numbers: Sequence[str], texts: Sequence[str], seen: int) -> Any:
         import pyarrow as pa
 
-        from eigenveil.data.columns import advice_for
-        from eigenveil.errors import ColumnsError
-
-        cells = {name: [row[place[name]] for row in block] for name in (*numbers, *texts)}
         kinds = {name: _kind_of_cells(cells[name]) for name in numbers}
         bad = {name: kind for name, kind in kinds.items() if kind != "number"}
         if bad:
             shown = listed(f"{name} ({kind})" for name, kind in bad.items())
             where = f"{self.source} cannot be read after row {seen}: columns must hold numbers; these do not: {shown}"
-            raise ColumnsError(where, tuple(bad), advice=advice_for(bad))
-        arrays = [
-            pa.array([None if cell is None else float(cell) for cell in cells[name]], pa.float64()) for name in numbers
-        ]
+            raise ColumnsError(where, tuple(bad), advice=advice_for(bad), drop=to_drop(tuple(bad), numbers))
+        arrays = [_as_floats(cells[name]) for name in numbers]
         arrays += [
             pa.array([None if cell is None else str(cell) for cell in cells[name]], pa.string()) for name in texts
         ]
@@ -389,6 +407,14 @@ class ExcelTable:
 def _taken(rows: Iterator[Any], size: int) -> list[Any]:
     # Not `zip` with a range: it would take one row too many from `rows` and drop it.
     return list(islice(rows, size))
+
+
+def _as_floats(cells: Sequence[Any]) -> Any:
+    """Cells as an Arrow column of float64, None if one of them is no number."""
+    import pyarrow as pa
+
+    good = _kind_of_cells(cells) == "number"
+    return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64()) if good else None
 
 
 def _kind_of_cells(cells: Sequence[Any]) -> str:

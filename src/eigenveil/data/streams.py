@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout
+from eigenveil.data.faults import named_in_full
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_readable
-from eigenveil.data.tables import read_table
-from eigenveil.errors import ColumnsError
+from eigenveil.data.tables import laid_out, read_table
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams
 from eigenveil.params.declare import checked
@@ -29,11 +29,12 @@ _BATCH_NUMBERS: Final = 1 << 20
 class Source:
     """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any.
 
-    Where a column names the person of each row, batches are Arrow tables, and that column is their last.
+    `count` is how many rows will come, where the file says so. Where a column names the person of each row, batches are Arrow tables, and that column is their last.
     """
 
     batches: Iterator[Any]
     columns: tuple[str, ...] | None
+    count: int | None = None
 
 
 def open_source(
@@ -65,33 +66,27 @@ def open_source(
         return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels, person))
     table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, person=person, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
-    return Source((block.values for block in table.rows.blocks(size)), table.columns)
+    return Source((block.values for block in table.rows.blocks(size)), table.columns, table.rows.shape[0])
 
 
 def follow_named(table: NamedTable, choice: ColumnChoice) -> Source:
     """The rows of a table with column names, as they come. Its names and types are checked now."""
-    try:
-        layout = choice.laid_out(table.source, table.names, table.kinds)
-    except ColumnsError as error:
-        raise error.at(str(table.source)) from None
-    batches = table.batches(layout.plain, layout.as_text, _batch(len(layout.read)))
-    if layout.person is not None:
-        return Source((_with_person(table, layout, batch) for batch in batches), layout.names if table.named else None)
-    return Source((_numbers(table, layout, batch) for batch in batches), layout.names if table.named else None)
+    layout = laid_out(table, choice, gaps=True)
+    return Source(_followed(table, layout), layout.names if table.named else None, table.count)
 
 
-def _numbers(table: NamedTable, layout: ColumnLayout, batch: Any) -> Array:
-    """The analysed columns of a batch. Errors open with the file or the stream."""
-    try:
-        return layout.numbers(batch, gaps=True)
-    except ColumnsError as error:
-        raise error.at(str(table.source)) from None
+def _followed(table: NamedTable, layout: ColumnLayout) -> Iterator[Any]:
+    """The analysed columns, batch by batch. Errors open with the file or the stream."""
+    with named_in_full(table, layout.plain, gaps=True):
+        for batch in table.batches(layout.plain, layout.as_text, _batch(len(layout.read))):
+            rows = layout.numbers(batch, gaps=True)
+            yield rows if layout.person is None else _with_person(rows, layout, batch)
 
 
-def _with_person(table: NamedTable, layout: ColumnLayout, batch: Any) -> Any:
+def _with_person(rows: Array, layout: ColumnLayout, batch: Any) -> Any:
     import pyarrow as pa
 
-    arrays = [pa.array(column) for column in _numbers(table, layout, batch).T]
+    arrays = [pa.array(column) for column in rows.T]
     return pa.table([*arrays, batch.column(layout.person)], names=[*layout.names, layout.person])
 
 

@@ -12,6 +12,7 @@ from typing import Any, ClassVar, final
 import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
+from eigenveil.data.faults import ColumnFaults, named_in_full
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
@@ -28,6 +29,7 @@ __all__ = [
     "beside",
     "distinct_ids",
     "is_arrow_like",
+    "laid_out",
     "person_ids",
     "person_marks",
     "read_named",
@@ -82,8 +84,13 @@ class ArrowRows:
 
     def blocks(self, size: int) -> Iterator[Block]:
         """Arrays of `size` rows."""
-        for start in range(0, self.table.num_rows, size):
-            yield Block(as_numbers(self.table.slice(start, size), gaps=self.gaps))
+        try:
+            for start in range(0, self.table.num_rows, size):
+                yield Block(as_numbers(self.table.slice(start, size), gaps=self.gaps))
+        except ColumnsError as error:
+            names = self.table.schema.names
+            found = ColumnFaults.of_batches([self.table], names)
+            raise found.added_to(error, gaps=self.gaps, among=names) from None
 
 
 @final
@@ -116,8 +123,9 @@ class FileRows:
         texts = tuple(self.layout.one_hot)
         if self.most is not None:
             size = min(size, max(1, self.most // len(self.layout.names)))
-        for batch in self.table.batches(self.layout.plain, texts, size):
-            yield Block(_numbers(self.table, self.layout, batch, gaps=self.gaps))
+        with named_in_full(self.table, self.layout.plain, gaps=self.gaps):
+            for batch in self.table.batches(self.layout.plain, texts, size):
+                yield Block(self.layout.numbers(batch, gaps=self.gaps))
 
 
 @final
@@ -143,13 +151,6 @@ class HeldRows:
         """Views of at most `size` rows."""
         for piece in self.pieces:
             yield from (Block(piece[start : start + size]) for start in range(0, len(piece), size))
-
-
-def _numbers(table: NamedTable, layout: ColumnLayout, batch: Any, *, gaps: bool) -> Array:
-    try:
-        return layout.numbers(batch, gaps=gaps)
-    except ColumnsError as error:
-        raise error.at(str(table.source)) from None
 
 
 def is_arrow_like(data: Any) -> bool:
@@ -252,10 +253,7 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
 
     Missing values are refused, or NaN if `gaps` are allowed.
     """
-    try:
-        layout = choice.laid_out(table.source, table.names, table.kinds)
-    except ColumnsError as error:
-        raise error.at(str(table.source)) from None
+    layout = laid_out(table, choice, gaps=gaps)
     columns = layout.names if table.named else None
     aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))
     # A pipe and a text file do not say how many rows they have, so they are read once and held.
@@ -270,16 +268,26 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
     return Table(rows, columns, len(table.names), carried)
 
 
+def laid_out(table: NamedTable, choice: ColumnChoice, *, gaps: bool) -> ColumnLayout:
+    """The layout of a table for a choice of columns. Of columns that are no numbers by type, the error names all faults."""
+    whole = choice.laid_out(table.source, table.names)
+    kinds = table.kinds or {}
+    numbers = [name for name in whole.plain if kinds.get(name) in ("number", "truth value")]
+    with named_in_full(table, numbers, gaps=gaps):
+        return choice.laid_out(table.source, table.names, table.kinds)
+
+
 def _held(table: NamedTable, layout: ColumnLayout, aside: Sequence[str], *, gaps: bool) -> tuple[Rows, Any]:
     """All rows, and the columns beside them, in memory."""
     import pyarrow as pa
 
     pieces, others = [], []
-    for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
-        pieces.append(_numbers(table, layout, batch, gaps=gaps))
-        if aside:
-            one = batch.select(list(aside))
-            others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
+    with named_in_full(table, layout.plain, gaps=gaps):
+        for batch in table.batches(layout.plain, layout.as_text, _size(len(layout.read))):
+            pieces.append(layout.numbers(batch, gaps=gaps))
+            if aside:
+                one = batch.select(list(aside))
+                others.append(one if isinstance(one, pa.Table) else pa.Table.from_batches([one]))
     require(bool(pieces), f"{table.source} has a header and no rows")
     return HeldRows(tuple(pieces), len(layout.names)), pa.concat_tables(others) if aside else None
 
@@ -347,8 +355,8 @@ def _people(table: Any, person: str) -> tuple[Any, Any]:
             each, places = np.unique(numbers, return_inverse=True)
             return each, places
         codes = whole.dictionary_encode()
-    except pa.ArrowException:
-        raise ValueError(f"{what} must have values of one type") from None
+    except (pa.ArrowException, ArithmeticError, TypeError):
+        raise ValueError(f"{what} must have values of one type, and whole numbers of at most 64 bits") from None
     names = codes.dictionary
     # Each distinct identifier is checked once, however many rows it has. Numbers and dates can only be missing as
     # nulls, which were refused above.

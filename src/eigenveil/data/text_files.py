@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.data.columns import advice_for
+from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
@@ -145,6 +146,21 @@ class CsvTable:
         for table in reader.of(lines, rest):
             for start in range(0, table.num_rows, size):
                 yield table.slice(start, size)
+
+    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
+        """What is wrong with columns in the beginning of a file, read as text."""
+        return ColumnFaults.found(self._as_text(tuple(numbers)))
+
+    def _as_text(self, numbers: tuple[str, ...]) -> Iterator[tuple[str, Any]]:
+        """Each column of each block as floats, None if it holds anything else. Ends early where a line is no row."""
+        lines, head = self.begin()
+        rest = head.partition(b"\n")[2] if self.named else head
+        try:
+            for table in _Blocks(self, (), numbers).of(islice(lines, LOOKED_AT // _BYTES_OF_FILE), rest):
+                yield from ((name, _as_floats(table.column(name), self.how.decimal)) for name in numbers)
+        except ValueError:
+            # It is said when the table is read.
+            return
 
 
 def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes]:
@@ -394,7 +410,7 @@ class _Blocks:
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
         advice = advice_for(dict.fromkeys(bad, "untyped")) + table.comma
-        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)
+        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
 
 
 def _words() -> Any:

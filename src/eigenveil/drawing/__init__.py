@@ -1,6 +1,7 @@
 """Charts as SVG text, and HTML around them: pure functions of numbers that are public already.
 
-Every text that is drawn counts as hostile. `plain` and `escaped` are the only ways into a page.
+Every text that is drawn counts as hostile. `plain` and `escaped` are the only ways into a page. Reports, plots,
+live pages and notebook views call it, and the terminal too, for `plain`. It may import `errors` only.
 """
 
 from eigenveil.drawing.charts import (

@@ -38,6 +38,7 @@ __all__ = [
 _QUOTING = {
     "Complex data not supported": "X must hold real numbers",
     "could not convert string to float": "X must hold real numbers",
+    "setting an array element with a sequence": "X must have one number in each entry, and rows of one length",
     "Expected 2D array": "X must have two dimensions, rows and columns. Reshape your data",
 }
 _MISSING = "Input X contains NaN"
@@ -74,6 +75,10 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
         _require_named_entries(X, gaps=gaps)
         # A whole number beyond float64, in an array of objects. The message is the one for infinity.
         raise ValueError("Input X contains infinity or a value too large for dtype('float64').") from None
+    except TypeError as error:
+        # Numpy's newer type for text, which scikit-learn does not know. Its other refusals are part of its contract.
+        require(not str(error).startswith("dtype argument must be"), "X must hold real numbers, got text")
+        raise
     except ValueError as error:
         # These messages of scikit-learn and numpy quote the data, which must not reach a log.
         for quoting, instead in _QUOTING.items():

@@ -68,7 +68,11 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         """Rows, (n, d), from scores `X`, (n, k)."""
         check_is_fitted(self)
         require_here(X, "X")
-        scores = np.asarray(X, dtype=np.float64)
+        try:
+            scores = np.asarray(X, dtype=np.float64)
+        except Exception:
+            # Whatever a foreign table raises, its words may quote a score, which is raw data.
+            raise ValueError(f"scores must be real numbers of shape (n, {self.n_components_})") from None
         require(
             scores.ndim == 2 and scores.shape[1] == self.n_components_,
             f"scores must have shape (n, {self.n_components_}), got {scores.shape}",

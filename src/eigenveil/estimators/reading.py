@@ -1,14 +1,20 @@
 """Rows as callers give them, read and checked: arrays, sparse matrices and tables, with a column that names people."""
 
+import math
+import numbers
 import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from decimal import Decimal
 from typing import Any
 
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
 from eigenveil.data.elsewhere import is_dask, is_elsewhere
+from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import CheckedRows, NamedRows, Rows, Symmetric, counts_people, innermost
 from eigenveil.data.tables import as_arrow, as_rows, is_arrow_like, person_ids
-from eigenveil.errors import ParameterError, ParameterWarning, listed, require, require_param, verbatim
+from eigenveil.errors import ColumnsError, ParameterError, ParameterWarning, listed, require, require_param, verbatim
 from eigenveil.estimators.checks import checked_array, learn_columns, with_names
 from eigenveil.privacy.facts import Person
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
@@ -65,23 +71,54 @@ def chosen(X: Any, asked: Any, *, fitting: bool, known: Any = None) -> tuple[Any
         _require_no_choice(asked, fitting=fitting, but="{X} is rows whose columns were chosen before")
         require_param(not fitting or column in (None, X.person), _NO_COLUMN, column=column)
         return X, ids
+    if names is not None and not is_arrow_like(X) and not hasattr(X, "iloc"):
+        raise ParameterError(f"{{X}} must be a table in memory, got a {type(X).__name__}. Collect or convert it first")
     if names is None or not all(isinstance(name, str) for name in names):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(not fitting or column is None, _NO_COLUMN, column=column)
         return X, ids
+    kinds = _kinds(X)
     if not fitting:
-        if choice.empty or (known is None and column not in names):
-            ColumnChoice().laid_out("X", names, _kinds(X))
-            return X, None
-        wanted = [name for name in names if name != column] if known is None else known
-        return _picked(X, choice.again(names, wanted, kinds=_kinds(X))), None
+        with _named_in_full(X, kinds, asked):
+            if choice.empty or (known is None and column not in names):
+                ColumnChoice().laid_out("X", names, kinds)
+                return _without_objects(X), None
+            wanted = [name for name in names if name != column] if known is None else known
+            return _without_objects(_picked(X, choice.again(names, wanted, kinds=kinds))), None
     require_param(column is None or column in names, _NO_COLUMN, column=column)
-    layout = choice.laid_out("X", names, _kinds(X))
+    with _named_in_full(X, kinds, asked):
+        layout = choice.laid_out("X", names, kinds)
     if layout.ids:
         _warn_of_ids(layout.ids)
     if column is not None:
         ids = person_ids(X, column)
-    return X if choice.empty else _picked(X, layout), ids
+    return _without_objects(X if choice.empty else _picked(X, layout)), ids
+
+
+@contextmanager
+def _named_in_full(X: Any, kinds: dict[str, str], asked: Any) -> Iterator[None]:
+    """Let an error about columns that are no numbers also name those with missing or infinite values."""
+    try:
+        yield
+    except ColumnsError as error:
+        # Read as text or as an id, a column may have gaps: only those that are numbers by type are looked at.
+        beside = {getattr(asked, "person", None)} if isinstance(getattr(asked, "person", None), str) else set()
+        choice = ColumnChoice.of(asked)
+        left = set(choice.laid_out("X", list(kinds)).plain).difference(beside)
+        numbers = [name for name, kind in kinds.items() if kind in ("number", "truth value") and name in left]
+        found = ColumnFaults.found((name, _as_arrow_column(X, name)) for name in numbers)
+        raise found.added_to(error, gaps=rule_of(asked) != "refuse", among=list(kinds)) from None
+
+
+def _as_arrow_column(X: Any, name: str) -> Any:
+    import pyarrow as pa
+
+    column = _column(X, name)
+    if is_arrow_like(X):
+        return column
+    if str(column.dtype) == "object":
+        return pa.array([_as_float(value) for value in column], pa.float64())
+    return pa.array(column.to_numpy(dtype="float64", na_value=math.nan))
 
 
 def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, Any]:
@@ -163,13 +200,49 @@ def _kinds(X: Any) -> dict[str, str]:
         if getattr(dtype, "kind", "O") in "biuf":
             found[name] = "number"
             continue
+        column = X.iloc[:, place]
         try:
             # A column of objects may hold numbers. What kind of thing it holds is a declared type in every other table.
-            found |= kinds_of(pa.schema([(name, pa.array(X.iloc[:, place], from_pandas=True).type)]))
-        except (pa.ArrowException, TypeError):
-            # Several kinds in one column; scikit-learn says more.
-            found[name] = "number"
+            found |= kinds_of(pa.schema([(name, pa.array(column, from_pandas=True).type)]))
+        except (pa.ArrowException, ArithmeticError, TypeError, ValueError):
+            # Arrow has no type for them. They may be numbers all the same, such as whole ones beyond 64 bits.
+            found[name] = "number" if all(map(_is_number, column)) else str(dtype)
     return found
+
+
+def _is_number(value: Any) -> bool:
+    """Whether an object is a number that float64 can hold or round, or says that there is none."""
+    return value is None or isinstance(value, numbers.Real | Decimal) or type(value).__name__ in ("NAType", "NaTType")
+
+
+def _without_objects(X: Any) -> Any:
+    """A pandas table whose columns of objects, which are numbers by their kind, are float64. Any other table as it is."""
+    # Scikit-learn would raise Python's own errors about single values, such as whole numbers beyond float64 or pandas' NA.
+    if is_arrow_like(X) or not any(str(dtype) == "object" for dtype in X.dtypes):
+        return X
+    made = {
+        name: [_as_float(value) for value in X[name]]
+        for name, dtype in zip(X.columns, X.dtypes, strict=True)
+        if str(dtype) == "object"
+    }
+    # Not in place: the table is the caller's. The columns that stay are not copied.
+    found = X.copy(deep=False)
+    for name, values in made.items():
+        found[name] = values
+    return found.astype(dict.fromkeys(made, "float64"))
+
+
+def _as_float(value: Any) -> float:
+    if not isinstance(value, numbers.Real | Decimal):
+        return math.nan if value is None or not hasattr(value, "__float__") else float(value)
+    try:
+        return float(value)
+    except OverflowError:
+        # Too large for float64, and then refused like infinity, with the name of its column.
+        return math.inf
+    except ValueError:
+        # A signalling NaN of the decimal module.
+        return math.nan
 
 
 def person_in(rows: Rows, person: Any) -> Person:

@@ -29,6 +29,7 @@ from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensiti
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
+from eigenveil.tasks.fit.units import least_for_units
 
 __all__ = [
     "FitVerdict",
@@ -47,6 +48,8 @@ _CLEAR: Final = 3.0
 # Nearly all rows were clipped if the fill is clear of the first, or of the second and noise may hide that it is one. A row bound
 # is too large from so many times the typical norm on. Fewer are said if nothing stands out, because the bound may be why.
 _CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
+# A bound that was found is so many times the typical norm only if the center was still far off when it was chosen.
+_FAR_OFF: Final = 1.5
 # The mean is at the edge of its search from this share of the way on.
 _AT_EDGE: Final = 0.9
 # One column dominates with this share of the variance. Only components above the noise floor count, and these hardly ever lie
@@ -116,6 +119,11 @@ def noise_floor(study: Fit, found: FitResult, method: str, *, width: int, last: 
 
     `width` is the number of columns of the last product, and `last` its share. How the level is kept is proved with each edge
     (`eigenveil.linalg.edges`). Products that are all kept stay well below the edge of the last one.
+
+    A bound that was found changes nothing. The noise on the matrix is drawn after the search, in proportion to the bound. So
+    given all that the search released, the level is the same, for any bound. Rows that are all alike add only n e e^T, where e is
+    the error of the last mean: see `_mean_spike`. That mean can reach them, because its ball is no smaller than the 1% point of
+    the distance to the mean before (`BoundSearch`). Rows of zeros are all in the lowest cell of norms, and so is that distance.
     """
     if found.scale == 0:
         return 0.0
@@ -202,9 +210,13 @@ def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
 
 def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
     """Whether a mean, (d,), that was found in `steps` of `most` lies where the search ends. The true one may lie beyond."""
-    # In a box every mean is within reach, and a search for the bound or for units looks everywhere.
-    if steps < max(most, 1) or bounds.low is not None or bounds.find or bounds.units:
+    # In a box every mean is within reach, and a search for units takes as many steps as that needs.
+    if steps < max(most, 1) or bounds.low is not None or bounds.units:
         return False
+    if bounds.find:
+        # A search for a bound looks everywhere and gets nearer in each step, so it ends with its steps. Around a given center
+        # there is one step, and no mean to reach.
+        return most > 1
     offset = center if bounds.origin is None else center - bounds.origin
     distance = float(np.linalg.norm(offset if bounds.scale is None else offset / bounds.scale))
     return distance >= _AT_EDGE * steps * bounds.mean_bound
@@ -229,14 +241,19 @@ def verdict_of(
         return FitVerdict(warned=before, said=len(before))
     warned = (
         *before,
-        *_warned(seen, asked, names),
+        *_warned(seen, asked, names, budget),
         *_flat(seen, names),
         *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
-    return FitVerdict(seen.noise_floor, seen.fill[0], seen.clipped, warned, said=len(before))
+    fill, noise = seen.fill
+    # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
+    clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
+    return FitVerdict(seen.noise_floor, fill, clipped, warned, said=len(before))
 
 
-def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
+def _warned(
+    seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None
+) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
     boxed = asked.get("column_bounds") is not None and asked.get("row_bound") in (None, "private")
     # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
@@ -247,6 +264,13 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
             f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
             "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
             "this norm by design, nothing is wrong."
+        )
+    elif seen.scaled == "private" and low > _CLIPPED:
+        # In units that fit, rows of few norms fill two thirds of the bound or so.
+        yield ParameterWarning(
+            f"Nearly every row was clipped (fill {fill:.2f}): units that were found are too small, or a column lies elsewhere. "
+            "There are hardly enough people to find units of so many columns. Refit with a larger {epsilon}, or give public "
+            "numbers as {scale} and {origin}."
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
@@ -261,13 +285,14 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
             f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
             "grows with its square. Refit with {row_bound=private} or a smaller {row_bound}."
         )
-    if seen.at_edge:
+    searched = asked.get("row_bound") == "private" and seen.scaled != "private" and not boxed
+    if seen.at_edge and not searched:
         yield ParameterWarning(
             "The search for the mean ended at its edge: the rows may lie farther out than it can reach. Refit with an {origin} "
             "near the rows, or with {row_bound=private}."
         )
-    if asked.get("row_bound") == "private" and seen.scaled != "private" and not boxed:
-        yield from _searched(seen, times)
+    if searched:
+        yield from _searched(seen, times, budget)
     total = max(seen.trace, float(seen.above.sum()))
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
@@ -280,9 +305,10 @@ def _warned(seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None
         )
 
 
-def _searched(seen: Released, times: float) -> Iterator[ParameterWarning]:
+def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[ParameterWarning]:
     """That the search for a bound ended where its cells do, or before it had found the mean: far above the norms around it."""
     least, most = NORMS.edges[0] * (1 + 1e-9), NORMS.edges[-1] * (1 - 1e-9)
+    nothing = not seen.above.any()
     if seen.radius >= most:
         yield ParameterWarning(
             f"The search for a bound ended at {most:.0e}, the largest that it can find, so longer rows were clipped. Refit with "
@@ -290,11 +316,14 @@ def _searched(seen: Released, times: float) -> Iterator[ParameterWarning]:
         )
     elif seen.radius <= least:
         yield ParameterWarning(
-            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
-            "vary, refit with a public unit as {scale}, such as 1e-6."
+            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If only a few "
+            "rows differ, the components describe their directions: for variances refit with a {row_bound} that you know. If "
+            "all rows differ, refit with a public unit as {scale}, such as 1e-6."
         )
-    elif times > _FOUR_TIMES and not seen.above.any():
-        unit = "" if seen.scaled is not None else ", or with {scale=private}"
+    elif (nothing and (seen.at_edge or times > _FOUR_TIMES)) or (seen.at_edge and times > _FAR_OFF):
+        # Units are found where columns lie, however far that is, but only among enough people.
+        enough = budget is not None and seen.people >= least_for_units(seen.space.dim, 1 / budget.mu)
+        unit = ", or with {scale=private}" if enough and seen.scaled is None else ""
         yield ParameterWarning(
             "The rows lie very far from zero compared with how much they differ, or hardly differ at all, and the search for "
             f"their mean may not have reached it. Refit with an {{origin}} near the rows{unit}."

@@ -1,6 +1,6 @@
 """Numbers in, numbers out: factorisations, subspaces and how to merge and compare them, exact products, graphs.
 
-Everything above calls it. It knows nothing of privacy and may import `errors` only.
+Everything above calls it. It knows nothing of privacy and imports `errors` only.
 """
 
 from eigenveil.linalg.compare import (

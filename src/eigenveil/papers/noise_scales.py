@@ -33,6 +33,7 @@ def fpca_scale(budget: Budget, *, dim: int) -> float:
     >>> round(fpca_scale(Budget(1.0, 0.05), dim=11), 1)
     164.5
     """
+    # As printed, factors that cancel included: these lines are to be compared with the paper.
     spread = math.sqrt(2 * math.log(dim**2 / (budget.delta * math.sqrt(2 * math.pi))))
     return 4 * dim / budget.epsilon * spread + math.sqrt(2 / budget.epsilon)
 
@@ -89,6 +90,7 @@ def balcan_scale(budget: Budget, *, rounds: int, basis: Array) -> float:
     >>> round(balcan_scale(Budget(1.0, 1e-4), rounds=3, basis=np.eye(4)), 3)
     21.026
     """
+    # What a step of the iteration changes by, if one entry of the table does.
     largest = float(np.abs(basis).max())
     return ppm_multiplier(budget, rounds=rounds) * math.sqrt(basis.shape[1]) * largest
 
@@ -113,4 +115,5 @@ def fedpower_multiplier(budget: Budget, *, rounds: int) -> float:
     52.99
     """
     require(rounds >= 1, f"rounds must be at least 1, got {rounds}")
+    # Plain composition, as in the paper. Exact composition would need about the root of the rounds.
     return classical_multiplier(Budget(budget.epsilon / rounds, budget.delta / rounds))

@@ -1,10 +1,11 @@
 """One declaration of each parameter: its name, type, default, range, help, and where it appears.
 
 Estimators inherit these classes and with them their constructors. Commands, study files, policies, plans, model settings and
-docstrings are derived from the same declarations. This package imports `errors` alone, so that `--help` answers at once.
+docstrings are derived from the same declarations: all of them import this package. It imports `errors` alone, so that
+`--help` answers at once.
 """
 
-from eigenveil.params.declarations.bounds import BoundsParams, ColumnBoundsParams
+from eigenveil.params.declarations.bounds import BoundsParams, ColumnBoundsParams, SpectrumParams
 from eigenveil.params.declarations.federated import FederatedParams
 from eigenveil.params.declarations.gossip import GossipParams
 from eigenveil.params.declarations.plan import PlanParams
@@ -13,7 +14,6 @@ from eigenveil.params.declarations.reading import ColumnsParams, FileParams, Tab
 from eigenveil.params.declarations.recommend import InteractionsParams, ReadingParams, RecommenderParams
 from eigenveil.params.declarations.simulate import SimulateParams
 from eigenveil.params.declarations.slots import SlotStreamParams
-from eigenveil.params.declarations.spectrum import SpectrumParams
 from eigenveil.params.declarations.streaming import StreamingParams
 from eigenveil.params.declare import Param, checked, declared, param, parameters, takes
 

@@ -1,7 +1,7 @@
 """Writes the Parameters sections of docstrings into the source, because editors show source and run no code.
 
 It also writes docs/study-keys.md, the keys of study files and policies. In other pages it writes tables of options between
-`<!-- options PlanParams: people dim -->` and `<!-- end of options -->`, and all parameters of an estimator or function between
+`<!-- options PlanParams: people dim -->` and `<!-- end of options -->`. All parameters of an estimator or function go between
 `<!-- parameters PrivatePCA -->` and `<!-- end of parameters -->`. Run `python -m eigenveil.params.docs` to rewrite what is
 out of date. A test names what that is.
 """
@@ -100,6 +100,7 @@ def parameters_table(cls: type) -> str:
     """
     rows = ["| parameter | default | meaning |", "|---|---|---|"]
     for one in declared(cls).values():
+        # `repr`, because this column is for people who write Python.
         default = "must be given" if one.default is MISSING else f"`{one.default!r}`"
         if one.default is None and one.param.unset is not None:
             default = f"`None`: {one.param.unset}"

@@ -75,6 +75,7 @@ def values_in(
     for section in _sections(cls):
         known = keys_of(cls, section)
         if section not in document:
+            # A table whose keys all have defaults may be left out.
             needed = any(one.default is MISSING for one in known.values())
             require(not needed, f"[{section}] is missing")
             continue
@@ -106,6 +107,7 @@ def _switch(one: Declared, where: str, said: Any, found: dict[str, Any]) -> None
     require(isinstance(said, bool), f"{where} must be true or false, got {shown_in_file(said)}")
     if not said:
         return
+    # A file that says both was edited in haste, and either reading could be the wrong one.
     if one.name in found:
         raise ParameterError(f"{{{one.name}}} and {{{one.name}=None}} contradict each other. Give one of them")
     found[one.name] = None

@@ -122,6 +122,7 @@ def real(
 
     def check(value: Any) -> float:
         number = as_float(value)
+        # First, because every comparison with NaN is false and `good` may be written either way.
         if math.isnan(number):
             raise Expected("a number")
         if not good(number):
@@ -164,6 +165,7 @@ def listed(check: Check, *, least: int = 0, most: int = 1_000_000, distinct: boo
     """A list, as a tuple, of what `check` accepts. With `distinct`, all entries differ."""
 
     def every(value: Any) -> tuple[Any, ...]:
+        # Not any sequence: a text is one too, and its letters would be taken for entries.
         if not isinstance(value, list | tuple) or not least <= len(value) <= most:
             raise Expected(f"a list of {least} to {most} entries")
         found: list[Any] = []
@@ -187,6 +189,7 @@ def line(longest: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= longest:
             raise Expected(f"a text of 1 to {longest} characters")
+        # Names are printed on terminals and compared as texts: control characters and stray blanks would deceive people.
         if not value.isprintable() or value != value.strip():
             raise Expected("one line of printable characters, with no blanks before or after it")
         return value
@@ -210,6 +213,7 @@ def pair_of(check: Check) -> Check:
     """One value, or a pair of them as a tuple."""
 
     def both(value: Any) -> Any:
+        # A numpy scalar has a shape too, the empty one, and is one value.
         if isinstance(value, list | tuple) or (hasattr(value, "shape") and value.shape != ()):
             if len(value) != 2:
                 raise Expected("a number, or a pair of them: against the hub, and against everyone else")

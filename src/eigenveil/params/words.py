@@ -114,6 +114,7 @@ def _texts(value: Any) -> list[str]:
     """The texts of an option that may be repeated: several names in one, if none of them has a comma."""
     if isinstance(value, Mapping):
         return [f"{name}={_levels(levels)}" for name, levels in value.items()]
+    # A name with a comma would be read as two, so such names are given one by one.
     names = [value] if isinstance(value, str) else list(value)
     return names if any("," in name for name in names) else [",".join(names)]
 
@@ -166,6 +167,7 @@ def help_of(one: Declared, words: Words, *, more: bool = False) -> str:
     """The help of a parameter in these words, opening with where it applies. The docs have `more`."""
     text = one.param.help if one.param.more is None or not more else f"{one.param.help} {one.param.more}"
     if one.param.only is not None:
+        # In front, so that readers to whom it does not apply can stop at the first word.
         text = f"For {{{one.param.only}}}: {text[0].lower()}{text[1:]}"
     return ParameterError(text).said(words)
 

@@ -2,6 +2,7 @@
 
 Every display is made from a fitted estimator, a model or a file, keeps the numbers that it shows as attributes, and draws them
 with `plot(ax=...)`. All of them show released or public numbers, except the scores of `BiplotDisplay`, which say what they are.
+Users call it from Python, and no other package does. It may import `report` and all below it.
 
 >>> import matplotlib
 >>> matplotlib.use("agg")

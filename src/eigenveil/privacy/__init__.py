@@ -2,6 +2,7 @@
 
 Rows are clipped in `sums/domain.py`. Sensitivities are proved in `sensitivity.py`. Noise is added in `mechanism.py`, and under
 masks or between peers in `integers/`. A private number travels as `Bounded` and leaves through `Mechanism.release`.
+Tasks, protocols and everything above call it. It may import `data` and below.
 """
 
 from eigenveil.privacy.accounting import Budget, Loss, compose_mu, delta_of, epsilon_of, mu_for, price

@@ -16,8 +16,8 @@ them. A person is in one group, and the releases about the others have the same 
 A fit reserves what it will spend before its first release. So fits that share a ledger, in any number of threads, are each paid
 for in full or refused. Nobody else can spend a reserve, and closing it gives back the rest.
 
-A ledger adds up promises of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit of
-another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's.
+A ledger adds up guarantees of one kind (`PrivacyUnit`). The constructor says which, or else the first fit that charges it. A fit
+of another kind is refused before anything is written. A charge that names no kind, by hand, is taken to be of the ledger's.
 
 States of a ledger: open (spends and reserves), or a record (a copy that was stored, or sent to another process), which can be
 read and refuses to spend. States of a reserve: open, then closed.
@@ -219,7 +219,7 @@ delta = 1e-06; nothing was released
         """Set `mu` aside for later releases, all of it or, with `BudgetExceeded`, none of it. Use it in a `with` statement.
 
         A fit that continues earlier work passes the entries it has already `paid` on this ledger. `unit` is what the fit
-        protects. `UnitMismatch` if the ledger counts promises of another kind.
+        protects. `UnitMismatch` if the ledger counts guarantees of another kind.
 
         >>> ledger = Ledger(epsilon=1.0, delta=1e-6)
         >>> with ledger.reserve(0.2, label="a fit") as reserve:

@@ -20,7 +20,16 @@ from eigenveil.linalg.kernel import one_ahead
 from eigenveil.privacy.ledger import Ledger, Reserve, Slot
 from eigenveil.privacy.noise.columns import columns_released
 from eigenveil.privacy.noise.rounded import Rounded
-from eigenveil.privacy.noise.steps import ROOT_HALF, distance_in_steps, step_of, steps_of, values_of
+from eigenveil.privacy.noise.steps import (
+    ROOT_HALF,
+    distance_in_steps,
+    pack,
+    packed_side,
+    step_of,
+    steps_of,
+    unpack,
+    values_of,
+)
 from eigenveil.privacy.noise.stream import Noise
 from eigenveil.privacy.sums.bounded import Bounded
 
@@ -39,6 +48,17 @@ class Mechanism(ABC):
 
         `slot` says which of several disjoint slots of a stream it comes from.
         """
+
+    def release_packed(
+        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Array:
+        """The same for a symmetric matrix that is packed, as `pack` does it. The result is packed too, and has the same numbers.
+
+        It may take the memory of `packed`: this is for devices that have no room for a whole matrix.
+        """
+        side = packed_side(len(packed))
+        private = Bounded(unpack(packed, (side, side), symmetric=True), sensitivity, symmetric=True)
+        return pack(self.release(private, label=label, share=share, slot=slot), symmetric=True)
 
     @abstractmethod
     def release_columns(
@@ -76,6 +96,12 @@ class Exact(Mechanism):
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The value as it is; nothing is charged."""
         return private.value
+
+    def release_packed(
+        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Array:
+        """The value as it is."""
+        return packed
 
     def release_columns(
         self,
@@ -132,14 +158,22 @@ class Gaussian(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """The noisy value; the charge is on the ledger before any noise is drawn."""
-        # Step and deviation follow from public numbers only: a step read from the value would reveal something about the rows.
-        scale = self._charged(private.sensitivity, label, share, slot)
-        size = int(np.size(private.value))
-        step = step_of(private.sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(private.sensitivity, size, step) * (scale / private.sensitivity)
+        step, deviation = self._lattice(private.sensitivity, int(np.size(private.value)), label, share, slot)
         if private.symmetric:
             return _plus_symmetric(private.value, step, deviation, self.noise)
         return _plus(private.value, step, deviation, self.noise)
+
+    def release_packed(
+        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Array:
+        """The noisy half: of a large matrix, in the memory of `packed`."""
+        side = packed_side(len(packed))
+        if side <= _STRIP:
+            # So small a matrix costs nothing, and all its rows at once are faster.
+            return Mechanism.release_packed(self, packed, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        # Step and noise are those of the whole matrix: half of it determines the rest.
+        step, deviation = self._lattice(sensitivity, side * side, label, share, slot)
+        return _plus_packed(packed, side, step, deviation, self.noise)
 
     def release_columns(
         self,
@@ -152,16 +186,23 @@ class Gaussian(Mechanism):
         slot: Slot | None = None,
     ) -> Iterator[Array]:
         """The noisy slices: the same noise as for a whole matrix, in the memory of a few slices (`privacy.noise.columns`)."""
-        # Charged here and not in the generator, which runs only when its first slice is requested.
-        scale = self._charged(sensitivity, label, share, slot)
-        # For the whole matrix: all slices are one release, and must be on one lattice.
-        step = step_of(sensitivity, dim * dim, multiplier=self.multiplier / math.sqrt(share))
-        deviation = distance_in_steps(sensitivity, dim * dim, step) * (scale / sensitivity)
+        # Charged here and not in the generator, which runs only when its first slice is requested. And for the whole matrix: all
+        # slices are one release, and must be on one lattice.
+        step, deviation = self._lattice(sensitivity, dim * dim, label, share, slot)
         return columns_released(slices, dim=dim, step=step, deviation=deviation, noise=self.noise)
 
     def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
         """Sensitivity times multiplier over the root of the share. Rounding adds at most a part in 4096."""
         return sensitivity * self.multiplier / math.sqrt(share)
+
+    def _lattice(
+        self, sensitivity: float, size: int, label: str, share: float, slot: Slot | None
+    ) -> tuple[float, float]:
+        """Charge the ledger, and return the step for a release of `size` numbers, and the deviation of its noise in steps."""
+        scale = self._charged(sensitivity, label, share, slot)
+        # Both follow from public numbers only: a step read from the value would reveal something about the rows.
+        step = step_of(sensitivity, size, multiplier=self.multiplier / math.sqrt(share))
+        return step, distance_in_steps(sensitivity, size, step) * (scale / sensitivity)
 
     def _charged(self, sensitivity: float, label: str, share: float, slot: Slot | None) -> float:
         """Charge the ledger, and return the standard deviation still to be added, given the noise that the value carries."""
@@ -196,6 +237,13 @@ class Portion(Mechanism):
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """Released through the whole mechanism, for a smaller share."""
         return self.whole.release(private, label=label, share=share * self.fraction, slot=slot)
+
+    def release_packed(
+        self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
+    ) -> Array:
+        """Released through the whole mechanism, for a smaller share."""
+        share *= self.fraction
+        return self.whole.release_packed(packed, sensitivity=sensitivity, label=label, share=share, slot=slot)
 
     def release_columns(
         self,
@@ -239,15 +287,13 @@ def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -
     """`value`, (d, d), in whole steps plus symmetric noise, a strip at a time: mirrored entries get the same noise."""
     dim = len(value)
     total = np.empty((dim, dim))
-    for start in range(0, dim, _STRIP):
-        stop = min(start + _STRIP, dim)
+    for start, stop, more, diagonal in _symmetric_noise(dim, deviation, noise):
         steps = steps_of(value[start:stop, start:], step)
-        if deviation > 0:
-            steps += Rounded(deviation * ROOT_HALF).draw(noise, steps.size).reshape(steps.shape)
-            # The diagonal gets its own, larger noise in place of the noise drawn for all entries of the strip.
-            diagonal = np.arange(stop - start)
-            own = steps_of(value[start + diagonal, start + diagonal], step)
-            steps[diagonal, diagonal] = own + Rounded(deviation).draw(noise, len(own))
+        # The diagonal gets its own, larger noise in place of the noise drawn for all entries of the strip.
+        places = np.arange(stop - start)
+        own = steps[places, places] + diagonal
+        steps += more
+        steps[places, places] = own
         strip = values_of(steps, step)
         # The upper triangle is copied below it: two independent noises on mirrored entries would average away.
         square = np.triu(strip[:, : stop - start])
@@ -256,3 +302,36 @@ def _plus_symmetric(value: Array, step: float, deviation: float, noise: Noise) -
         total[start:stop, stop:] = strip[:, stop - start :]
         total[stop:, start:stop] = strip[:, stop - start :].T
     return total
+
+
+def _plus_packed(packed: Array, side: int, step: float, deviation: float, noise: Noise) -> Array:
+    """The same for a packed matrix, in its own memory and a row at a time."""
+    place = 0
+    for start, stop, more, diagonal in _symmetric_noise(side, deviation, noise):
+        for row in range(stop - start):
+            line = packed[place : place + side - start - row]
+            steps = steps_of(line, step)
+            own = steps[0] + diagonal[row]
+            steps += more[row, row:]
+            steps[0] = own
+            line[:] = values_of(steps, step)
+            place += len(line)
+        del more
+    return packed
+
+
+def _symmetric_noise(dim: int, deviation: float, noise: Noise) -> Iterator[tuple[int, int, Any, Any]]:
+    """The noise of a symmetric matrix, in steps: of some rows, right of the diagonal's first entry, and of the diagonal.
+
+    Which numbers are drawn, and in what order, must not change: a study with a test seed repeats them.
+    """
+    for start in range(0, dim, _STRIP):
+        stop = min(start + _STRIP, dim)
+        shape = (stop - start, dim - start)
+        if deviation > 0:
+            more = Rounded(deviation * ROOT_HALF).draw(noise, math.prod(shape)).reshape(shape)
+            yield start, stop, more, Rounded(deviation).draw(noise, stop - start)
+            # Here and where it was used, so that it is freed before the next is drawn.
+            del more
+        else:
+            yield start, stop, np.broadcast_to(np.int64(0), shape), np.zeros(stop - start, np.int64)

@@ -1,7 +1,7 @@
-"""`PrivacyUnit`: what one promise protects, and between which tables. Costs are added up only where it is the same.
+"""`PrivacyUnit`: what one guarantee protects, and between which tables. Costs are added up only where it is the same.
 
-Promises of two kinds have no common sum. Under epsilon = 1 for each row, a person with 50 rows is protected far less. Nor does a
-promise to people cover each of their rows at the same cost. A person's rows are averaged, so one row more replaces the
+Guarantees of two kinds have no common sum. Under epsilon = 1 for each row, a person with 50 rows is protected far less. Nor does
+a guarantee for people cover each of their rows at the same cost. A person's rows are averaged, so one row more replaces the
 person's average by another: removing and adding, which is up to twice the mu. So a ledger refuses a second kind and converts
 nothing.
 """
@@ -21,7 +21,7 @@ Each = Literal["row", "person", "interaction"]
 @final
 @dataclass(frozen=True, slots=True)
 class PrivacyUnit:
-    """What a promise protects: `each` row, each person, or each single interaction of a user with an item.
+    """What a guarantee protects: `each` row, each person, or each single interaction of a user with an item.
 
     Neighbouring tables differ in one of them, as `neighbours` says. People are named by a `column` of the table, if it has a
     name. Without people, each row is taken for a different person.
@@ -91,7 +91,7 @@ class PrivacyUnit:
 
 
 def require_same_unit(what: str, asked: PrivacyUnit | None, counted: PrivacyUnit | None, *, instead: str) -> None:
-    """Refuse to add `what`, a promise for `asked`, to promises for `counted`. None is no promise yet, and fits any."""
+    """Refuse to add `what`, a guarantee for `asked`, to guarantees for `counted`. None is none yet, and fits any."""
     if asked is not None and counted is not None and asked != counted:
         raise UnitMismatch(
             f"{what} protects {asked}. What was charged before protects {counted}. Such costs cannot be added up. {instead}"

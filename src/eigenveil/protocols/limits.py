@@ -114,7 +114,7 @@ def _briefs(terms: MaskedTerms, names: int) -> Kinds:
         signed = (terms.checks, SIGNATURE + KEY * math.ceil(math.log2(len(terms.roster))))
     steps = {
         "keys": (KEY, 0, 0),
-        "packets": (0, near, _card(terms) + SIGNATURE),
+        "packets": (0, near, _keys_bytes(terms) + SIGNATURE),
         "roster": (bits + KEY * len(terms.roster), dealers, bundle_size(terms)),
         "seal": (0, *signed),
         "survivors": (2 * bits, 0, 0),
@@ -128,7 +128,7 @@ def _masked_parts(size: FitSize, terms: MaskedTerms, names: int) -> Kinds:
     """What a site may answer: a masked part, or a step between questions."""
     held = 1 + _dealers(terms)
     steps = {
-        "keys": (_card(terms), 0, 0),
+        "keys": (_keys_bytes(terms), 0, 0),
         "packets": (Dealing.size(terms, 1 + terms.graph.holders), terms.graph.holders, bundle_size(terms)),
         "roster": (0, 0, 0),
         "seal": ((KEY + MARK) * held, 0, 0),
@@ -149,8 +149,8 @@ def _steps(body: type[Body], steps: Mapping[str, tuple[int, ...]], names: int) -
     }
 
 
-def _card(terms: MaskedTerms) -> int:
-    """The bytes of a key card: keys for bundles and for blinding, two for each round, and the holders of a sparse graph."""
+def _keys_bytes(terms: MaskedTerms) -> int:
+    """The bytes of a site's public keys: for bundles and for blinding, two for each round, and the holders of a sparse graph."""
     return POINT * (2 + 2 * terms.rounds) + (0 if terms.graph.complete else 4 * terms.graph.holders)
 
 

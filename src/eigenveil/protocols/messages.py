@@ -54,7 +54,7 @@ class Ask:
 class Give:
     """Site to hub: its part of a round. An inner node of a tree names the sites below it that are `missing` from the part.
 
-    `symmetric` says that the arrays are symmetric matrices, of which half is sent.
+    `symmetric` says that the arrays are symmetric matrices, of which half is sent: whole matrices, or flat and packed already.
     """
 
     round: int

@@ -5,10 +5,11 @@ refused. `MessageLimits` says which messages may come to a party and what each m
 before anything of the message is copied. Nothing in a message is compressed.
 """
 
+import io
 import json
 import math
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, final
 
@@ -17,6 +18,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import ProtocolError
 from eigenveil.linalg import Array
+from eigenveil.privacy.noise.steps import packed_side
 from eigenveil.protocols.messages import (
     LONGEST_NAME,
     Again,
@@ -37,7 +39,7 @@ from eigenveil.protocols.messages import (
 )
 from eigenveil.tasks import Question
 
-__all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "name_bytes", "size"]
+__all__ = ["LIMIT", "VERSION", "KindLimit", "MessageLimits", "decode", "encode", "in_round", "name_bytes", "size"]
 
 VERSION: Final = 2
 # Largest message in bytes, whatever a study needs: a covariance of some 16000 columns.
@@ -119,17 +121,36 @@ def encode(message: Message) -> bytes:
     head, arrays = _head(message)
     text = _text(head)
     half = isinstance(message.body, Give) and message.body.symmetric
-    numbers = [_triangle(array) if half else array for array in arrays]
+    numbers = [_triangle(array) if half and array.ndim == 2 else array for array in arrays]
     kind = _NUMBERS[isinstance(message.body, Masked)]
     raw = (np.ascontiguousarray(array, dtype=kind).reshape(-1).view(np.uint8).data for array in numbers)
     return b"".join([_FRAME.pack(_MAGIC, VERSION, len(text)), text, *_pieces(message.body), *raw])
+
+
+def in_round(pieces: Iterable[bytes], round_: int) -> bytes:
+    """A message of ours, which comes in pieces, as one of another round: all else of its bytes is as it was.
+
+    The first piece has all of its head. Nothing of its length is in memory twice.
+
+    >>> decode(in_round([encode(Message("a", "hub", Decline(3)))], 12)).body.round
+    12
+    """
+    rest = iter(pieces)
+    first = next(rest)
+    start = _FRAME.size + _FRAME.unpack_from(first)[-1]
+    text = _text(json.loads(first[_FRAME.size : start]) | {"round": round_})
+    # This buffer becomes the result without a copy.
+    buffer = io.BytesIO()
+    buffer.writelines((_FRAME.pack(_MAGIC, VERSION, len(text)), text, memoryview(first)[start:]))
+    buffer.writelines(rest)
+    return buffer.getvalue()
 
 
 def size(message: Message) -> int:
     """The number of bytes that `encode` would make, without making them."""
     head, arrays = _head(message)
     half = isinstance(message.body, Give) and message.body.symmetric
-    numbers = sum(8 * (_half(len(a)) if half else a.size) for a in arrays)
+    numbers = sum(8 * (_half(len(a)) if half and a.ndim == 2 else a.size) for a in arrays)
     return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(message.body))) + numbers
 
 
@@ -187,7 +208,7 @@ _KINDS: Final[dict[type[Body], str]] = {
     Again: "again",
     Here: "here",
     Leave: "leave",
-    PeerKey: "card",
+    PeerKey: "key",
 }
 # The fields of each kind's head, besides those that all kinds have.
 _MORE: Final = {
@@ -202,11 +223,11 @@ _MORE: Final = {
     "again": ("step", "without", "base", "lengths"),
     "here": (),
     "leave": ("gone", "lengths"),
-    "card": ("origin", "target", "again", "lengths"),
+    "key": ("origin", "target", "again", "lengths"),
 }
 _BODIES: Final = {kind: body for body, kind in _KINDS.items()}
 # How many of the pieces of each kind are not entries of its table.
-_OWN: Final = {"brief": 1, "return": 2, "masked": 1, "pass": 1, "again": 1, "leave": 1, "card": 3}
+_OWN: Final = {"brief": 1, "return": 2, "masked": 1, "pass": 1, "again": 1, "leave": 1, "key": 3}
 _NUMBERS: Final = {False: "<f8", True: "<u8"}
 _MOST_PIECES: Final = 1 << 17
 
@@ -286,13 +307,16 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
     pieces = _pieces(body)
     if pieces:
         head["lengths"] = [len(piece) for piece in pieces]
-    return head | {"shapes": [array.shape for array in arrays]}, arrays
+    # The shape of a packed matrix is that of the whole one: how much of it is sent is said by `half`.
+    packed = isinstance(body, Give) and body.symmetric
+    shapes = [(packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays]
+    return head | {"shapes": shapes}, arrays
 
 
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:
     round_ = _whole(head["round"])
     match head["kind"]:
-        case "pass" | "again" | "here" | "leave" | "card":
+        case "pass" | "again" | "here" | "leave" | "key":
             return _between_peers(head, round_, arrays, pieces)
         case "masked":
             if len(arrays) != 1 or arrays[0].ndim != 1 or len(pieces) != 1:
@@ -324,7 +348,7 @@ def _between_peers(
     head: dict[str, Any], round_: int, arrays: tuple[NDArray[Any], ...], pieces: list[bytes]
 ) -> Pass | Again | Here | Leave | PeerKey:
     kind = head["kind"]
-    if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "card": 3}.get(kind, 1):
+    if len(arrays) != (kind == "pass") or len(pieces) != {"here": 0, "key": 3}.get(kind, 1):
         raise ValueError("it carries other things than a message of its kind does")
     match kind:
         case "pass":
@@ -336,7 +360,7 @@ def _between_peers(
             return Again(round_, _whole(head["step"]), _names(head["without"]), pieces[0], _whole(head["base"]))
         case "leave":
             return Leave(round_, _names(head["gone"]), pieces[0])
-        case "card":
+        case "key":
             if not isinstance(head["again"], bool):
                 raise ValueError("again must be true or false")
             origin, target = _name(head["origin"]), _name(head["target"])

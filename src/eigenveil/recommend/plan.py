@@ -13,7 +13,7 @@ import numpy as np
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share
 from eigenveil.plan import PrivateMethod, SitesPlan
-from eigenveil.plan.choose.choice import MEMORY_LIMIT
+from eigenveil.plan.choose.choice import MEMORY_LIMIT, in_mebibytes
 from eigenveil.privacy import Budget, Histories, Neighbours
 from eigenveil.privacy.sums.histories import interaction_products_sensitivity
 from eigenveil.tasks import constant_steps, geometric_shares
@@ -189,7 +189,7 @@ def _planned(terms: ItemTerms) -> ItemPlan:
             f"all pairs of items would need {memory / 2**20:.0f} MiB, above the limit of {MEMORY_LIMIT / 2**20:.0f} MiB"
         )
         return _by(terms, "krylov" if terms.budget is None else "power", f"power: {why}")
-    reason = f"covariance: one release of all pairs of items, which fit ({memory / 2**20:.1f} MiB)"
+    reason = f"covariance: one release of all pairs of items, which fit ({in_mebibytes(memory)} MiB)"
     pairs = _by(terms, "covariance", reason)
     # One release of all pairs beats products nearly everywhere (docs/decisions/0009).
     if pairs.expected is None or pairs.expected.share >= _FAIR:

@@ -79,8 +79,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     neighbours : "zero-out", "add-remove" or "replace-one", default 'zero-out'
         For unit='user': neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out,
         one history is blank, and the number of users is public. With add-remove, one user is not there at all. Then
-        delta is needed, and there is no forecast. With replace-one, one history is another. Other commands begin with
-        add-remove; here a plan would then have nothing to say.
+        delta is needed, and there is no forecast. With replace-one, one history is another. Other commands default to
+        add-remove. Here no forecast could be made then.
     trust : "hub", "site" or "masked", default 'hub'
         Who adds the noise. With hub it is the analyst who runs this, who sees the sums. With site it is every site,
         at sqrt(sites) times the noise. With masked it is the sites together, under masks that cancel in the sum only.
@@ -108,7 +108,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         With covariance, one noisy matrix of all pairs of items. With power, noisy products with a few vectors, for
         very many items. With auto, covariance if it fits in memory, except with unit='item' and very many items.
     history : float or None, default None: 40
-        About how many items a user has, if you know it without looking. It changes what to expect, and nothing else.
+        About how many items a user has, if you know it without looking at the data. It changes the forecast, and
+        nothing else.
     on_noise : "raise" or "warn", default 'raise'
         Continue even if the budget is expected to give little but noise. Otherwise that is refused. raise refuses
         before anything is spent, and warn continues.

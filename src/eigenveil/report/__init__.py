@@ -1,6 +1,7 @@
 """Reports of models, runs, plans and audits, made from released and public numbers alone.
 
 `model_report` makes a `Report`, `write_report` writes it as HTML, JSON or PDF, and `schema` describes the JSON.
+The commands and `plot` call it, and so can you. It may import everything below `plot`.
 """
 
 from eigenveil.report.contents import (

@@ -94,7 +94,7 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     """What was found and who is protected, in one sentence."""
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
     # What all directions have together was not released, so nobody knows a share.
-    of_it = f" and {{has}} {share:.0%} of the variance" if part.shares else ""
+    of_it = f", with {share:.0%} of the variance" if part.shares else ""
     if part.noise_floor == 0 and part.shares:
         found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
         found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
@@ -107,8 +107,7 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
         many = max(above, rank) >= len(_WORDS)
         said = [str(number) if many else _WORDS[number] for number in (above, rank)]
         stand = f"{said[0] if above == rank else ' of '.join(said)} component{'s' * (rank != 1)}"
-        stands, has = ("stands", "has") if above == 1 else ("stand", "have")
-        found = f"{stand.capitalize()} {stands} out from the noise{of_it.format(has=has)}"
+        found = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
         return f"{found}; {why}, so nobody is protected."
@@ -116,7 +115,7 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     guess = math.ceil(100 * guarantee.best_guess)
     # The unit goes on to say which rows are meant, which is too long for one sentence.
     whose = guarantee.unit.partition(",")[0] or "each person"
-    return f"{found}; an attacker's best guess about {whose} is right at most {min(guess, 100)} times in 100, a coin 50 times."
+    return f"{found}; an attacker guesses right about {whose} at most {min(guess, 100)} times in 100, a coin 50."
 
 
 def components_of(model: Model) -> ComponentsPart:

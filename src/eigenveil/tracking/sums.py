@@ -258,9 +258,9 @@ class Sums:
             total_noise = mechanism.scale(by_sum, share=terms.share) ** 2
         # Symmetric noise has half the variance off the diagonal.
         found = Sums(gram, total, self.weight, mechanism.scale(by_gram, share=share) ** 2 / 2, total_noise)
-        return found if terms.rates is None else found._divided(terms.rates)
+        return found if terms.rates is None else found.divided(terms.rates)
 
-    def _divided(self, rates: Rates) -> "Sums":
+    def divided(self, rates: Rates) -> "Sums":
         """Released sums over all rows, from those of rows with gaps: free, and as if nothing had been missing from here on."""
         # Entries that are seldom seen are mostly noise, and count for less.
         gram, louder = rates.whole_gram(self.gram, noise=math.sqrt(self.gram_noise))

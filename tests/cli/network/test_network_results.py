@@ -4,6 +4,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 import pytest
 
 from cli.cli_tables import files_in, refusal
@@ -11,7 +12,9 @@ from cli.network.network_folders import COLUMNS, Folders
 from eigenveil import Guarantee, Model
 from eigenveil.cli.network.options import of_this_study
 from eigenveil.cli.network.results import Results
+from eigenveil.cli.transform import require_carried
 from eigenveil.data.rows import DenseRows
+from eigenveil.network.agents.site_data import SiteData
 
 ME = "site 0"
 
@@ -40,6 +43,29 @@ def test_outputs_are_checked_before_anything_starts(folders: Folders) -> None:
     assert "heart.transcript" not in files_in(hub)
 
 
+def test_what_cannot_be_carried_is_refused_before_anything_starts(folders: Folders) -> None:
+    folder, command = folders.of(ME), folders.site(ME, "--dataset", "patients", "--carry")
+    assert "has no column 'wrad'" in refusal(*command, "wrad")
+    assert ".npy has numbers only" in refusal(*command, "ward", "--scores", folder / "scores.npy")
+    elsewhere = ("--data", folder / "people.parquet", "--dask", "tcp://127.0.0.1:1", "--carry", "ward")
+    assert "rows stay on the cluster" in refusal("site", folder / "heart.toml", *elsewhere)
+    study = folder / "heart.toml"
+    followed = ("site", study, "--follow", folder / "x.csv")
+    assert "Leave out --carry" in refusal(*followed, "--carry", "ward")
+    assert "Leave out --report, --page" in refusal(*followed, "--report", folder / "x.html", "--page", "0")
+    assert "ledger.db" not in files_in(folder)
+
+
+def test_a_column_of_the_study_can_be_carried_too(folders: Folders) -> None:
+    path = folders.of(ME) / "people.parquet"
+    found = SiteData.read(path, folders.study, carry=["ward", COLUMNS[1]])
+    assert found.carried.schema.names == ["ward", COLUMNS[1]]
+    assert found.rows.shape[1] == len(COLUMNS)
+    np.testing.assert_array_equal(found.carried[COLUMNS[1]].to_numpy(), folders.tables[ME][:, 1])
+    with pytest.raises(ValueError, match="has the name of a column of scores"):
+        require_carried(["component2"], 2)
+
+
 def test_the_model_of_this_very_study_may_be_written_again(folders: Folders) -> None:
     path, digest = folders.of("hub") / "model.safetensors", folders.study.digest
     assert not of_this_study(path, digest)
@@ -64,7 +90,7 @@ def test_results_are_named_by_study_and_site_and_scores_are_private(
     monkeypatch.chdir(tmp_path)
     results = Results.named(Path("elsewhere/heart.toml"), "St. Mary's", None, None)
     rows = np.arange(15.0).reshape(3, 5)
-    results.write(a_model({}), DenseRows(rows))
+    results.write(a_model({}), DenseRows(rows), pa.table({"ward": ["007", "8", None]}))
     modes = {path.name: oct(path.stat().st_mode & 0o777) for path in tmp_path.iterdir()}
     assert modes == {
         "heart-St.-Mary-s.safetensors": "0o644",
@@ -73,6 +99,7 @@ def test_results_are_named_by_study_and_site_and_scores_are_private(
     }
     assert results.scores is not None
     header, *lines = results.scores.read_text().splitlines()
-    assert header == '"component1","component2"'
-    np.testing.assert_array_equal([[float(x) for x in line.split(",")] for line in lines], rows[:, :2] - 0.5)
+    assert header == '"ward","component1","component2"'
+    assert [line.split(",")[0] for line in lines] == ['"007"', '"8"', ""]
+    np.testing.assert_array_equal([[float(x) for x in line.split(",")[1:]] for line in lines], rows[:, :2] - 0.5)
     assert results.guarantee.read_text() == "No privacy: a test.\n"

@@ -57,7 +57,9 @@ def test_fits_add_up_until_the_budget_is_used_up(table: Path, tmp_path: Path) ->
     assert found.unit == PrivacyUnit("row", Neighbours.ADD_REMOVE)
     before = ledger.read_bytes()
     line = refused(table, ledger, code=1)
-    assert "does not fit in the total budget" in line
+    assert "error: the release 'fit, refused.safetensors' does not fit in the total budget" in line
+    # Nobody but this analyst takes part.
+    assert "study" not in line and "studies" not in line
     assert ledger.read_bytes() == before
     assert state(ledger).open == 0
     # It says what to type next: the largest epsilon that is left, and no more.

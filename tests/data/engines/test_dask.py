@@ -1,11 +1,9 @@
 """Rows on a cluster of real worker processes: the bits of a fit in memory, whatever happens to workers, and no row in any log."""
 
-import os
-import signal
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +19,7 @@ from dask.sizeof import sizeof
 
 from cli.cli_tables import eigenveil, refusal
 from cli.network.network_folders import Folders
+from data.engines.sent import SECRET, Killer, fail, read
 from eigenveil import (
     EngineLost,
     FederatedPCA,
@@ -53,7 +52,6 @@ ROWS: Array = np.random.default_rng(3).standard_normal((COUNT, 5)) * [9, 5, 2, 1
 PEOPLE = np.random.default_rng(4).integers(700, size=COUNT)
 FRAME = pd.DataFrame(ROWS, columns=NAMES).assign(patient=[f"p{one}" for one in PEOPLE])
 PRIVATE: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "random_state": 7, "row_bound": 30.0}
-SECRET = "Ann Smith, born 1970"
 
 pytestmark = pytest.mark.usefixtures("client")
 
@@ -227,32 +225,11 @@ def test_progress_counts_every_row_of_a_pass() -> None:
 # What goes wrong: an error with words, nothing spent, nothing lost.
 
 
-@dataclass(frozen=True)
-class Killer:
-    """The number of rows. The first worker that works on it is killed in the middle."""
-
-    flag: Path
-
-    def of(self, rows: Any) -> int:
-        if not self.flag.exists():
-            self.flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return int(rows.shape[0])
-
-    def joined(self, left: int, right: int) -> int:
-        return left + right
-
-
 def source(path: Path, chunk: int) -> Any:
     """An array that is read from a file whenever a chunk is computed."""
     return da.map_blocks(
-        _read, str(path), chunk, chunks=((chunk,) * (COUNT // chunk), (5,)), dtype=float, meta=np.empty((0, 0))
+        read, str(path), chunk, chunks=((chunk,) * (COUNT // chunk), (5,)), dtype=float, meta=np.empty((0, 0))
     )
-
-
-def _read(path: str, chunk: int, block_info: Any = None) -> Any:
-    start = block_info[None]["chunk-location"][0] * chunk
-    return np.load(path)[start : start + chunk]
 
 
 def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
@@ -348,10 +325,6 @@ def test_missing_values_are_refused_by_name() -> None:
         fitted(array(np.where(ROWS > 20, np.nan, ROWS)))
 
 
-def _raises(part: Any) -> Any:
-    raise ValueError(f"could not convert {SECRET!r}")
-
-
 def logged(client: Any) -> str:
     """All that workers and the scheduler have logged."""
     return repr(client.get_worker_logs()) + repr(client.get_scheduler_logs())
@@ -368,7 +341,7 @@ def quiet_logs() -> Iterator[None]:
 
 def test_no_row_in_a_log_or_an_exception_of_driver_or_worker(client: Any, caplog: pytest.LogCaptureFixture) -> None:
     """Also where a task of the caller's own graph fails, whose exception Dask would log with its text."""
-    bad: Callable[..., Any] = _raises
+    bad: Callable[..., Any] = fail
     with pytest.raises(ValueError, match=r"could not be computed \(ValueError\)") as caught:
         fitted(array().map_blocks(bad, dtype=float, meta=np.empty((0, 0))))
     assert SECRET not in str(caught.value) and caught.value.__cause__ is None and caught.value.__context__ is None

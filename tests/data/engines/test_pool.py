@@ -1,9 +1,5 @@
 """Rows of files that several processes read: what they add up to is what one process adds up to, to the last bit."""
 
-import os
-import resource
-import signal
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from data.engines.sent import Killer, Peak
 from eigenveil import PrivatePCA, rows_in_processes
 from eigenveil.data.engines import pool
 from eigenveil.data.engines.pool import PoolRows
@@ -71,23 +68,6 @@ def test_progress_counts_every_row_of_a_pass(folder: Path) -> None:
     assert sum(seen) == 2 * COUNT
 
 
-@dataclass(frozen=True)
-class Killer:
-    """The number of rows; the first process that works on it is killed in the middle, or every one if there is no `flag`."""
-
-    flag: Path | None
-
-    def of(self, rows: Any) -> int:
-        if self.flag is None or not self.flag.exists():
-            if self.flag is not None:
-                self.flag.touch()
-            os.kill(os.getpid(), signal.SIGKILL)
-        return int(rows.shape[0])
-
-    def joined(self, left: int, right: int) -> int:
-        return left + right
-
-
 def test_a_process_killed_in_the_middle_changes_nothing(folder: Path, tmp_path: Path) -> None:
     rows: PoolRows = innermost(rows_in_processes(folder, processes=2, drop=["patient"]))
     assert rows.total(Killer(tmp_path / "killed")) == COUNT
@@ -135,17 +115,6 @@ def test_what_cannot_be_cut_is_refused(tmp_path: Path, folder: Path) -> None:
         rows_in_processes(tmp_path / "b.npy", drop=["a"])
     with pytest.raises(ColumnsError, match="patient"):
         rows_in_processes(folder)
-
-
-@dataclass(frozen=True)
-class Peak:
-    """The most memory, in bytes, that a process which works on it ever had."""
-
-    def of(self, rows: Any) -> int:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-    def joined(self, left: int, right: int) -> int:
-        return max(left, right)
 
 
 def test_a_table_is_fitted_in_a_fraction_of_its_size(tmp_path: Path) -> None:

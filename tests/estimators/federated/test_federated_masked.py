@@ -485,10 +485,10 @@ def lying_dealer(monkeypatch: pytest.MonkeyPatch) -> None:
     """One site shares out other seeds than those of its signed keys."""
     share_out = Session.share_out
 
-    def false(session: Session, cards: Any) -> Any:
+    def false(session: Session, signed_keys: Any) -> Any:
         if session._name == "site 2":
             session._seeds = [bytes(32) for _ in session._seeds]
-        return share_out(session, cards)
+        return share_out(session, signed_keys)
 
     monkeypatch.setattr(Session, "share_out", false)
 

@@ -11,7 +11,7 @@ import scipy.sparse as sp
 
 from eigenveil import Ledger, Model, PrivatePCA, rows_in_processes
 from eigenveil.data.rows import DenseRows
-from eigenveil.linalg import Array, Subspace
+from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.privacy import Gaps
 from eigenveil.tasks.fit.gaps import Rates
 
@@ -225,6 +225,42 @@ def test_dividing_does_nothing_where_nothing_is_missing() -> None:
     whole, louder = rates.whole_gram(gram, noise=5.0)
     np.testing.assert_allclose(whole, gram)
     assert louder == pytest.approx(1.0)
+
+
+def symmetric(dim: int, rng: np.random.Generator, noise: float) -> Array:
+    upper = np.triu(rng.standard_normal((dim, dim)), 1)
+    return np.asarray(noise * (upper + upper.T + np.diag(np.sqrt(2) * rng.standard_normal(dim))))
+
+
+@pytest.mark.parametrize(("low", "high"), [(1.0, 1.0), (0.9, 0.9), (0.6, 0.6), (0.4, 1.0), (0.05, 1.0)])
+@pytest.mark.parametrize("dim", [12, 40, 500])
+def test_noise_alone_grows_by_no_more_than_is_said(low: float, high: float, dim: int) -> None:
+    rng, tops = np.random.default_rng(dim), list[tuple[float, float]]()
+    rates = Rates.of(Gaps.counted(dim), 1e6 * rng.uniform(low, high, dim), people=1e6, noise=0.0)
+    for _ in range(20 if dim < 100 else 2):
+        gram = symmetric(dim, rng, 3.0)
+        whole, louder = rates.whole_gram(gram, noise=3.0)
+        tops.append((np.linalg.eigvalsh(whole)[-1], np.linalg.eigvalsh(gram)[-1]))
+    found, alone = np.mean(tops, axis=0)
+    assert alone * 0.999 <= found <= louder * alone
+    # Never by much, however rare entries are: dividing would make it louder by one over the rarest pair.
+    assert louder <= 25 / 16 + 1e-12
+
+
+def test_what_is_lacking_comes_from_a_model_if_there_is_noise_and_is_divided_exactly_if_there_is_none() -> None:
+    rng = np.random.default_rng(5)
+    few = rng.standard_normal((30, 3)) @ np.diag([30.0, 20.0, 10.0])
+    true, shares = few @ few.T, rng.uniform(0.3, 1.0, 30)
+    rates = Rates.of(Gaps.counted(30), 1e6 * shares, people=1e6, noise=0.0)
+    np.testing.assert_allclose(rates.whole_gram(true * rates.of_pairs(), noise=0.0)[0], true)
+    off = []
+    for _ in range(10):
+        gram = true * rates.of_pairs() + symmetric(30, rng, 60.0)
+        exact = np.linalg.eigh(true)[1][:, -3:]
+        filled, divided = rates.whole_gram(gram, noise=60.0)[0], gram / rates.of_pairs()
+        off.append([sines(np.linalg.eigh(one)[1][:, -3:], exact)[0] for one in (filled, divided, gram)])
+    by_model, by_division, by_nothing = np.mean(off, axis=0)
+    assert by_model < 0.9 * min(by_division, by_nothing)
 
 
 def test_rows_in_other_processes_may_have_gaps_if_both_say_so(tmp_path: Any) -> None:

@@ -120,7 +120,7 @@ def test_bad_rows_are_refused_and_no_slot_passes() -> None:
             stream.partial_fit(sites)
     assert (stream.n_slots_, stream.components_.tobytes()) == (1, before)
     stream.partial_fit({"a": None, **{name: slot_of(1)[name] for name in "bcde"}})
-    assert stream.missing(1) == ("a",)
+    assert stream.absent(1) == ("a",)
     with pytest.raises(ValueError, match="all 2 slots are over"):
         stream.partial_fit(slot_of(2))
 
@@ -160,7 +160,7 @@ def test_missing_values_get_their_public_value_and_infinite_ones_are_refused(giv
     rng, slots = np.random.default_rng(0), [slot_of(number) for number in range(2)]
     torn = [{name: np.where(rng.random(X.shape) < 0.2, np.nan, X) for name, X in slot.items()} for slot in slots]
     filled = [{name: np.where(np.isnan(X), 1.5, X) for name, X in slot.items()} for slot in torn]
-    stream = FederatedStream(2, slots=2, missing_fill=1.5, **given).fit(torn)
+    stream = FederatedStream(2, slots=2, missing="fill", missing_fill=1.5, **given).fit(torn)
     same = FederatedStream(2, slots=2, **given).fit(filled)
     assert np.array_equal(stream.components_, same.components_)
     assert np.array_equal(stream.transform(torn[0]["a"]), same.transform(filled[0]["a"]))
@@ -169,4 +169,72 @@ def test_missing_values_get_their_public_value_and_infinite_ones_are_refused(giv
         FederatedStream(2, slots=2, **given).fit(torn)
     torn[0]["b"][3, 1] = np.inf
     with pytest.raises(ValueError, match="infinity"):
-        FederatedStream(2, slots=2, missing_fill=1.5, **given).fit(torn)
+        FederatedStream(2, slots=2, missing="fill", missing_fill=1.5, **given).fit(torn)
+
+
+LOOSE: dict[str, Any] = {"epsilon": 1e4, "delta": 1e-5, "row_bound": 40.0, "random_state": 3, "slots": 4}
+RATES = np.array([1.0, 0.9, 0.5, 0.8, 0.6, 0.7])
+
+
+def torn_slot(number: int, rule: str) -> dict[str, Array]:
+    rng, torn = np.random.default_rng(number), dict[str, Array]()
+    for name, rows in slot_of(number, 500).items():
+        there = rng.random(rows.shape) < RATES
+        if rule == "groups":
+            # Columns of a group are there together, and so two of its columns have one rate and not its square.
+            there = np.repeat(there[:, 1::2], 2, axis=1)
+        torn[name] = np.where(there, rows, np.nan)
+    return torn
+
+
+@pytest.mark.parametrize("trust", ["site", "hub", "masked"])
+@pytest.mark.parametrize("rule", ["counts", "groups"])
+def test_slots_are_divided_by_how_many_rows_have_each_entry(rule: Any, trust: Any) -> None:
+    more: dict[str, Any] = {"missing_groups": [[0, 1], [2, 3], [4, 5]]} if rule == "groups" else {}
+    stream = FederatedStream(3, **LOOSE, trust=trust, missing=rule, **more)
+    whole = FederatedStream(3, **LOOSE, trust=trust)
+    for number in range(4):
+        stream.partial_fit(torn_slot(number, rule))
+        whole.partial_fit(slot_of(number, 500))
+    expected = RATES if rule == "counts" else np.repeat(RATES[1::2], 2)
+    assert stream.observed_ is not None
+    np.testing.assert_allclose(stream.observed_, expected, atol=0.02)
+    np.testing.assert_allclose(stream.explained_variance_, whole.explained_variance_, rtol=0.06)
+    np.testing.assert_allclose(stream.mean_, whole.mean_, atol=0.15)
+    assert sines(stream.subspace_.basis, whole.subspace_.basis)[0] < 0.1
+    # The counts are in the same matrix, so every slot is one charge as before.
+    ledgers = zip(stream.ledgers_.values(), whole.ledgers_.values(), strict=True)
+    assert all([one.label for one in a.charges] == [one.label for one in b.charges] for a, b in ledgers)
+    assert any("share of people who have each" in word for word in stream.guarantee_.released)
+
+
+@pytest.mark.parametrize("given", [{"epsilon": None, "slots": 4}, LOOSE], ids=["exact", "private"])
+def test_incomplete_rows_are_left_out_and_their_number_is_not_shown(given: dict[str, Any]) -> None:
+    torn = [torn_slot(number, "groups") for number in range(4)]
+    complete = [{name: rows[~np.isnan(rows).any(axis=1)] for name, rows in slot.items()} for slot in torn]
+    stream, same = FederatedStream(3, **given, missing="drop").fit(torn), FederatedStream(3, **given).fit(complete)
+    np.testing.assert_allclose(stream.explained_variance_, same.explained_variance_, rtol=0.02)
+    assert sines(stream.subspace_.basis, same.subspace_.basis)[0] < 0.02
+    exact = sum(len(rows) for slot in complete for rows in slot.values())
+    found = stream._running().answer.sketch.weight
+    assert found == pytest.approx(exact, abs=30)
+    # With noise, even where the number of rows that came is public.
+    assert (found == exact) == (given["epsilon"] is None)
+
+
+def test_rates_fade_with_the_rows_they_are_of() -> None:
+    stream = FederatedStream(1, **{**LOOSE, "slots": 8, "trust": "hub"}, forget=0.5, missing="counts")
+    for number in range(8):
+        rows = slot_of(number, 200)
+        stream.partial_fit(
+            {name: np.where(np.arange(6) < (3 if number < 4 else 6), X, np.nan) for name, X in rows.items()}
+        )
+    assert stream.observed_ is not None
+    assert stream.observed_.min() > 0.98
+
+
+@pytest.mark.parametrize("rule", ["counts", "groups"])
+def test_sketches_cannot_be_divided(rule: Any) -> None:
+    more: dict[str, Any] = {"missing_groups": [[0, 1]]} if rule == "groups" else {}
+    with pytest.raises(ParameterError, match="sketches, which cannot be divided"):
+        FederatedStream(1, epsilon=None, slots=2, missing=rule, **more).partial_fit(slot_of(0))

@@ -1,7 +1,7 @@
 """The guarantee of a federated fit: sites that differ in one person release, given the same transcript, within the budget.
 
 Every legal combination of method, trust, topology, neighbours, center, participation and local steps, against hostile
-rows; and nothing else that is public, no byte of messages among it, differs at all. See `laws.federated_views`.
+rows. Nothing else that is public, no byte of messages among it, differs at all. See `laws.federated_views`.
 """
 
 import math

@@ -29,6 +29,7 @@ from eigenveil.tasks import CovarianceSum
 from protocols.gossip.gossip_circles import BUDGET, circle, names_of, run
 from protocols.star.companies import NEAR
 
+pytestmark = pytest.mark.usefixtures("unplanned")
 LEVEL = 1e-6
 
 
@@ -178,8 +179,8 @@ def test_both_ends_draw_the_same_numbers_and_only_if_they_were_told_the_same() -
     keys = {name: peer._outgoing.keys for name, peer in these.peers.items()}
     one, two = keys["p0"], keys["p1"]
     assert one is not None and two is not None
-    one.take("p1", two.card, two.signature, passed_on_by="p1")
-    two.take("p0", one.card, one.signature, passed_on_by="p0")
+    one.take("p1", two.public, two.signature, passed_on_by="p1")
+    two.take("p0", one.public, one.signature, passed_on_by="p0")
     steps = PairedSteps((3, 3), True, 0.5, 64.0, 1024.0)
     told: dict[str, Any] = {"gone": frozenset(), "base": 0, "round_": 1, "label": "x", "steps": steps}
     here, there = (steps.draw_between(keyed.stream(name, **told)) for keyed, name in ((one, "p1"), (two, "p0")))
@@ -246,7 +247,7 @@ def first_parts() -> Iterator[list[tuple[Array, Bounded, float]]]:
 
 
 def first_of(tables: list[Array], **choices: Any) -> list[tuple[Array, Bounded, float]]:
-    """The first part of every peer: cards are carried, and nothing else."""
+    """The first part of every peer: keys are carried, and nothing else."""
     plan: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "row_bound": 2.0, "random_state": 3}
     plan |= {} if choices["method"] == "covariance" else {"rounds": 2}
     found: list[tuple[Array, Bounded, float]] = []
@@ -257,7 +258,7 @@ def first_of(tables: list[Array], **choices: Any) -> list[tuple[Array, Bounded, 
                 for name, other in gossip.peers.items():
                     keys = other._outgoing.keys
                     if name != peer.name and keys is not None:
-                        peer._outgoing.keys.take(name, keys.card, keys.signature, passed_on_by=name)
+                        peer._outgoing.keys.take(name, keys.public, keys.signature, passed_on_by=name)
             peer.start()
         assert len(parts) == 1
         found += parts

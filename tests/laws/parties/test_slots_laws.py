@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from eigenveil.errors import BudgetExceeded
 from eigenveil.linalg import Array
-from eigenveil.privacy import Domain, Gaussian, Ledger, Neighbours, Noise
+from eigenveil.privacy import Domain, Gaps, Gaussian, Ledger, Neighbours, Noise
 from eigenveil.tasks import Question, SlotSketches, SlotSums
 from laws.strategies import SIZES, person
 
@@ -39,6 +39,33 @@ def test_a_device_moves_a_slot_by_no_more_than_is_stated(
     else:
         instead = person(4, rng, other, int(rng.integers(1, 30)))
     moved = np.linalg.norm(made(task, [rows]) - made(task, [instead]))
+    assert moved <= task.sensitivity(Question(0)) * (1 + 1e-12)
+
+
+@given(
+    st.integers(0, 2**32),
+    st.sampled_from(SIZES),
+    st.sampled_from(COUNTED),
+    st.sampled_from(["counts", "groups", "drop"]),
+    st.booleans(),
+)
+def test_gaps_of_one_person_move_a_slot_by_no_more_than_is_stated(
+    seed: int, size: float, neighbours: Neighbours, rule: str, device: bool
+) -> None:
+    rng = np.random.default_rng(seed)
+    gaps = {"counts": Gaps.counted(4), "groups": Gaps.grouped(np.array([0, 0, 1, 2])), "drop": Gaps.dropped(4)}[rule]
+    task = SlotSums(Domain(4, 2.0, gaps=gaps), neighbours, slots=3, person_slots=3 if device else 1, device=device)
+    count = int(rng.integers(1, 30)) if device else 1
+
+    def torn(rows: Array) -> Array:
+        return np.where(rng.random(rows.shape) < rng.choice([0.0, 0.3, 1.0]), np.nan, rows)
+
+    # Everything may differ, the gaps too. A person who is blanked has zeros, or nothing at all.
+    one, other = torn(person(4, rng, size, count)), torn(person(4, rng, 1.0, count))
+    if neighbours is Neighbours.ZERO_OUT:
+        other = np.full((count, 4), rng.choice([0.0, np.nan]))
+    beside = [] if device else [torn(rng.standard_normal((20, 4)))]
+    moved = np.linalg.norm(made(task, [*beside, one]) - made(task, [*beside, other]))
     assert moved <= task.sensitivity(Question(0)) * (1 + 1e-12)
 
 

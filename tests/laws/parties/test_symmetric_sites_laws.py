@@ -136,8 +136,8 @@ def test_bounds_are_reached_and_a_larger_trace_breaks_them(neighbours: Neighbour
         )
     )
     assert gram == pytest.approx(trace, rel=1e-12)
-    # What is stated of products has room for a basis and a matrix that are rounded onto their lattices: 2^-18 of it, and more
-    # where one person may take the place of another, as scores of many rows may be rounded then, which a matrix has not.
+    # What is stated of products has room for a basis and a matrix that are rounded onto their lattices: 2^-18 of it. It
+    # is more where one person may take the place of another: scores of many rows may be rounded then, which a matrix has not.
     room = Domain(3, 2.0).gram_times_sensitivity(neighbours, basis=np.eye(3), basis_norm=1.0)
     assert product == pytest.approx(trace * Domain(3, 2.0).gram_sensitivity(neighbours) / room, rel=2.0**-18)
     assert product <= trace

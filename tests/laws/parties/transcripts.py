@@ -1,8 +1,8 @@
 """`Transcript`: what left through a Gaussian mechanism, recorded and played back.
 
 Later releases depend on earlier ones only through what was released. So a second run, on neighbouring data, gets the first
-one's released values in place of its own; the distances of all private values, each over the noise that was added to it,
-add up (in squares) to the mu of telling the two apart, for this transcript.
+one's released values in place of its own. Take the distances of all private values, each over the noise that was added to
+it. Their squares add up to that of the mu of telling the two apart, for this transcript.
 """
 
 import math

@@ -15,11 +15,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.rows import DenseRows, Rows, WeightedRows
+from eigenveil.data.rows import DenseRows, Rows, Symmetric, WeightedRows
 from eigenveil.estimators.bounds.columns import find_column_bounds
 from eigenveil.estimators.bounds.release import SmallRelease
 from eigenveil.estimators.bounds.rows import find_bounds
-from eigenveil.estimators.bounds.spectrum import bounded_spectrum, released_spectrum
+from eigenveil.estimators.bounds.spectrum import _room, bounded_spectrum, released_spectrum
 from eigenveil.linalg import Array
 from eigenveil.privacy import Bounded, Domain, Gaps, Mechanism, Neighbours, bounded_gram
 from eigenveil.privacy.sums.quantiles import Cells, _root, bounded_column_tails, bounded_tails, tails_sensitivity
@@ -81,6 +81,33 @@ def test_sensitivities_are_tight(name: str, neighbours: Neighbours) -> None:
     worst = max(gap(one, RELEASES[name](DenseRows(other), domain, neighbours)) for other in others)
     least = 0.7 if name == "spectrum" and replaced else 0.999
     assert least * one.sensitivity <= worst <= one.sensitivity * TOLERANCE
+
+
+@settings(max_examples=60)
+@given(
+    dim=st.sampled_from([1, 2, 3, 8]),
+    size=st.sampled_from([0.25, 0.999, 1.0, 1.001, 64.0]),
+    seed=st.integers(0, 2**32),
+    divided=st.booleans(),
+)
+def test_a_spectrum_keeps_its_sensitivity_where_most_is_rounded(
+    dim: int, size: float, seed: int, divided: bool
+) -> None:
+    """Matrices of so many people that they are about to be projected, or are. No table in memory has as many."""
+    rng, domain = np.random.default_rng(seed), Domain(dim, 1.0)
+    factors = divisors(dim) if divided else None
+    # Multiples of 2^-12, so that a matrix with one person more is exact, too.
+    axes = np.linalg.qr(rng.standard_normal((dim, dim)))[0]
+    crowd = np.round((axes * rng.uniform(0.1, 1.0, dim)) @ axes.T * size * _room(dim) * 2.0**12) * 2.0**-12
+    crowd = (crowd + crowd.T) / 2
+    person = np.eye(dim)[rng.integers(dim)]
+    one, other = (
+        bounded_spectrum(
+            Symmetric(matrix, people=1 << 40), domain=domain, neighbours=PERSONAL[0], counted=True, factors=factors
+        )
+        for matrix in (crowd, crowd + np.outer(person, person))
+    )
+    assert gap(one, other) <= one.sensitivity * TOLERANCE
 
 
 @dataclass

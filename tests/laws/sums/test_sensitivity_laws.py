@@ -72,8 +72,8 @@ def check(release: Release, case: Case) -> None:
 @given(case=cases())
 def test_every_bounded_sum_keeps_its_sensitivity(name: str, case: Case) -> None:
     if name == "count" and case.neighbours.count_is_public:
-        # Sensitivity zero is the claim that the number is the same on both sides, true of replace-one alone:
-        # zero-out keeps the blanked person in the count, which is public and not taken from these rows.
+        # Sensitivity zero is the claim that the number is the same on both sides, true of replace-one alone.
+        # Zero-out keeps the blanked person in the count, which is public and not taken from these rows.
         return
     check(RELEASES[name], case)
 

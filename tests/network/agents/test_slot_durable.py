@@ -1,6 +1,8 @@
 """Streams on disk: parties that are stopped at any moment go on, say the same bytes, and are charged once."""
 
 import json
+import sqlite3
+import tracemalloc
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -15,10 +17,13 @@ from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_from, snapshot_parts
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
-from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
-from eigenveil.privacy import Charge
+from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
+from eigenveil.privacy import Charge, packed_size
+from eigenveil.protocols import Ask, Give, Message
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
+from eigenveil.protocols.wire import decode, encode
+from eigenveil.tasks import Question
 from protocols.slots.test_slot_parties import BASE, DIM, NAMES, SLOTS, SPECS, matrix, rows, run
 
 STUDY = "ab" * 32
@@ -78,7 +83,7 @@ class World:
         spends = budget if masked is None else masked.lattice.gaussian
         before = SlotsBefore.read(joined.steps, spends if at_site else None, self.spec.unit)
         self.before[name] = before
-        parts = StoredParts(ledger, STUDY)
+        parts = StoredParts(ledger, STUDY, masked=masked is not None)
         party: Any
         if masked is None:
             party = parties.member(name, ledger=before.ledger, kept=parts)
@@ -217,6 +222,60 @@ def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp
     assert before.ledger.series()["slots"][:2] == (2, 3)
     with pytest.raises(ValueError, match="closed already"):
         world.close(1, NAMES[0])
+
+
+def test_asked_in_a_later_round_a_site_says_the_same_numbers_from_its_ledger(tmp_path: Path) -> None:
+    world = World(tmp_path, BASE)
+    site, task = world.sites[NAMES[0]], SlotParties(BASE, roster={}).task
+    world.close(0, NAMES[0])
+    said: list[Any] = []
+    for round_ in (0, 7, 1234):
+        ((_, answer),) = site.take("hub", encode(Message("hub", NAMES[0], Ask(round_, Question(0)))))
+        body = decode(answer).body
+        assert isinstance(body, Give)
+        assert body.round == round_
+        said.append(task.part(Question(0), body.arrays).tobytes())
+    assert len(set(said)) == 1
+
+
+def test_a_part_that_was_changed_in_the_ledger_does_not_leave(tmp_path: Path) -> None:
+    world = World(tmp_path, BASE)
+    world.close(0, NAMES[0])
+    for change in ("zeroblob(length(data))", "'text'", "substr(data, 2)"):
+        with sqlite3.connect(tmp_path / f"{NAMES[0]}.db") as tables:
+            (kept,) = tables.execute("SELECT data FROM stored WHERE place = 1").fetchone()
+            tables.execute(f"UPDATE stored SET data = {change} WHERE place = 1")
+        with pytest.raises(LedgerError, match="other bytes"):
+            world.sites[NAMES[0]].take("hub", encode(Message("hub", NAMES[0], Ask(0, Question(0)))))
+        with sqlite3.connect(tmp_path / f"{NAMES[0]}.db") as tables:
+            tables.execute("UPDATE stored SET data = ? WHERE place = 1", (kept,))
+    with sqlite3.connect(tmp_path / f"{NAMES[0]}.db") as tables:
+        tables.execute("DELETE FROM stored")
+    with pytest.raises(LedgerError, match="is missing"):
+        world.sites[NAMES[0]].take("hub", encode(Message("hub", NAMES[0], Ask(0, Question(0)))))
+
+
+def test_a_slot_of_1000_columns_is_closed_and_said_in_two_halves_of_a_matrix(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # A device has 110 MiB for everything, and a matrix of 1000 columns takes 8.
+    dim, spec = 1000, replace(BASE, dim=1000)
+    half = 8 * packed_size((dim + 1, dim + 1), symmetric=True)
+    monkeypatch.setattr("network.agents.test_slot_durable.SIZE", FitSize(0, half, 100))
+    world = World(tmp_path, spec)
+    filled, block = SlotParties(spec, roster={}).task.open(), np.ones((16, dim))
+    tracemalloc.start()
+    filled.add(block)
+    world.sites[NAMES[0]].close(0, filled, then="")
+    closing = tracemalloc.get_traced_memory()[1]
+    tracemalloc.reset_peak()
+    ((_, said),) = world.sites[NAMES[0]].take("hub", encode(Message("hub", NAMES[0], Ask(0, Question(0)))))
+    saying = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    assert len(said) > half
+    # The sums were made before: so one half more, and what noise and pieces take.
+    assert closing < half + 1.5e6
+    assert saying < 1.3 * half
 
 
 def test_after_a_failed_commit_a_site_says_no_more(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

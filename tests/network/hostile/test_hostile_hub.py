@@ -78,18 +78,18 @@ ANYTIME: dict[str, tuple[Lie, str]] = {
         lambda message, data: encode(replace(message, body=Brief(0, "tell all"))),
         "no message of the kind 'brief'",
     ),
-    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "a result that cannot be one"),
+    "no answer": (lambda message, data: encode(replace(message, body=Done(99, ()))), "an invalid result"),
     "NaN for an answer": (
         lambda message, data: encode(
             replace(message, body=Done(99, (np.full((5, 2), np.nan), np.ones(2), np.zeros(5), np.zeros(5))))
         ),
-        "a result that cannot be one",
+        "an invalid result",
     ),
     "a skew answer": (
         lambda message, data: encode(
             replace(message, body=Done(99, (np.ones((5, 2)), np.ones(2), np.zeros(5), np.array([1.0, 9, 1, -1, -1]))))
         ),
-        "a result that cannot be one",
+        "an invalid result",
     ),
 }
 IN_PLACE_OF_A_PRODUCT: dict[str, tuple[Lie, str]] = {

@@ -28,9 +28,9 @@ def lying(patch: pytest.MonkeyPatch, name: str, change: Callable[[Any], Any]) ->
     # All sites run in this process, each in a thread of its own, so the function must know whose call it is.
     lies = threading.local()
 
-    def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
+    def false(session: Session, signed_keys: Table) -> tuple[bytes, Table] | None:
         lies.now = session._name == LIAR
-        return share_out(session, cards)
+        return share_out(session, signed_keys)
 
     def told(*given: Any, **more: Any) -> Any:
         act = change(true) if lies.now else true
@@ -93,7 +93,7 @@ def require_ended_without_the_liar(company: Company, agent: HubAgent) -> None:
     assert charges_in(written(company, LIAR)) == []
 
 
-def test_a_site_whose_secrets_are_not_on_its_card_is_left_out_of_the_roster(
+def test_a_site_whose_secrets_do_not_fit_its_keys_is_left_out_of_the_roster(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lying(

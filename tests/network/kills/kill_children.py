@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final, cast, final
 
 import numpy as np
+import scipy.special  # noqa: F401  What the verdict of every fit loads.
 
 from eigenveil.data.rows import DenseRows
 from eigenveil.model import Model
@@ -37,6 +38,7 @@ from eigenveil.network.identity.certificates import Certificate, Keys
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.network.policy import Policy
 from eigenveil.network.study.file import StudyFile
+from eigenveil.privacy.noise.rounded import Rounded
 from eigenveil.protocols.keys import Identity
 from eigenveil.runtimes.grpc import Transport
 from network.hostile.careless_sites import CARELESS
@@ -209,6 +211,8 @@ def serve() -> None:
     """Fork a child for each line that comes, say its id, and say when one has ended and how."""
     alive: set[int] = set()
     rest = b""
+    # The table that all draws share takes a tenth of a second.
+    Rounded(1.0)
     # Children share what is loaded: a collection in each of them would copy the memory of all of it.
     gc.collect()
     gc.freeze()

@@ -113,7 +113,7 @@ def test_no_history_adds_up_two_kinds(
                 ledger.commit(one.study, 0, came=b"", said=[b"x"], charges=[Charge("sum", 0.01)])
             if end != "open":
                 (ledger.finish if end == "finish" else ledger.abandon)(one.study)
-        counted = {study.account.unit for study in ledger.studies() if study.standing.promises}
+        counted = {study.account.unit for study in ledger.studies() if study.standing.guarantees}
         assert len(counted) <= 1
         assert [state.unit for state in ledger.datasets()][:1] == list(counted)[:1] or not counted
         ledger.verify()

@@ -184,7 +184,7 @@ def spoil(body: Body, terms: GossipTerms) -> Iterator[tuple[str, Any]]:
     yield "a question under other terms", Again(body.round, 0, (), b"")
     yield "farewell to nobody", Leave(0, ("nobody",), terms.digest)
     yield "farewell under other terms", Leave(0, (), bytes(16))
-    yield "a card for nobody", PeerKey(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
+    yield "a key for nobody", PeerKey(0, "nobody", terms.graph.names[0], bytes(32), bytes(64), terms.digest)
 
 
 def require_refused(peer: Peer, message: Message, what: str, before: dict[str, Any] | None = None) -> None:

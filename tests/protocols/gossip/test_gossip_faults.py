@@ -164,7 +164,7 @@ def test_without_the_root_of_a_tree_another_is_found() -> None:
 
 @pytest.mark.parametrize(("consensus", "dead"), [("tree", "p0"), ("tree", "p2"), ("chebyshev", "p0")])
 def test_a_peer_that_vanishes_while_keys_are_passed_on_is_left_behind(dead: str, consensus: str) -> None:
-    """Noise between all pairs, on a ring: cards go through those between, and some of those die."""
+    """Noise between all pairs, on a ring: keys go through those between, and some of those die."""
     complete = Graph.named("complete", names_of(6))
     for after in (*range(12), 20) if consensus == "tree" else (0, 1, 7):
         for delay in (0.0, 25.0):
@@ -175,9 +175,9 @@ def test_a_peer_that_vanishes_while_keys_are_passed_on_is_left_behind(dead: str,
             assert ending.done or 0 < after < 12
 
 
-def test_who_passes_on_no_more_cards_is_left_behind_and_not_those_whose_cards_it_had() -> None:
-    """p0 gives its own card and dies: on a ring of six p1 and p5 then hear nothing of each other."""
-    # Regression: p1 and p5, both alive and with another way between them, give up each other and never p0, whose card they have.
+def test_who_passes_on_no_more_keys_is_left_behind_and_not_those_whose_keys_it_had() -> None:
+    """p0 gives its own key and dies: on a ring of six p1 and p5 then hear nothing of each other."""
+    # Regression: p1 and p5, both alive and with another way between them, give up each other and never p0, whose key they have.
     complete = Graph.named("complete", names_of(6))
     these = circle("ring", 6, consensus="tree", noise="pairwise", noise_graph=complete, restarts=3)
     ending = run(these, Faults(dies={"p0": 1}))

@@ -238,7 +238,7 @@ def test_the_liar_can_take_away_no_more_than_the_budget(noise: PeerNoise) -> Non
 
 
 @pytest.mark.parametrize("what", ["forged", "of another", "turned bit", "small order", "too short", "other study"])
-def test_cards_that_are_not_their_owners_are_refused_and_change_nothing(what: str) -> None:
+def test_keys_that_are_not_their_owners_are_refused_and_change_nothing(what: str) -> None:
     these = circle("complete", 4, consensus="tree", noise="pairwise", study=b"one")
     other = circle("complete", 4, consensus="tree", noise="pairwise", study=b"two")
     peer = these.peers["p0"]
@@ -248,19 +248,19 @@ def test_cards_that_are_not_their_owners_are_refused_and_change_nothing(what: st
     assert true is not None
     assert third is not None
     assert elsewhere is not None
-    card, signature = {
-        "forged": (true.card, bytes(64)),
-        "of another": (third.card, third.signature),
-        "turned bit": (bytes([true.card[0] ^ 1]) + true.card[1:], true.signature),
+    public, signature = {
+        "forged": (true.public, bytes(64)),
+        "of another": (third.public, third.signature),
+        "turned bit": (bytes([true.public[0] ^ 1]) + true.public[1:], true.signature),
         "small order": (bytes(32), true.signature),
-        "too short": (true.card[:31], true.signature),
-        "other study": (elsewhere.card, elsewhere.signature),
+        "too short": (true.public[:31], true.signature),
+        "other study": (elsewhere.public, elsewhere.signature),
     }[what]
     # Passed on by p1: who passes it on is to blame, as all that p2 signs is good.
-    message = Message("p1", "p0", PeerKey(0, "p2", "p0", card, signature, these.terms.digest))
+    message = Message("p1", "p0", PeerKey(0, "p2", "p0", public, signature, these.terms.digest))
     require_refused(peer, message, what)
     assert not true.known("p0")
-    good = Message("p1", "p0", PeerKey(0, "p2", "p0", true.card, true.signature, these.terms.digest))
+    good = Message("p1", "p0", PeerKey(0, "p2", "p0", true.public, true.signature, these.terms.digest))
     peer.receive(good)
     assert peer._outgoing.keys is not None
     assert peer._outgoing.keys.known("p2")
@@ -271,7 +271,7 @@ def test_cards_that_are_not_their_owners_are_refused_and_change_nothing(what: st
     assert look(peer) == before
 
 
-def test_a_signed_card_of_small_order_is_refused() -> None:
+def test_a_signed_key_of_small_order_is_refused() -> None:
     these = circle("complete", 4, consensus="tree", noise="pairwise")
     keys = these.peers["p2"]._outgoing.keys
     assert keys is not None
@@ -282,7 +282,7 @@ def test_a_signed_card_of_small_order_is_refused() -> None:
 
 
 @pytest.mark.parametrize("consensus", CONSENSUS)
-def test_a_network_that_corrupts_all_cards_of_one_ends_with_a_name(consensus: str) -> None:
+def test_a_network_that_corrupts_all_keys_of_one_ends_with_a_name(consensus: str) -> None:
     def meddle(message: Message) -> Iterable[Message]:
         body = message.body
         if isinstance(body, PeerKey) and body.origin == LIAR:

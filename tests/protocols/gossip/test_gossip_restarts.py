@@ -183,7 +183,7 @@ def test_a_round_that_is_begun_again_costs_again_and_ledgers_show_it() -> None:
 
 
 def mute(message: Message) -> list[Message]:
-    """p4 gives its card, and no numbers."""
+    """p4 gives its key, and no numbers."""
     return [] if message.sender == "p4" and isinstance(message.body, Pass) else [message]
 
 
@@ -199,8 +199,8 @@ def agreed_keys(**terms: Any) -> tuple[PairKeys, PairKeys]:
     these = circle("complete", 4, noise="pairwise", consensus="metropolis", **terms)
     one, two = (these.peers[name]._outgoing.keys for name in ("p0", "p1"))
     assert one is not None and two is not None
-    one.take("p1", two.card, two.signature, passed_on_by="p1")
-    two.take("p0", one.card, one.signature, passed_on_by="p0")
+    one.take("p1", two.public, two.signature, passed_on_by="p1")
+    two.take("p0", one.public, one.signature, passed_on_by="p0")
     return one, two
 
 
@@ -278,11 +278,11 @@ def test_no_message_makes_a_peer_use_the_same_pair_noise_for_two_parts(
         p0 = these.peers["p0"]
         p0.start()
         for name in ("p1", "p2", "p3", "p4"):
-            card = keys[name]
-            assert card is not None
+            theirs = keys[name]
+            assert theirs is not None
             mine = p0._outgoing.keys
             assert mine is not None
-            mine.take(name, card.card, card.signature, passed_on_by=name)
+            mine.take(name, theirs.public, theirs.signature, passed_on_by=name)
         p0._begin()
         sent: set[bytes] = set()
         for what, sender, round_, names in messages:

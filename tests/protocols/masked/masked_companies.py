@@ -29,7 +29,7 @@ from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.session import pair_purpose, roster_of
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, join
-from eigenveil.protocols.masked.terms import DECLINED, KeyCard, question_digest
+from eigenveil.protocols.masked.terms import DECLINED, PublicKeys, question_digest
 from eigenveil.protocols.messages import Table
 from eigenveil.protocols.star.layout import star
 from eigenveil.tasks import CovarianceSum, PowerIteration, Question
@@ -206,7 +206,7 @@ class EvilHub:
     nonce: bytes = bytes(KEY)
     first: int = 0
     refused: dict[str, str] = field(default_factory=dict)
-    cards: dict[str, bytes] = field(default_factory=dict)
+    signed_keys: dict[str, bytes] = field(default_factory=dict)
     shown: dict[str, dict[str, bytes]] = field(default_factory=dict)
     bundles: dict[str, dict[str, bytes]] = field(default_factory=dict)
     rosters: dict[str, bytes] = field(default_factory=dict)
@@ -263,27 +263,27 @@ class EvilHub:
         for name in self.them.names if names is None else names:
             answer = self.said(name, self.first, "keys", self.nonce)
             if answer is not None:
-                self.cards[name] = answer.data + answer.signature
+                self.signed_keys[name] = answer.data + answer.signature
 
-    def card(self, name: str) -> KeyCard:
-        return self._read(name, self.cards[name])
+    def public(self, name: str) -> PublicKeys:
+        return self._read(name, self.signed_keys[name])
 
-    def _read(self, name: str, signed: bytes) -> KeyCard:
-        return KeyCard.read(self.terms, self.terms.places[name], signed[:-SIGNATURE])
+    def _read(self, name: str, signed: bytes) -> PublicKeys:
+        return PublicKeys.read(self.terms, self.terms.places[name], signed[:-SIGNATURE])
 
     def near(self, name: str) -> dict[str, bytes]:
-        """The cards that are a site's business."""
-        place, mine = self.terms.places[name], self.card(name).holders
+        """The keys that are a site's business."""
+        place, mine = self.terms.places[name], self.public(name).holders
         return {
             other: signed
-            for other, signed in self.cards.items()
-            if other != name and (place in self.card(other).holders or self.terms.places[other] in mine)
+            for other, signed in self.signed_keys.items()
+            if other != name and (place in self.public(other).holders or self.terms.places[other] in mine)
         }
 
-    def share_out(self, cards: Callable[[str], Mapping[str, bytes]] | None = None) -> None:
-        """Show each site the cards it should see, or those that `cards` says."""
-        for name in self.cards:
-            show = self.near(name) if cards is None else cards(name)
+    def share_out(self, keys: Callable[[str], Mapping[str, bytes]] | None = None) -> None:
+        """Show each site the keys it should see, or those that `keys` says."""
+        for name in self.signed_keys:
+            show = self.near(name) if keys is None else keys(name)
             answer = self.said(name, self.first, "packets", b"", tuple(show.items()))
             if answer is not None:
                 self.shown[name], self.bundles[name] = dict(show), dict(answer.table)
@@ -293,9 +293,9 @@ class EvilHub:
         roster: Callable[[str], Mapping[str, bytes]] | None = None,
         bundles: Callable[[str, Mapping[str, bytes]], Mapping[str, bytes]] | None = None,
     ) -> None:
-        """Have each site sign the roster of all whose bundles came, or of the cards that `roster` says."""
+        """Have each site sign the roster of all whose bundles came, or of the keys that `roster` says."""
         for name in self.shown:
-            listed = {other: self.cards[other] for other in self.bundles} if roster is None else roster(name)
+            listed = {other: self.signed_keys[other] for other in self.bundles} if roster is None else roster(name)
             data = roster_of(self.terms, {other: signed[:-SIGNATURE] for other, signed in listed.items()})
             place = self.terms.places[name]
             dealers = [o for o, raw in self.shown[name].items() if o in listed and place in self._read(o, raw).holders]
@@ -411,7 +411,7 @@ class EvilHub:
 
     def seed(self, name: str, round_: int = 0) -> bytes | None:
         """The seed of a site's own mask, if enough of it has been revealed."""
-        expected = self.card(name).seeds[round_ - self.first]
+        expected = self.public(name).seeds[round_ - self.first]
         return self._joined(name, "seed", round_, lambda found: public_of(found) == expected)
 
     def key(self, name: str, public: bytes, round_: int = 0) -> bytes | None:
@@ -436,7 +436,7 @@ class EvilHub:
             if seed is None:
                 return None
             masks.append((digest("own mask", self.bound(name), round_, seed), False))
-            mine, place = self.card(name).keys[at], self.terms.places[name]
+            mine, place = self.public(name).keys[at], self.terms.places[name]
             named = self._named(self.rosters[name])
             for other, signed in self.shown[name].items():
                 if other not in named or self._cancels(name, other, group, round_):
@@ -463,8 +463,8 @@ class EvilHub:
             other in group
             and self._mask_for(name, round_) == self._mask_for(other, round_)
             and self.rosters[name] == self.rosters[other]
-            and self.shown[name][other] == self.cards[other]
-            and self.shown[other].get(name) == self.cards[name]
+            and self.shown[name][other] == self.signed_keys[other]
+            and self.shown[other].get(name) == self.signed_keys[name]
         )
 
 
@@ -494,7 +494,7 @@ def began(make: Callable[..., MaskedCompany], **more: Any) -> EvilHub:
 
 
 def holders_of(hub: EvilHub, name: str) -> list[str]:
-    return [other for other in hub.them.names if hub.terms.places[other] in hub.card(name).holders]
+    return [other for other in hub.them.names if hub.terms.places[other] in hub.public(name).holders]
 
 
 def others(hub: EvilHub, *names: str) -> list[str]:
@@ -533,7 +533,7 @@ def confirm_everything(keys: Keyring, name: str, receipts: bytes) -> None:
 
 
 def join_anything(now: MaskedExchange, pool: SharePool, name: str, expected: bytes) -> bytes:
-    """In the place of `_joined`: nobody compares a secret with its card."""
+    """In the place of `_joined`: nobody compares a secret with its public key."""
     return next(pool.secrets(name))
 
 

@@ -12,7 +12,7 @@ from eigenveil.protocols.masked import MaskedTerms
 from eigenveil.protocols.masked.dealing import Dealing, ShareDigests, factors_of, receipt, secret_count
 from eigenveil.protocols.masked.session import Session
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, blended, polynomial, split, value_at
-from eigenveil.protocols.masked.terms import KeyCard
+from eigenveil.protocols.masked.terms import PublicKeys
 from protocols.masked.masked_companies import EvilHub, drawn_from, masked_company
 from protocols.masked.test_shamir import highest_first
 
@@ -25,7 +25,7 @@ def terms() -> MaskedTerms:
 
 
 class Dealt:
-    """A dealer's secrets, card, polynomials and dealing, all drawn from a seed."""
+    """A dealer's secrets, public keys, polynomials and dealing, all drawn from a seed."""
 
     def __init__(self, seed: int) -> None:
         self.terms, draw = terms(), Random(seed).randbytes
@@ -33,7 +33,7 @@ class Dealt:
         points = [public_of(secret) for secret in self.secrets]
         rounds = self.terms.rounds
         seeds, keys = tuple(points[:rounds]), tuple(points[rounds : 2 * rounds])
-        self.card = KeyCard(public_of(draw_key(draw)), keys, seeds, points[-1], frozenset(range(7)) - {2})
+        self.public = PublicKeys(public_of(draw_key(draw)), keys, seeds, points[-1], frozenset(range(7)) - {2})
         threshold = self.terms.graph.threshold
         self.polynomials = [polynomial(secret, threshold=threshold, draw=draw) for secret in self.secrets]
 
@@ -44,7 +44,7 @@ class Dealt:
         return Dealing(said, blended(self.polynomials, factors)), factors
 
     def factors(self, committed: bytes) -> list[int]:
-        return factors_of(self.terms, SESSION, DEALER, b"card", committed)
+        return factors_of(self.terms, SESSION, DEALER, b"keys", committed)
 
     def receipts(self, shares: dict[int, list[bytes]]) -> list[bytes]:
         """What holders make of their shares."""
@@ -57,10 +57,10 @@ class Dealt:
         ]
 
 
-def test_an_honest_dealing_fits_its_card_and_every_receipt() -> None:
+def test_an_honest_dealing_fits_its_public_keys_and_every_receipt() -> None:
     them = Dealt(0)
     dealing, factors = them.dealing()
-    assert dealing.fits(them.card, factors)
+    assert dealing.fits(them.public, factors)
     assert dealing.receipts(POINTS) == them.receipts(split(them.polynomials, holders=POINTS))
     raw = dealing.encode()
     assert len(raw) == Dealing.size(them.terms, len(POINTS))
@@ -68,16 +68,16 @@ def test_an_honest_dealing_fits_its_card_and_every_receipt() -> None:
     for bad in (raw[:-1], raw + b"\0", raw[:-SHARE_BYTES] + PRIME.to_bytes(SHARE_BYTES, "big")):
         with pytest.raises(ValueError, match=r".+"):
             Dealing.read(them.terms, len(POINTS), bad)
-    assert not replace(dealing, blend=(*dealing.blend[:-1], 0)).fits(them.card, factors)
+    assert not replace(dealing, blend=(*dealing.blend[:-1], 0)).fits(them.public, factors)
 
 
-def test_a_secret_that_is_not_on_the_card_does_not_fit_whichever_it_is() -> None:
+def test_a_secret_that_is_not_of_the_public_keys_does_not_fit_whichever_it_is() -> None:
     for at in range(9):
         them = Dealt(1)
         numbers = them.polynomials[at]
         them.polynomials[at] = (*numbers[:-1], (numbers[-1] + 1) % PRIME)
         dealing, factors = them.dealing()
-        assert not dealing.fits(them.card, factors)
+        assert not dealing.fits(them.public, factors)
         # Holders alone would see nothing wrong.
         assert dealing.receipts(POINTS) == them.receipts(split(them.polynomials, holders=POINTS))
 
@@ -89,7 +89,7 @@ def test_a_share_off_the_polynomial_shows_in_its_holders_receipt_and_in_no_other
         moved = (int.from_bytes(shares[5][at], "big") + 1) % PRIME
         shares[5][at] = moved.to_bytes(SHARE_BYTES, "big")
         dealing, factors = them.dealing(shares)
-        assert dealing.fits(them.card, factors)
+        assert dealing.fits(them.public, factors)
         due, got = dealing.receipts(POINTS), them.receipts(shares)
         assert [one == two for one, two in zip(due, got, strict=True)] == [point != 5 for point in POINTS]
 
@@ -104,14 +104,14 @@ def test_factors_depend_on_everything_the_dealer_has_said() -> None:
         for other in (replace(one, bundle=bytes(KEY)), replace(one, marks=(*one.marks[:-1], bytes(16)))):
             holders = (*dealing.holders[:at], other, *dealing.holders[at + 1 :])
             assert not set(factors[:-1]) & set(them.factors(Dealing.commitment(holders)))
-    for given in ((b"other", DEALER, b"card"), (SESSION, DEALER + 1, b"card"), (SESSION, DEALER, b"other")):
+    for given in ((b"other", DEALER, b"keys"), (SESSION, DEALER + 1, b"keys"), (SESSION, DEALER, b"other")):
         assert not set(factors[:-1]) & set(factors_of(them.terms, *given, committed))
 
 
 def test_with_short_factors_a_dealer_gets_through_about_as_often_as_the_proof_says(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """One false secret passes for one value of its factor, here of 256, and a dealer may try as many cards as it likes."""
+    """One false secret passes for one value of its factor, here of 256, and a dealer may try as many keys as it likes."""
     monkeypatch.setattr(dealing_module, "_FACTOR", 1)
     them = Dealt(4)
     # It bets on factor 7, and takes as much from what blinds.
@@ -121,11 +121,11 @@ def test_with_short_factors_a_dealer_gets_through_about_as_often_as_the_proof_sa
     dealing, _ = them.dealing()
     committed, lucky = Dealing.commitment(dealing.holders), 0
     for attempt in range(3000):
-        factors = factors_of(them.terms, SESSION, DEALER, b"card %d" % attempt, committed)
+        factors = factors_of(them.terms, SESSION, DEALER, b"keys %d" % attempt, committed)
         lucky += factors[1] == 7
         if factors[1] == 7 or attempt < 50:
             tried = Dealing(dealing.holders, blended(them.polynomials, factors))
-            assert tried.fits(them.card, factors) == (factors[1] == 7)
+            assert tried.fits(them.public, factors) == (factors[1] == 7)
     # 11.7 are expected; outside of this with probability below 1e-5.
     assert 1 <= lucky <= 30
 

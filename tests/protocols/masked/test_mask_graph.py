@@ -131,7 +131,7 @@ def test_the_bound_is_what_happens_where_one_site_alone_is_cut_off(
 def run(
     rng: np.random.Generator, sites: int, holders: int
 ) -> tuple[list[set[int]], set[int], set[int], set[tuple[int, int]]]:
-    """Holders, colluders, survivors, and (from, to) for cards that the hub delivers."""
+    """Holders, colluders, survivors, and (from, to) for keys that the hub delivers."""
     drawn = [
         set(((rng.choice(sites - 1, holders, replace=False) + 1 + site) % sites).tolist()) for site in range(sites)
     ]

@@ -244,7 +244,7 @@ def named_dead() -> EvilHub:
 def test_who_is_named_dead_stays_hidden_by_a_mask_of_its_own(monkeypatch: Patch) -> None:
     hub = named_dead()
     assert hub.refused == {}
-    assert hub.key(VICTIM, hub.card(VICTIM).keys[0]) is not None
+    assert hub.key(VICTIM, hub.public(VICTIM).keys[0]) is not None
     assert hub.bare(VICTIM) is None
     with_pairs_off = hub.words[VICTIM, 0].copy()
     masks = Session.masks
@@ -405,7 +405,7 @@ def test_colluders_and_hub_together_learn_the_sum_of_the_others_and_no_more() ->
     for size in range(1, len(honest)):
         assert hub.bare(*honest[:size]) is None
     for name in honest:
-        assert hub.key(name, hub.card(name).keys[0]) is None
+        assert hub.key(name, hub.public(name).keys[0]) is None
         # Of rounds to come, shares of two: fewer than it takes.
         assert len(hub.shares[name, "seed", 1]) == len(hub.shares[name, "key", 1]) == 2 < hub.terms.graph.threshold
 

@@ -274,7 +274,7 @@ def test_wrong_masks_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_a_dead_sites_masks_that_stay_on_would_be_seen(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(
-        Keyring, "near", lambda keys, name: [o for o in keys.cards if o != name] if not keys.roster else []
+        Keyring, "near", lambda keys, name: [o for o in keys.public if o != name] if not keys.roster else []
     )
     them = masked_company(8, 6)
     require_right(them, in_process(them).run())

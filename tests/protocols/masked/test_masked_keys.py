@@ -40,11 +40,11 @@ def _seeded(monkeypatch: Patch) -> None:
     drawn_from(monkeypatch, 2)
 
 
-# Cards.
+# Public keys.
 
 
 def in_the_middle() -> EvilHub:
-    """The hub shows the victim cards of its own making for everybody else, and reads the bundles to them."""
+    """The hub shows the victim keys of its own making for everybody else, and reads the bundles to them."""
     hub = EvilHub(masked_company())
     hub.introduce()
     stranger = Identity.fresh()
@@ -52,7 +52,7 @@ def in_the_middle() -> EvilHub:
     hub.private |= {public_of(key): key for key in keys}
 
     def forged(name: str) -> bytes:
-        mine = replace(hub.card(name), bundles=public_of(bundles), keys=tuple(map(public_of, keys)))
+        mine = replace(hub.public(name), bundles=public_of(bundles), keys=tuple(map(public_of, keys)))
         raw = mine.encode(hub.terms)
         return raw + stranger.sign(raw)
 
@@ -60,12 +60,14 @@ def in_the_middle() -> EvilHub:
     hub.share_out(lambda name: fakes if name == VICTIM else hub.near(name))
     # What the victim sends to others is for keys of the hub's.
     for name, sealed in hub.bundles.get(VICTIM, {}).items():
-        shared = agree(private_key(bundles), hub.card(VICTIM).bundles, digest("bundle key", hub.session, VICTIM, name))
+        shared = agree(
+            private_key(bundles), hub.public(VICTIM).bundles, digest("bundle key", hub.session, VICTIM, name)
+        )
         bundle = open_bundle(shared, sealed, about=digest("about", hub.session, VICTIM, name))
         assert bundle is not None
         hub.shares.setdefault((VICTIM, "seed", 0), {})[1 + hub.terms.places[name]] = bundle[KEY : KEY + SHARE_BYTES]
-    own = {VICTIM: hub.cards[VICTIM]}
-    hub.enrol(lambda name: own | fakes if name == VICTIM else hub.cards)
+    own = {VICTIM: hub.signed_keys[VICTIM]}
+    hub.enrol(lambda name: own | fakes if name == VICTIM else hub.signed_keys)
     hub.seal()
     hub.ask()
     return hub
@@ -76,7 +78,7 @@ def test_a_hub_in_the_middle_with_keys_of_its_own_gets_no_part(monkeypatch: Patc
     assert "is not signed by" in hub.refused[VICTIM]
     assert (VICTIM, 0) not in hub.words
     with monkeypatch.context() as one:
-        one.setattr(Session, "_require_signed_card", nothing)
+        one.setattr(Session, "_require_signed_keys", nothing)
         # The roster that the victim would go by has nobody else's signature.
         hub = in_the_middle()
         assert (VICTIM, 0) not in hub.words
@@ -102,7 +104,7 @@ def cards_kept_back() -> EvilHub:
     return hub
 
 
-def test_cards_that_are_kept_back_keep_a_site_from_taking_part(monkeypatch: Patch) -> None:
+def test_keys_that_are_kept_back_keep_a_site_from_taking_part(monkeypatch: Patch) -> None:
     hub = cards_kept_back()
     assert hub.words == {}
     assert all("signed keys it was not sent" in hub.refused[name] for name in hub.them.names)
@@ -113,19 +115,19 @@ def test_cards_that_are_kept_back_keep_a_site_from_taking_part(monkeypatch: Patc
     assert len(camp) < hub.terms.survivors - hub.terms.colluders
 
 
-def second_card(hub: EvilHub) -> bytes:
+def second_keys(hub: EvilHub) -> bytes:
     fresh = Session(hub.terms, "site 6", hub.them.identities["site 6"], hub.nonce, 0)
     return fresh.introduce() + fresh.sign(0, "keys", digest("return", fresh.introduce()))
 
 
-def swapped_cards() -> EvilHub:
-    """A colluder has signed two cards, and the hub shows them to different sites."""
+def swapped_keys() -> EvilHub:
+    """A colluder has signed two sets of keys, and the hub shows them to different sites."""
     hub = EvilHub(masked_company(private=True))
     hub.introduce()
-    second = second_card(hub)
+    second = second_keys(hub)
     half = set(hub.them.names[:3])
     hub.share_out(lambda name: hub.near(name) | ({"site 6": second} if name in half else {}))
-    hub.enrol(lambda name: hub.cards | ({"site 6": second} if name in half else {}))
+    hub.enrol(lambda name: hub.signed_keys | ({"site 6": second} if name in half else {}))
     hub.seal()
     hub.ask()
     hub.tell(hub.them.names, to=hub.them.names)
@@ -133,29 +135,29 @@ def swapped_cards() -> EvilHub:
     return hub
 
 
-def test_a_site_with_two_cards_gets_no_roll_signed(monkeypatch: Patch) -> None:
-    hub = swapped_cards()
+def test_a_site_with_two_sets_of_keys_gets_no_roster_signed(monkeypatch: Patch) -> None:
+    hub = swapped_keys()
     assert not hub.words
     assert all(not ledger.charges for ledger in hub.them.ledgers.values())
     with monkeypatch.context() as one:
         # All would give their parts, and pay for them, in a round that cannot be ended: their lists are bound to two rosters.
         one.setattr(Session, "_require_roster_signed", nothing)
-        hub = swapped_cards()
+        hub = swapped_keys()
         assert len(hub.words) == 7
         assert all(len(ledger.charges) == 1 for ledger in hub.them.ledgers.values())
         assert hub.shares == {}
-    # The signer of two cards is none of those who compare them with the roster. One that has seen another card does not sign.
+    # The signer of two sets is none of those who compare them with the roster. One that has seen other keys does not sign.
     hub = EvilHub(masked_company())
     hub.introduce()
     hub.share_out()
-    hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
+    hub.enrol(lambda name: hub.signed_keys | {"site 6": second_keys(hub)})
     assert hub.under_roster == {}
     assert all("other signed keys than this site has seen" in why for why in hub.refused.values())
-    monkeypatch.setattr(Session, "_require_same_cards", nothing)
+    monkeypatch.setattr(Session, "_require_same_keys", nothing)
     hub = EvilHub(masked_company())
     hub.introduce()
     hub.share_out()
-    hub.enrol(lambda name: hub.cards | {"site 6": second_card(hub)})
+    hub.enrol(lambda name: hub.signed_keys | {"site 6": second_keys(hub)})
     assert len(hub.rosters) == 7
 
 
@@ -173,8 +175,8 @@ def private_roster(patch: Patch) -> EvilHub:
     mine = holders_of(hub, VICTIM)
     near[VICTIM] = {name: signed for name, signed in near[VICTIM].items() if name in mine}
     hub.share_out(near.__getitem__)
-    short = {name: signed for name, signed in hub.cards.items() if name not in mine[:2]}
-    hub.enrol(lambda name: short if name == VICTIM else hub.cards)
+    short = {name: signed for name, signed in hub.signed_keys.items() if name not in mine[:2]}
+    hub.enrol(lambda name: short if name == VICTIM else hub.signed_keys)
     hub.seal()
     hub.ask()
     rest = others(hub, VICTIM)
@@ -214,13 +216,13 @@ NO_POINTS = [
 
 
 def no_point(bad: bytes) -> EvilHub:
-    """A colluder's card has bytes for mask keys that are no point of the curve."""
+    """A colluder publishes bytes for mask keys that are no point of the curve."""
     hub = EvilHub(masked_company())
     hub.introduce()
-    raw = replace(hub.card("site 6"), keys=(bad,) * hub.terms.rounds).encode(hub.terms)
+    raw = replace(hub.public("site 6"), keys=(bad,) * hub.terms.rounds).encode(hub.terms)
     session = hub.them.members["site 6"]._session
     assert session is not None
-    hub.cards["site 6"] = raw + session.sign(0, "keys", digest("return", raw))
+    hub.signed_keys["site 6"] = raw + session.sign(0, "keys", digest("return", raw))
     return hub
 
 
@@ -228,20 +230,20 @@ def no_point(bad: bytes) -> EvilHub:
 def test_keys_that_are_no_points_of_the_curve_are_refused(bad: bytes, monkeypatch: Patch) -> None:
     def run() -> EvilHub:
         hub = no_point(bad)
-        signed = hub.cards["site 6"]
-        cards = {name: card for name, card in hub.cards.items() if name not in (VICTIM, "site 6")}
-        answer = hub.said(VICTIM, 0, "packets", b"", (*cards.items(), ("site 6", signed)))
+        signed = hub.signed_keys["site 6"]
+        others = {name: one for name, one in hub.signed_keys.items() if name not in (VICTIM, "site 6")}
+        answer = hub.said(VICTIM, 0, "packets", b"", (*others.items(), ("site 6", signed)))
         if answer is not None:
             session = hub.them.members[VICTIM]._session
             assert session is not None
             session.roster = frozenset(hub.them.names)
-            hub.shown[VICTIM] = cards | {"site 6": signed}
+            hub.shown[VICTIM] = others | {"site 6": signed}
         return hub
 
     hub = run()
     assert "an invalid key" in hub.refused[VICTIM]
     session = hub.them.members[VICTIM]._session
-    assert session is not None and session._cards == {}
+    assert session is not None and session._keys_of == {}
     monkeypatch.setattr(terms_module, "is_public_key", lambda key: True)
     hub = run()
     session = hub.them.members[VICTIM]._session
@@ -263,9 +265,9 @@ def test_keys_that_are_no_points_of_the_curve_are_refused(bad: bytes, monkeypatc
 
 def test_a_session_and_a_round_are_begun_once() -> None:
     hub = began(masked_company)
-    card = hub.cards[VICTIM]
+    keys = hub.signed_keys[VICTIM]
     again = hub.said(VICTIM, 0, "keys", hub.nonce)
-    assert again is not None and again.data + again.signature == card
+    assert again is not None and again.data + again.signature == keys
     assert hub.said(VICTIM, 0, "keys", bytes([1]) * KEY) is None
     assert "begun with other keys" in hub.refused[VICTIM]
     assert hub.ask(3, [VICTIM]) != {}
@@ -278,7 +280,7 @@ def test_a_session_and_a_round_are_begun_once() -> None:
 
 
 def test_what_was_signed_in_one_session_says_nothing_in_the_next() -> None:
-    """Cards, rosters and lists of an earlier session are not taken, even by sites that made them."""
+    """Public keys, rosters and lists of an earlier session are not taken, even by sites that made them."""
     them = masked_company()
     old = EvilHub(them).exchange()
     old.ask()
@@ -301,7 +303,7 @@ def test_there_are_no_more_sessions_than_were_agreed_on() -> None:
     for first in range(3):
         hub = EvilHub(them, nonce=bytes([first]) * KEY, first=first)
         hub.introduce([VICTIM])
-        assert (VICTIM in hub.cards) == (first < 2)
+        assert (VICTIM in hub.signed_keys) == (first < 2)
     assert "as often as agreed" in hub.refused[VICTIM]
     # Without that bound a hub has a site draw its holders until it likes them.
     object.__setattr__(them.terms, "sessions", 100)
@@ -309,7 +311,7 @@ def test_there_are_no_more_sessions_than_were_agreed_on() -> None:
     for first in range(3, 8):
         hub = EvilHub(them, nonce=bytes([first]) * KEY, first=first)
         hub.introduce([VICTIM])
-        drawn.add(hub.cards[VICTIM])
+        drawn.add(hub.signed_keys[VICTIM])
     assert len(drawn) == 5
 
 
@@ -394,7 +396,7 @@ def second_study() -> EvilHub:
 
 
 def test_signatures_of_an_earlier_study_are_worth_nothing_in_the_next(monkeypatch: Patch) -> None:
-    """Identities, terms and the hub's name for the session are the same. The roster has everybody's fresh card."""
+    """Identities, terms and the hub's name for the session are the same. The roster has everybody's fresh keys."""
     hub = second_study()
     assert set(hub.refused) == set(holders_of(hub, VICTIM)[:3])
     assert hub.bare(VICTIM) is None
@@ -404,32 +406,32 @@ def test_signatures_of_an_earlier_study_are_worth_nothing_in_the_next(monkeypatc
     assert same(hub.bare(VICTIM), hub.them.part(VICTIM))
 
 
-def old_cards() -> EvilHub:
-    """The cards, bundles and signatures under the roster of an earlier study, and what was learned in it, used on the victim."""
+def old_keys() -> EvilHub:
+    """The keys, bundles and signatures under the roster of an earlier study, and what was learned in it, used on the victim."""
     ids = {f"site {at}": Identity.fresh() for at in range(7)}
     before = began(masked_company, identities=ids)
     hub = EvilHub(masked_company(identities=ids))
     hub.introduce([VICTIM])
-    hub.cards = before.cards | hub.cards
-    hub.share_out(lambda name: {other: card for other, card in before.cards.items() if other != name})
+    hub.signed_keys = before.signed_keys | hub.signed_keys
+    hub.share_out(lambda name: {other: one for other, one in before.signed_keys.items() if other != name})
     hub.bundles |= {name: bundles for name, bundles in before.bundles.items() if name != VICTIM}
     hub.shown = {VICTIM: hub.shown[VICTIM]}
-    hub.enrol(lambda name: before.cards)
-    hub.enrol(lambda name: hub.cards)
+    hub.enrol(lambda name: before.signed_keys)
+    hub.enrol(lambda name: hub.signed_keys)
     hub.under_roster[hub.rosters[VICTIM]] |= before.under_roster[before.rosters[VICTIM]]
     hub.seal([VICTIM])
     hub.ask(names=[VICTIM])
     return hub
 
 
-def test_cards_of_an_earlier_study_are_on_no_roll_that_is_sealed(monkeypatch: Patch) -> None:
-    """They are signed by those whose they are, for a session of this name. Yet a roster has the cards of all who sign it."""
-    hub = old_cards()
+def test_keys_of_an_earlier_study_are_on_no_roster_that_is_sealed(monkeypatch: Patch) -> None:
+    """They are signed by those whose they are, for a session of this name. Yet a roster has the keys of all who sign it."""
+    hub = old_keys()
     why = hub.refused[VICTIM]
     assert "other signed keys than this site has seen" in why and "0 sites have signed, and 5 must" in why
     assert hub.words == {}
     monkeypatch.setattr(Session, "_require_roster_signed", nothing)
-    assert len(old_cards().words) == 1
+    assert len(old_keys().words) == 1
 
 
 def test_the_terms_are_part_of_what_is_signed(monkeypatch: Patch) -> None:

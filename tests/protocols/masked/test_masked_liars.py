@@ -117,12 +117,12 @@ def wrong_secret(patch: Patch, liar: str) -> None:
     """A dealer that shares out other secrets than those it puts on its part."""
     share_out = Session.share_out
 
-    def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
+    def false(session: Session, signed_keys: Table) -> tuple[bytes, Table] | None:
         if session._name != liar:
-            return share_out(session, cards)
+            return share_out(session, signed_keys)
         seeds, keys = session._seeds, session._keys
         session._seeds, session._keys = [bytes(32)] * len(seeds), [bytes(32)] * len(keys)
-        shared = share_out(session, cards)
+        shared = share_out(session, signed_keys)
         session._seeds, session._keys = seeds, keys
         return shared
 
@@ -133,9 +133,9 @@ def crooked_shares(patch: Patch, liar: str, points: Collection[int]) -> None:
     """A dealer whose shares at these points, as it sends them and says that it does, are on no one polynomial."""
     share_out = Session.share_out
 
-    def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
+    def false(session: Session, signed_keys: Table) -> tuple[bytes, Table] | None:
         if session._name != liar:
-            return share_out(session, cards)
+            return share_out(session, signed_keys)
         split = vars(session_module)["split"]
 
         def crooked(polynomials: Any, **more: Any) -> dict[int, list[bytes]]:
@@ -144,7 +144,7 @@ def crooked_shares(patch: Patch, liar: str, points: Collection[int]) -> None:
 
         with pytest.MonkeyPatch.context() as inner:
             inner.setattr(session_module, "split", crooked)
-            return share_out(session, cards)
+            return share_out(session, signed_keys)
 
     patch.setattr(Session, "share_out", false)
 
@@ -197,7 +197,7 @@ def test_where_shares_are_not_compared_a_holder_frames_a_dealer_and_then_spoils_
     false_shares(monkeypatch, ["site 0"])
     monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
     them = masked_company(9, 6)
-    # Other sets of shares still fit the cards. But every dealer is named, and all are honest but the holder.
+    # Other sets of shares still fit the public keys. But every dealer is named, and all are honest but the holder.
     require_right(them, process_of(them).run())
     assert set(them.masking.liars) == set(them.names)
     with monkeypatch.context() as one:
@@ -439,25 +439,25 @@ def altered(patch: Patch, liar: str, **functions: Callable[[Any], Any]) -> None:
     """A dealer that shares out its secrets with other functions than everybody has, each made from the one that is there."""
     share_out = Session.share_out
 
-    def false(session: Session, cards: Table) -> tuple[bytes, Table] | None:
+    def false(session: Session, signed_keys: Table) -> tuple[bytes, Table] | None:
         if session._name != liar:
-            return share_out(session, cards)
+            return share_out(session, signed_keys)
         with pytest.MonkeyPatch.context() as inner:
             for name, change in functions.items():
                 inner.setattr(session_module, name, change(vars(session_module)[name]))
-            return share_out(session, cards)
+            return share_out(session, signed_keys)
 
     patch.setattr(Session, "share_out", false)
 
 
 def other_constant(patch: Patch, liar: str) -> None:
-    """The secret of one round alone is another than on the card."""
+    """The secret of one round alone does not fit its public key."""
     count = iter(range(100))
     altered(patch, liar, polynomial=lambda make: lambda *a, **more: _raised(make(*a, **more), -1, next(count) == 1))
 
 
 def other_blind(patch: Patch, liar: str) -> None:
-    """What blinds is not what the card says, so that one secret need not be either."""
+    """What blinds does not fit its public key, so that one secret need not be either."""
     altered(patch, liar, polynomial=lambda make: lambda *a, **more: _raised(make(*a, **more), -1, True))
 
 
@@ -589,7 +589,7 @@ def _lowered(numbers: tuple[int, ...]) -> tuple[int, ...]:
 
 
 @pytest.mark.parametrize("way", [wrong_secret, crooked_all])
-def test_a_secret_that_nobody_compares_with_its_card_ends_in_a_wrong_sum(way: Any, monkeypatch: Patch) -> None:
+def test_a_secret_that_nobody_compares_with_its_public_key_ends_in_a_wrong_sum(way: Any, monkeypatch: Patch) -> None:
     way(monkeypatch, DEALER)
     monkeypatch.setattr(Keyring, "proves", lambda *_: True)
     monkeypatch.setattr(MaskedExchange, "_require_bundles", nothing)
@@ -623,8 +623,8 @@ def vouching(patch: Patch, dealer: str, holders: Collection[str]) -> None:
     share_out, receipts = Session.share_out, Session.receipts
     blends: dict[str, tuple[int, ...]] = {}
 
-    def telling(session: Session, cards: Table) -> tuple[bytes, Table] | None:
-        shared = share_out(session, cards)
+    def telling(session: Session, signed_keys: Table) -> tuple[bytes, Table] | None:
+        shared = share_out(session, signed_keys)
         if session._name == dealer and shared is not None:
             blends[dealer] = Dealing.read(session._terms, 1 + len(shared[1]), shared[0]).blend
         return shared
@@ -690,7 +690,7 @@ def test_a_dealer_that_few_deny_can_not_keep_its_secret_together_with_a_holder(m
 
 
 def best_blend(patch: Patch, liar: str, honest: Collection[int]) -> None:
-    """Shares of too high a degree, and for the hub the polynomial that fits the card and as many of the holders as it can."""
+    """Shares of too high a degree, and for the hub the polynomial that fits the public key and most of the holders."""
 
     def high(make: Any) -> Any:
         return lambda *a, threshold, **more: make(*a, threshold=threshold + 1, **more)
@@ -708,7 +708,7 @@ def best_blend(patch: Patch, liar: str, honest: Collection[int]) -> None:
 
 
 def test_among_five_sites_one_denial_is_enough_to_stop_at_no_charge(monkeypatch: Patch) -> None:
-    """Four shares make a secret. A liar can satisfy three holders and the card, and one holder of its four denies."""
+    """Four shares make a secret. A liar can satisfy three holders and the public key, and one holder of its four denies."""
     best_blend(monkeypatch, DEALER, [1, 2, 4])
     them = masked_company(5, 4, private=True, retries=0)
     process = process_of(them)

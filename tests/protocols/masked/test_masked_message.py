@@ -219,7 +219,7 @@ def replayed(them: MaskedCompany, old: dict[str, Body]) -> tuple[Any, LocalStar]
 
 
 def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch) -> None:
-    """With the same identities and terms. The session has another name, and were it the same: the roster has other cards."""
+    """With the same identities and terms. The session has another name, and were it the same: the roster has other keys."""
     ids = {f"site {at}": Identity.fresh() for at in range(7)}
 
     def attack() -> tuple[MaskedCompany, Any, LocalStar]:
@@ -316,7 +316,7 @@ def test_bundles_changed_on_the_way_are_not_read(monkeypatch: Patch) -> None:
     assert set(them.masking.liars) == {BAD}
 
 
-def test_a_changed_card_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: Patch) -> None:
+def test_a_changed_key_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: Patch) -> None:
     def change(body: Return) -> Return:
         """The mask key of the second round in the place of that of the first."""
         return replace(body, data=body.data[:POINT] + body.data[2 * POINT : 3 * POINT] + body.data[2 * POINT :])
@@ -329,11 +329,11 @@ def test_a_changed_card_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: P
     assert right(them, result)
     assert BAD not in them.hub.rounds[-1].answered
     monkeypatch.setattr(MaskedExchange, "_require_signed", nothing)
-    # Nobody takes the card from the hub.
+    # Nobody takes the keys from the hub.
     with pytest.raises(QuorumLost):
         attack()
-    monkeypatch.setattr(Session, "_require_signed_card", nothing)
-    # What the site has shared out does not fit that card: before the roster, and again before anything is charged.
+    monkeypatch.setattr(Session, "_require_signed_keys", nothing)
+    # What the site has shared out does not fit those keys: before the roster, and again before anything is charged.
     them, result = attack()
     assert right(them, result)
     assert set(them.masking.liars) == {BAD}
@@ -341,10 +341,10 @@ def test_a_changed_card_ends_in_a_wrong_sum_only_past_five_checks(monkeypatch: P
     with pytest.raises(ProtocolError, match=f"{BAD} sent holders other bundles than announced"):
         attack()
     monkeypatch.setattr(Keyring, "confirm", confirm_everything)
-    # The site itself sees that the roster is not for its card; of its secret, what is put together is not what the card says.
+    # The site itself sees that the roster is not for its keys; of its secret, what is put together does not fit the public key.
     with pytest.raises(ProtocolError, match=f"the secret that {BAD} shared is not the one of its signed keys"):
         attack()
-    monkeypatch.setattr(Session, "_require_same_cards", nothing)
+    monkeypatch.setattr(Session, "_require_same_keys", nothing)
     assert not right(*attack())
 
 
@@ -363,7 +363,7 @@ def test_a_changed_share_ends_in_a_wrong_sum_only_past_three_checks(monkeypatch:
     them, result = attack()
     assert right(them, result)
     assert set(them.masking.liars) == {BAD}
-    # Other shares join to the secret on the card; yet the dealer is taken for a liar.
+    # Other shares join to the secret of the public key; yet the dealer is taken for a liar.
     monkeypatch.setattr(MaskedExchange, "_pooled", take_every_share)
     them, result = attack()
     assert right(them, result)
@@ -456,8 +456,8 @@ def bad_message(message: Message) -> Iterator[tuple[str, Body]]:
                     ("empty", b""),
                 ):
                     yield what, replace(body, table=(*body.table[1:], (body.table[0][0], raw)))
-                yield "its own card", replace(body, table=((message.receiver, body.table[0][1]), *body.table[1:]))
-                yield "a stranger's card", replace(body, table=(("stranger", body.table[0][1]), *body.table[1:]))
+                yield "its own keys", replace(body, table=((message.receiver, body.table[0][1]), *body.table[1:]))
+                yield "a stranger's keys", replace(body, table=(("stranger", body.table[0][1]), *body.table[1:]))
             if body.step == "roster":
                 yield "a bundle too few", replace(body, table=body.table[1:])
                 yield "a bundle too many", replace(body, table=(*body.table, ("stranger", b"")))

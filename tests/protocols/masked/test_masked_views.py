@@ -35,7 +35,7 @@ def exchanged(them: MaskedCompany) -> MaskedCompany:
 
 
 def view(them: MaskedCompany, dead: Iterable[str] = ("site 6",)) -> EvilHub:
-    """All that a hub has seen after a round: cards, bundles, signatures, masked parts, and every share that was revealed."""
+    """All that a hub has seen after a round: keys, bundles, signatures, masked parts, and every share that was revealed."""
     hub = EvilHub(them).exchange()
     hub.ask()
     alive = [name for name in them.names if name not in set(dead)]
@@ -96,7 +96,7 @@ def pair_key(them: MaskedCompany) -> bytes:
     one, two = them.members[ONE]._session, them.members[TWO]._session
     assert one is not None and two is not None
     places = them.terms.places
-    return agree(private_key(one._keys[0]), two.card.keys[0], pair_purpose(one._bound, 0, places[ONE], places[TWO]))
+    return agree(private_key(one._keys[0]), two.public.keys[0], pair_purpose(one._bound, 0, places[ONE], places[TWO]))
 
 
 # By statistics: what is left when the hub has taken off all it can.
@@ -107,9 +107,9 @@ def unmasked_as_far_as_can_be(hub: EvilHub, name: str) -> Words:
     seed = hub.seed(name)
     assert seed is not None
     words, masks = hub.words[name, 0].copy(), [(digest("own mask", hub.bound(name), 0, seed), False)]
-    place, mine = hub.terms.places[name], hub.card(name).keys[0]
+    place, mine = hub.terms.places[name], hub.public(name).keys[0]
     for other in hub.shown[name]:
-        key, there = hub.key(other, hub.card(other).keys[0]), hub.terms.places[other]
+        key, there = hub.key(other, hub.public(other).keys[0]), hub.terms.places[other]
         if key is not None:
             masks.append(
                 (agree(private_key(key), mine, pair_purpose(hub.bound(name), 0, place, there)), not place < there)

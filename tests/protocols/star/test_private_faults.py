@@ -11,6 +11,7 @@ from eigenveil.errors import QuorumLost
 from protocols.star.companies import RANK, table
 from protocols.star.fault_runs import random_faults
 
+pytestmark = pytest.mark.usefixtures("unplanned")
 WAYS: dict[str, dict[str, Any]] = {
     "covariance, hub": {"method": "covariance", "trust": "hub"},
     "covariance, site": {"method": "covariance", "trust": "site"},

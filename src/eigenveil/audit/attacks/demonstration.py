@@ -39,6 +39,7 @@ class Shown:
             math.isfinite(self.value) and math.isfinite(self.baseline),
             f"{self.run}: value and baseline must be finite, got {self.value} and {self.baseline}",
         )
+        # An interval that misses its own value is a mistake in an attack, not a result.
         low, high = (self.value, self.value) if self.interval is None else self.interval
         require(
             low <= self.value <= high, f"{self.run}: the value {self.value} must lie in its interval, {low} to {high}"
@@ -69,4 +70,5 @@ class Demonstration:
 
     def to_json(self) -> dict[str, Any]:
         """Plain values, for programs."""
+        # All fields are plain values, so that JSON has what the screen has.
         return asdict(self)

@@ -91,6 +91,7 @@ def outsider(*, seed: int = 0) -> Demonstration:
 
 def _attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Shown]:
     gram, known = rows.T @ rows, tuple(range(_KNOWN))
+    # As explained variances are defined, so that both reconstructions are in the same units.
     matrix = gram / (len(rows) - 1)
     # The error counts only entries that the outsider did not know beforehand.
     unknown = ~np.isin(np.arange(len(matrix)), known)[:, None] | ~np.eye(len(matrix), dtype=bool)
@@ -98,6 +99,7 @@ def _attacked(name: str, pca: PrivatePCA, rows: Array) -> tuple[Shown, Shown, Sh
     entries = entries_from_components(pca.components_, matrix[known, known], known=known)
     spectrum = (pca.components_.T * pca.explained_variance_) @ pca.components_
     errors, guesses = [], []
+    # The outsider knows all other rows: the strongest adversary that the guarantee is stated for.
     for person in rows[:_SOUGHT]:
         others = gram - np.outer(person, person)
         errors.append(relative_error(row_from_components(pca.components_, pca.singular_values_, others), person))
@@ -122,6 +124,7 @@ def _conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
     said = []
     for name, (first, second, row) in shown.items():
         entries = f"{told(min(first.value, second.value))} (a guess has {told(first.baseline)})"
+        # The words follow from the numbers, so that a demonstration cannot claim more than it shows.
         if first.succeeded or second.succeeded:
             has = f"gets the covariances with error {entries}"
         else:
@@ -134,6 +137,7 @@ def _conclusion(shown: Mapping[str, tuple[Shown, Shown, Shown]]) -> str:
         else:
             read = f"a person's row no better than a guess: {person}"
         said.append(f"With {name}, an outsider {has}, and {read}.")
+    # This remark is about private runs alone. Without privacy everything is read off.
     private = [rows for name, rows in shown.items() if name != "no privacy"]
     if any(first.succeeded and not row.succeeded for first, _, row in private):
         said.append(

@@ -32,6 +32,7 @@ Answers = tuple[tuple[Question, Array], ...]
 _RANK: Final = 3
 _DELTA: Final = 1e-5
 _MATRIX, _ROW = "the site's matrix", "one person's row"
+# Sites of different sizes, so that the attacked one is not simply a third of the total.
 _SIZES: Final = {"north": 300, "south": 280, "east": 120}
 _ATTACKED: Final = "east"
 _PAIR: Final = ("glucose", "insulin")
@@ -86,6 +87,7 @@ class _Curious(Mechanism):
 
     def release(self, private: Bounded, *, label: str, share: float = 1.0, slot: Slot | None = None) -> Array:
         """As the other mechanism does."""
+        # Before the noise: that is what trusting a hub means.
         self._given.append(private.value)
         return self._through.release(private, label=label, share=share, slot=slot)
 
@@ -125,6 +127,7 @@ def listened(pca: FederatedPCA, sites: Mapping[str, Array], *, site: str) -> Hea
                 parts.append((asked[round_], arrays[0]))
         return [message]
 
+    # The study's own hub, with one honest mechanism exchanged. It follows the protocol and remembers.
     hub = parties.hub(masking=parties.masking(), watch=None, through=lambda mechanism: _Curious(mechanism, given))
     LocalStar(hub, federation.members.values(), faults=Faults(meddle=read), seed=federation.request.seed).run()
     # One total for each round. FedPower's totals pass no mechanism where no noise is added to them.

@@ -1,7 +1,8 @@
 """Cases of what is found privately before a fit: bounds on the rows, and the spectrum."""
 
 import math
-from typing import Final
+from functools import partial
+from typing import Any, Final
 
 import numpy as np
 from numpy.random import Generator
@@ -29,9 +30,14 @@ _SHOWN: Final = (0, 1, 3)
 # The share of the budget of a spectrum that its sum takes; the rest is for the eigenvalues.
 _SUM_SHARE: Final = 0.05
 _COLUMNS: Final = 8
+# Where entries may be missing: the share that their counts take first, and the most that an entry of the spectrum's matrix is
+# multiplied by.
+_COUNTS_SHARE, _LOUDER = 0.04, 4.0
+_PAIRS: Final = [[first, first + 1] for first in range(0, _COLUMNS, 2)]
+_RULES: Final = {"counts": "missing='counts'", "groups": "missing='groups'"}
 
 
-def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
+def _lengths(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:
     """How many people are beyond each norm, as far as candidates and the number of people show it.
 
     A h is released with noise of deviation ||A e_0|| / mu. Here h are the counts from the largest norm down and A is the root of
@@ -45,8 +51,13 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
     counts = [math.ceil(share * 500 * deviation) for share in _SHARES]
     longest = np.full(int(present[0]), 1e8)
     lengths = np.concatenate([longest, np.repeat(_INSIDE, counts)])
+    rows, gaps = lengths[:, None] * [0.6, 0.8], _gaps(rule, [[0, 1], [2, 3]])
+    if rule is not None:
+        # A third column that would be beyond every norm goes with a fourth that nobody has, and counts as missing with it.
+        third = 1e8 if rule == "groups" else np.nan
+        rows = np.hstack([rows, np.broadcast_to([third, np.nan], rows.shape)])
     found = find_bounds(
-        lengths[:, None] * [0.6, 0.8],
+        rows,
         epsilon=budget.epsilon,
         delta=budget.delta,
         quantile=0.75,
@@ -54,6 +65,7 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
         within=_RANGE,
         neighbours="add-remove",
         random_state=state,
+        **gaps,
     )
     require_guarantee(found.guarantee, budget)
     require(len(found.candidates) == 2, "find_bounds must show two candidates here")
@@ -67,38 +79,61 @@ def _lengths(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return Trial(present + (noise @ shift) / (shift @ shift), present, noise)
 
 
-def _spectrum(budget: Budget, rng: Generator, state: int | None) -> Trial:
+def _spectrum(budget: Budget, rng: Generator, state: int | None, *, rule: str | None = None) -> Trial:
     """Eigenvalues that lie far apart, and their sum in agreement with them: the maximum likelihood of both, which loses nothing.
 
     With variances s^2 on each eigenvalue and t^2 on the sum, the result has the information I / s^2 + 1 1^T / t^2 about them. A
     canary moves one of them by one.
+
+    Where entries may be missing, nearly all are. Every rate is then below the least that anything is divided by, so that the
+    matrix and its noise are `_LOUDER` times as large, whatever the noise on the counts was.
     """
     present = tossed(_COLUMNS, rng)
-    variance, of_sum = (1 / (mu_of(budget) ** 2 * share) for share in (1 - _SUM_SHARE, _SUM_SHARE))
+    left = 1.0 if rule is None else 1 - _COUNTS_SHARE
+    variance, of_sum = (1 / (mu_of(budget) ** 2 * left * share) for share in (1 - _SUM_SHARE, _SUM_SHARE))
     # Rows of norm 0.7, so that no eigenvalue is reduced to what the bound allows; steps far larger than the noise.
     length, step = 0.7, math.ceil(2 * (16 * math.sqrt(variance) + 1))
     base = np.repeat(length * np.eye(_COLUMNS), step * np.arange(_COLUMNS, 0, -1), axis=0)
     information = np.eye(_COLUMNS) / variance + np.ones((_COLUMNS, _COLUMNS)) / of_sum
     root = np.linalg.cholesky(information).T
+    # Twice as many people have nothing at all.
+    nobody = np.full((0 if rule is None else 2 * len(base), _COLUMNS), np.nan)
 
     def released(there: NDArray[np.bool_], seed: int | None) -> Array:
+        canaries = np.where(there[:, None], 1000 * np.eye(_COLUMNS), 0.0)
         found = released_spectrum(
-            np.vstack([base, np.where(there[:, None], 1000 * np.eye(_COLUMNS), 0.0)]),
+            np.vstack([_torn(base, rule), _torn(canaries, rule), nobody]),
             epsilon=budget.epsilon,
             delta=budget.delta,
             row_bound=1.0,
             center=None,
             neighbours="zero-out",
             random_state=seed,
+            **_gaps(rule, _PAIRS),
         )
         require_guarantee(found.guarantee, budget)
         require(found.spectrum is not None, "eigenvalues this large must be told from noise")
         assert found.spectrum is not None
-        return found.spectrum.values * found.people
+        return found.spectrum.values * found.people / (1.0 if rule is None else _LOUDER)
 
     moved = moved_by_one(lambda there, seed: [root @ released(there, seed)], present, rng)
     rest = released(present, state) - np.square(base).sum(axis=0) - present
     return Trial(present + information @ rest / mu_of(budget) ** 2, present, root @ rest, moved=moved)
+
+
+def _gaps(rule: str | None, groups: list[list[int]]) -> dict[str, Any]:
+    """The parameters that declare which entries may be missing."""
+    return {} if rule is None else {"missing": rule} | ({"missing_groups": groups} if rule == "groups" else {})
+
+
+def _torn(rows: Array, rule: str | None) -> Array:
+    """Rows along axes, (n, d), each with nothing but the column of its axis, or with the group of that column."""
+    if rule is None:
+        return rows
+    there = rows != 0
+    if rule == "groups":
+        there = np.repeat(there[:, ::2] | there[:, 1::2], 2, axis=1)
+    return np.where(there, rows, np.nan)
 
 
 CASES = (
@@ -127,5 +162,37 @@ CASES = (
         quick=200,
         full=2000,
         threshold=0.5,
+    ),
+    *(
+        Case(
+            name=f"bounds/norms-{rule}",
+            kind="shipped",
+            about=f"find_bounds({words}): how many people have rows beyond each candidate, seen by anybody",
+            canary="a row of norm 1e8 that lacks the other columns, in the table or not",
+            tests=("curve", "noise"),
+            budget=BUDGET,
+            claim=lambda budget: Claim.of(budget, "the guarantee of find_bounds"),
+            trial=partial(_lengths, rule=rule),
+            quick=200,
+            full=4000,
+            threshold=0.5,
+        )
+        for rule, words in _RULES.items()
+    ),
+    *(
+        Case(
+            name=f"bounds/spectrum-{rule}",
+            kind="shipped",
+            about=f"released_spectrum({words}): all eigenvalues of the divided matrix, seen by anybody",
+            canary="a row along each axis, a thousand times the bound and without other entries, or with no entry at all",
+            tests=("curve", "noise"),
+            budget=BUDGET,
+            claim=lambda budget: Claim.of(budget, "the guarantee of released_spectrum"),
+            trial=partial(_spectrum, rule=rule),
+            quick=100,
+            full=2000,
+            threshold=0.5,
+        )
+        for rule, words in _RULES.items()
     ),
 )

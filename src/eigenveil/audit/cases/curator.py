@@ -3,7 +3,7 @@
 import math
 from collections.abc import Callable
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
 import scipy.sparse as sp
@@ -18,6 +18,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.papers.noise_scales import fpca_scale
 from eigenveil.privacy import Budget, Ledger, epsilon_of
+from eigenveil.tasks.fit.split import split_budget
 
 __all__ = ["CASES", "two_fits"]
 
@@ -131,20 +132,36 @@ def _paper(budget: Budget, rng: Generator, state: int | None) -> Trial:
     return blanked(budget, rng, state, given=axes, bounded=axes, deviation=_paper_scale(budget), calibration="paper")
 
 
-def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
-    """Counts of what is there: of each column, or of complete rows. Everybody else is known, so a canary shows in these."""
+def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find: bool = False) -> Trial:
+    """Counts of what is there: of each column or group, or of complete rows. Everybody else is known, so a canary shows in these.
+
+    With `find`, entries are counted with the first mean of the search for a bound, and the fit shows the same rates.
+    """
     present = tossed(1, rng)
-    # Half of the rows lack everything, so that no rate comes near its limits. Of three columns no rate is shrunk.
-    base = np.vstack([np.ones((_HALF, _FEW)), np.full((_HALF, _FEW), np.nan)])
-    counts = "observed entries" if rule == "counts" else "count"
+    settings: dict[str, Any] = {"missing": rule}
+    shown, number = np.arange(_FEW), _FEW
+    if rule == "groups":
+        # Three groups have six pairs, with themselves and with each other, and the two columns of a group share one rate.
+        settings["missing_groups"] = [[0, 1], [2], [3]]
+        shown, number = np.array([0, 2, 3]), 6
+    # Half of the rows lack everything, so that no rate comes near its limits. Of three columns or groups no rate is shrunk. Rows
+    # are on both sides of zero, so that a search for the mean ends early.
+    width, of_counts = int(shown[-1]) + 1, 1.0
+    sides = np.where(np.arange(_HALF) % 2 == 0, 1.0, -1.0)[:, None]
+    base = np.vstack([np.broadcast_to(sides, (_HALF, width)), np.full((_HALF, width), np.nan)])
+    counts = "count" if rule == "drop" else "observed entries"
+    if find:
+        settings |= {"row_bound": "private", "center": "private"}
+        split = split_budget(mean=True, search=False, count=False, trace=False, bound=True, observed=True)
+        counts, of_counts = f"mean and {counts}", split.observed / split.step(split.observed_at)
 
     def released(there: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
-        canary = np.where(there[:, None], 1e8, np.full((1, _FEW), np.nan))
-        pca = fitted(np.vstack([base, canary]), budget, seed, missing=rule)
+        canary = np.where(there[:, None], 1e8, np.full((1, width), np.nan))
+        pca = fitted(np.vstack([base, canary]), budget, seed, **settings)
         (charge,) = (one for one in pca.guarantee_.charges if one.label == counts)
-        if rule == "counts":
+        if rule != "drop":
             assert pca.observed_ is not None
-            return pca.observed_ * (2 * _HALF + 1), math.sqrt(_FEW) / charge.mu
+            return pca.observed_[shown] * (2 * _HALF + 1), math.sqrt(number / of_counts) / charge.mu
         # A variance is a Gram eigenvalue over the number of people less one.
         return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
 
@@ -303,6 +320,29 @@ CASES = (
         quick=320,
         full=4000,
         threshold=None,
+    ),
+    _case(
+        "missing-groups",
+        "PrivatePCA(missing='groups'): how many people have each group of columns, seen by anybody",
+        "a row of 1e8 in every column, or one that lacks all of them",
+        partial(_torn, rule="groups"),
+        tests=("noise",),
+        quick=320,
+        full=4000,
+        threshold=None,
+    ),
+    *(
+        _case(
+            f"missing-{name}-bound",
+            f"PrivatePCA(missing='{rule}') that finds a bound: how many people have each {what}, seen by anybody",
+            "a row of 1e8 in every column, or one that lacks all of them",
+            partial(_torn, rule=rule, find=True),
+            tests=("noise",),
+            quick=120,
+            full=4000,
+            threshold=None,
+        )
+        for name, rule, what in (("values", "counts", "column"), ("groups", "groups", "group of columns"))
     ),
     _case(
         "incomplete-rows",

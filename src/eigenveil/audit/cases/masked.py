@@ -72,6 +72,7 @@ def seen_by_hub_and_colluder(
     A site in `sources` draws its noise from that source instead of its own.
     """
     names = _names(sites)
+    # Where the number of people is public, an absent canary must leave a blank row behind.
     blank = options.get("neighbours") == "zero-out"
     crowd = Crowd.of(names, dim=_DIM, mu=mu_of(budget), rng=rng, at=names[1:2], blank=blank)
     tap, seed = Tap(), int(rng.integers(2**31))
@@ -131,6 +132,7 @@ def _seen_before_unmasking(budget: Budget, rng: Generator, state: int | None, *,
     sent = [
         message.body for message in tap.messages if message.sender == names[-1] and isinstance(message.body, Masked)
     ]
+    # The words as they came, and the words without the masks that these two know.
     terms, raw, less = _terms(run.parties), list[Look](), list[Look]()
     for (question, _), body, charge in zip(run.rounds, sent, run.parties.ledgers[names[-1]].charges, strict=True):
         task, asked, fraction = run.parties.study.as_sum(question)
@@ -167,6 +169,7 @@ def _share(terms: MaskedTerms, noise: Noise) -> Share:
     """A site's share that draws from this `noise`."""
     assert terms.lattice.gaussian is not None
     gaussian = terms.lattice.gaussian
+    # A fresh one for each share, as a site has it, so that the twin's charges are not added to the site's.
     ledger = Ledger(epsilon=gaussian.epsilon, delta=gaussian.delta)
     return Share(terms.lattice, ledger, noise, terms.multiplier, terms.several)
 

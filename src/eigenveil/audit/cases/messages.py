@@ -69,6 +69,7 @@ class Tap:
 
         The same numbers sent again, because a question was asked again, count once.
         """
+        # A part is read with its question, because what a canary would add depends on the basis that was asked for.
         asked, found = self.questions(), list[Part]()
         for message in self.messages:
             if message.receiver != to or by not in (None, message.sender) or not isinstance(message.body, Give):

@@ -57,6 +57,7 @@ def _fitted(
     **options: Any,
 ) -> tuple[WatchedGossip, Tap]:
     """A fit at this budget, and its messages. By default rows have norm at most one, around zero."""
+    # The simplest setting in which a case can fail. Each case changes what it is about.
     common: dict[str, Any] = {"graph": "complete", "row_bound": 1.0, "center": None, "neighbours": "zero-out"}
     tap = Tap()
     pca = WatchedGossip(
@@ -95,6 +96,7 @@ def watched(
 
 def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """The whole released Gram matrix, under the noise of all peers together, which is a little more than a curator's."""
+    # A released matrix is shown as components, which lose negative eigenvalues. These people keep them positive.
     base = dict.fromkeys(NAMES, lifted(_DIM, length=1.0, people=_LIFT))
     canaries = along(_LAST, instead=np.zeros(_DIM))
     present = tossed(_DIM, rng)
@@ -106,6 +108,7 @@ def _outside(budget: Budget, rng: Generator, state: int | None) -> Trial:
     # The noise as it was drawn: rounding makes it a little larger than asked for.
     steps = pairing.in_steps(1.0, charged, (_DIM, _DIM), symmetric=True)
     exact = sum(rows.T @ rows for rows in base.values())
+    # What is left of a canary after clipping, however long it was.
     clipped = np.eye(_DIM)
     look = Look(
         gram_of(pca.subspace_),

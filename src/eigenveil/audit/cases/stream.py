@@ -31,7 +31,8 @@ from eigenveil.audit.cases.messages import Tap
 from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.linalg import Array
-from eigenveil.privacy import Budget
+from eigenveil.privacy import Budget, unpack
+from eigenveil.privacy.noise.steps import packed_side
 
 __all__ = ["CASES"]
 
@@ -40,6 +41,9 @@ _AXES: Final = np.eye(_DIM)
 # Of streams at many sites. The squared norm of a row with its constant entry, 1/8: what one person moves a slot by.
 _SITES: Final = ("site 0", "site 1", "site 2")
 _WIDE: Final = 1 + 2.0**-6
+# Where entries may be missing: what a row that has an entry adds to its count, and how many counts there are. With them in the
+# matrix and again below its diagonal, about 4% is added to the square of what one person moves.
+_COUNTS: Final = {"counts": (13 / 256, _DIM), "groups": (23 / 512, 10), "drop": (0.0, 0)}
 
 
 @final
@@ -187,7 +191,7 @@ def _slots(
             views.append(_matrix(stream))
         require_guarantee(stream.guarantee_, budget)
         if trust == "site":
-            return [np.asarray(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
+            return [_whole(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
         return [after - before for before, after in pairwise(views)]
 
     def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
@@ -204,6 +208,56 @@ def _slots(
     scores = [np.diag(rest) for rest in rests]
     seen = present + (np.mean(scores, axis=0)[None] if device else np.array(scores))
     return Trial(seen.ravel(), present.ravel(), np.concatenate(noise), tuple(map(len, noise)), moved)
+
+
+def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) -> Trial:
+    """All of the matrix that a site sends of a slot whose rows have gaps: products, sum, number and counts of entries."""
+    present = tossed(1, rng)
+    each, number = _COUNTS[rule]
+    deviation = math.hypot(_WIDE, each * math.sqrt(2 * number)) / mu_of(budget)
+    gaps: dict[str, Any] = {"missing": rule}
+    if rule == "groups":
+        gaps["missing_groups"] = [[first, first + 1] for first in range(0, _DIM, 2)]
+    # The canary has every entry, and only one that is not zero. Without it nothing is there.
+    row, constant = 1000 * _AXES[:1], math.sqrt(_WIDE - 1)
+
+    def sent(there: NDArray[np.bool_], seed: int | None) -> Array:
+        tap = Tap()
+        given: dict[str, Any] = {"trust": "site", "random_state": seed, "faults": tap.faults(), **gaps}
+        stream = FederatedStream(
+            1, epsilon=budget.epsilon, delta=budget.delta, row_bound=1.0, center=None, slots=1, **given
+        )
+        stream.partial_fit({_SITES[0]: np.where(there[:, None], row, np.full_like(row, np.nan))})
+        require_guarantee(stream.guarantee_, budget)
+        (part,) = tap.parts(to="hub", by=_SITES[0])
+        return _whole(part.arrays[0])
+
+    moved = moved_by_one(lambda there, seed: [sent(there, seed) / deviation], present, rng)
+    found = sent(present, state)
+    # What it adds: u u^T, and each of its counts above and below the diagonal.
+    more, adds = len(found) - _DIM - 1, np.zeros_like(found)
+    long = np.append(_AXES[0], constant)
+    adds[more:, more:] = np.outer(long, long)
+    counted = np.zeros((more, _DIM + 1))
+    counted.flat[:number] = each
+    adds[:more, more:], adds[more:, :more] = counted, counted.T
+    known = np.zeros_like(found)
+    if rule != "drop":
+        # That somebody has a row is public, and only what is in it is not. So this number has no noise.
+        adds[-1, -1], known[-1, -1] = 0.0, constant**2
+    rest = found - known - adds * float(present[0])
+    noise = symmetric_noise(rest, deviation=deviation)
+    if rule != "drop":
+        # The last of the diagonal, which comes first.
+        noise = np.delete(noise, len(found) - 1)
+    score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
+    return Trial(score, present, noise, moved=moved)
+
+
+def _whole(packed: Array) -> Array:
+    """The matrix of which a site has sent the upper triangle."""
+    side = packed_side(len(packed))
+    return unpack(packed, (side, side), symmetric=True)
 
 
 def _matrix(stream: FederatedStream) -> Array:
@@ -312,5 +366,16 @@ CASES = (
         "FederatedStream(device=True): the matrix that the hub has released after each of two slots, seen by anybody",
         f"a device for each axis, with two rows in every slot, {_LONG}",
         partial(_slots, trust="hub", device=True),
+    ),
+    *(
+        _case(
+            f"slots-{rule}",
+            f"FederatedStream(missing='{rule}'): all of the matrix that a site sends of a slot, seen by the hub",
+            "a row a thousand times the bound that has every entry, or one that has none",
+            partial(_torn_slot, rule=rule),
+            tests=("noise",),
+            threshold=None,
+        )
+        for rule in _COUNTS
     ),
 )

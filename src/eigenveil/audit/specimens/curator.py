@@ -101,6 +101,7 @@ class _OtherBounds:
         return self._changed(self._bounds.around(center))
 
 
+# Each specimen differs from the shipped fit in one place, so that what refutes it is that place.
 def _quiet(domain: Domain) -> Region:
     """A sensitivity that is a fifth too small; noise is proportional to it."""
     return _Misjudged(domain.dim, domain.radius, domain, domain, _TOO_LITTLE)
@@ -147,12 +148,14 @@ def _forgetful(budget: Budget) -> Ledger:
 
 
 def _twice(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    # Two fits at the whole budget each, where the ledger believes that there was one.
     return two_fits(budget, rng, state, ledger=_forgetful(budget), each=budget)
 
 
 def _measured(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """An analyst who passes the largest row norm as row_bound: the amount of noise then reveals that row."""
     present = tossed(1, rng)
+    # So many people that the components alone tell nothing: only the amount of noise gives the row away.
     base = lifted(_DIM, length=1.0, people=enough_people(_DIM, deviation=1 / mu_of(budget)))
     # A tenth above all others, so the largest norm tells whether this row is there.
     table = np.vstack([base, np.where(present[:, None], 1.1, 0.0) * _AXES[:1]])

@@ -54,6 +54,7 @@ def _matrix(there: NDArray[np.bool_]) -> Symmetric:
 
 @lru_cache(maxsize=8)
 def _task(steps: int) -> Task[Any, Any, Any]:
+    # The task depends on public settings alone, so any site's matrix will do to prepare it.
     nobody = _matrix(np.zeros(_ENTRIES, dtype=bool))
     return _published(Budget(1.0, 1e-5), 0, steps=steps).prepare([nobody]).study
 
@@ -69,6 +70,7 @@ def published_fedpower(budget: Budget, rng: Generator, state: int | None, *, ste
 
     The score is how far the answer lies on the line from one to the other.
     """
+    # Several entries at once are several trials for the price of one fit.
     present, tap = tossed(_ENTRIES, rng), Tap()
     pca = _published(budget, state, steps=steps)
     pca.faults = tap.faults()

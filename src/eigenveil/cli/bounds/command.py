@@ -61,6 +61,7 @@ def bounds(
     If noise hides the answer, it says so, names no bound, and exits with
     code 1. The budget is spent even then.
     """
+    # Everything that can be refused is refused before the table is read.
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     lasting.require_sense(settings)
     read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
@@ -68,6 +69,7 @@ def bounds(
     read.require_passes(data, settings)
     if target is not None:
         require_output(target, endings=(".json",), force=force, inputs=[path for path in (data, ledger) if path])
+    # With --per-column each column is measured from its origin, and no mean is looked for.
     searched = settings["center"] == "private"
     require(not per_column or components is None, "--components is for a bound on rows: leave out --per-column")
     require(not per_column or searched, "--center is for a bound on rows: leave out --per-column")
@@ -75,6 +77,7 @@ def bounds(
         per_column or searched or settings["origin"] is None,
         "{origin} is where the search for the mean starts, and only {center=private} searches: leave out one of them",
     )
+    # Worked out first: a total that is too small must be refused before this release spends its part.
     left = bounding.left_for_fit(total, settings["epsilon"], settings["delta"])
     from eigenveil.cli._report import warning_panel
     from eigenveil.cli.bounds.show import Asked, BoundsAnswer
@@ -101,6 +104,7 @@ def bounds(
         spending.show()
         if target is not None:
             console.print(f"\nwritten to {target}", soft_wrap=True)
+    # After everything is printed and written: the budget is spent, so what was learned is shown all the same.
     if not answer.named:
         raise typer.Exit(1)
 
@@ -122,6 +126,7 @@ def _found(
     from eigenveil.estimators.bounds.columns import find_column_bounds
     from eigenveil.estimators.bounds.rows import find_bounds
 
+    # A copy, because what is passed on differs from what the answer shows.
     given = dict(settings)
     table = reading.table(data)
     dim = table.rows.shape[1]
@@ -138,9 +143,11 @@ def _found(
     ):
         given["ledger"], named = spending.ledger, NamedRows(rows, table.columns, reading.person)
         if columns:
+            # Ranges of columns have no center, and their parameters do not know the word.
             del given["center"]
             found = find_column_bounds(named, **given)
         else:
             found = find_bounds(named, **given)
+        # The ledger keeps a digest of what was shown.
         spending.released = found.words().encode()
     return found, table.columns, spending

@@ -21,11 +21,13 @@ if TYPE_CHECKING:
 
     from eigenveil.privacy import Budget, Guarantee, PrivacyUnit
 
-__all__ = ["FORMAT", "BoundsFile", "guarantee_in", "reach_of_ranges", "show_bounds", "was_given"]
+__all__ = ["FORMAT", "LARGEST", "BoundsFile", "guarantee_in", "plain_in", "reach_of_ranges", "show_bounds", "was_given"]
 
 FORMAT: Final = "eigenveil bounds 1"
 # 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
-_LARGEST: Final = 1 << 26
+LARGEST: Final = 1 << 26
+# How a file of a ledger begins.
+_SQLITE: Final = b"SQLite format 3\0"
 _PUBLIC: Final = (
     "NOT COVERED BY THE GUARANTEE: the bounds in {} were found without noise, or with a known seed. A bound read off these "
     "people's rows leaks them. Use such a file only if it comes from a public table."
@@ -71,10 +73,10 @@ class BoundsFile:
             f"--bounds {path} does not exist or is not a file. Make it with `eigenveil bounds --output {path}`",
         )
         require(
-            path.stat().st_size <= _LARGEST,
+            path.stat().st_size <= LARGEST,
             f"--bounds {path} is too large to be a file of bounds. Give a file that `eigenveil bounds --output` wrote",
         )
-        plain = _plain_in(path, f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote")
+        plain = plain_in(path, f"--bounds {path} is not JSON. Give a file that `eigenveil bounds --output` wrote")
         try:
             return cls._of(path, plain)
         except ValueError as error:
@@ -173,8 +175,11 @@ def guarantee_in(path: Path) -> "Guarantee":
     from eigenveil.privacy import Guarantee
 
     wrong = f"{path} is not a model (.safetensors), bounds or a spectrum. Give a file that an eigenveil command wrote"
-    require(path.stat().st_size <= _LARGEST, wrong)
-    plain = _plain_in(path, wrong)
+    with path.open("rb") as file:
+        ledger = file.read(len(_SQLITE)) == _SQLITE
+    require(not ledger, f"{path} is a ledger, which adds up by itself. Show it with `eigenveil ledger show {path}`")
+    require(path.stat().st_size <= LARGEST, wrong)
+    plain = plain_in(path, wrong)
     require(isinstance(plain, Mapping) and plain.get("format") in (FORMAT, SPECTRUM), wrong)
     require(
         isinstance(plain.get("guarantee"), Mapping),
@@ -186,7 +191,7 @@ def guarantee_in(path: Path) -> "Guarantee":
         raise ValueError(f"{path}: {error}") from error
 
 
-def _plain_in(path: Path, otherwise: str) -> Any:
+def plain_in(path: Path, otherwise: str) -> Any:
     """The JSON in a file, or a `ValueError` that says `otherwise`."""
     try:
         return json.loads(path.read_text(encoding="utf-8"), parse_constant=_refused)

@@ -75,6 +75,7 @@ def show_steps(console: "Console", steps: Iterable[Step]) -> None:
     """Print each command on one line, however long, so that it can be copied."""
     for step in steps:
         console.print(step.why, style="bold", soft_wrap=True)
+        # Not wrapped by rich: a line break in the middle of an option would not paste.
         console.print(f"  {step.command}", soft_wrap=True)
         for note in step.notes:
             console.print(note, style="bold", soft_wrap=True)
@@ -98,12 +99,15 @@ def left_for_fit(total: float | None, epsilon: float | None, delta: float | None
         return None
     if total is None and spent.epsilon >= 1:
         return None
+    # Epsilon 1 is what most studies spend, so it is suggested where nothing was said.
     whole = 1.0 if total is None else total
     require(
         math.isfinite(whole) and whole > spent.epsilon,
         f"--total must be more than --epsilon, because it includes it, got {whole:g} and {spent.epsilon:g}",
     )
+    # Squares of mu add up, so what is left is their difference.
     left = epsilon_of(math.sqrt(mu_for(whole, spent.delta) ** 2 - spent.mu**2), spent.delta)
+    # Rounded down, so that both together never exceed the total.
     digits = 3 - math.floor(math.log10(left))
     return whole, math.floor(left * 10**digits) / 10**digits
 
@@ -130,4 +134,5 @@ def write_json(path: Path, plain: Mapping[str, Any]) -> None:
 
     with whole_file(path) as temporary:
         temporary.write_text(json.dumps(plain, indent=2, allow_nan=False) + "\n", encoding="utf-8")
+        # `whole_file` makes files for their owner alone, and these are meant to be shared.
         temporary.chmod(0o644)

@@ -67,6 +67,7 @@ class Asked:
 
     def fit(self, **bounds: Any) -> Step:
         """The fit to run next, with these bounds on the command line or from the file that contains them."""
+        # A search without privacy, for a public table, prints a fit without privacy.
         private = self.settings["epsilon"] is not None
         same = {
             name: self.settings[name] for name in ("delta", "neighbours", "person", "scale", *declared(MissingParams))
@@ -95,6 +96,7 @@ class BoundsAnswer:
     @classmethod
     def of(cls, found: FoundBounds | FoundColumnBounds, asked: Asked) -> "BoundsAnswer":
         """The answer for a bound on rows, or for ranges of columns."""
+        # Both answers have the same parts, so the command prints them alike.
         if isinstance(found, FoundBounds):
             kind, dim, named = "rows", found.dim, found.row_bound is not None
             values, body, steps = _rows_values(found), list(_rows_view(found, asked)), tuple(_rows_steps(found, asked))
@@ -164,6 +166,7 @@ def _rows_view(found: FoundBounds, asked: Asked) -> Iterator[RenderableType]:
 
 def _trade(found: FoundBounds, asked: Asked) -> Table:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False)
+    # What each bound would capture needs the number of components and what is left of the budget.
     captured: tuple[float | None, ...] = (None,) * len(found.candidates)
     names = ["bound", "people clipped", "noise", "fill"]
     if asked.rank is not None and asked.budget is not None:
@@ -173,6 +176,7 @@ def _trade(found: FoundBounds, asked: Asked) -> Table:
         table.add_column(name, justify="right", no_wrap=True)
     for one, share in zip(found.candidates, captured, strict=True):
         chosen = one.bound == found.row_bound
+        # Without noise there is no error to show.
         off = f" ± {_share(one.error)}" if one.error else ""
         row = [f"{one.bound:.4g}", f"{_share(one.clipped)}{off}", f"{one.noise:.2f}x", f"{one.fill:.2f}"]
         more = [] if share is None else [f"{share:.2f}"]

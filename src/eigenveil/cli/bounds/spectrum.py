@@ -75,6 +75,7 @@ def spectrum(
 
         console.print(warning_panel(option.SEEDED))
     if found.spectrum is not None:
+        # With its guarantee, so that `eigenveil account` can add up what it cost.
         bounding.write_json(target, {**found.spectrum.to_json(), "guarantee": found.guarantee.to_dict()})
         wrote(target)
     console.print(_view(found))
@@ -131,12 +132,14 @@ def _bars(found: "ReleasedSpectrum") -> "Iterator[RenderableType]":
     if found.spectrum is None:
         yield Text(f"No spectrum: {found.why}.", style="bold red")
         return
+    # Values below twice their error are drawn dim: they may be noise.
     values, error = found.spectrum.values, found.spectrum.error
     yield Text(
         f"spectrum of {found.spectrum.dim} columns: variance along each direction over the square of the bound, "
         f"{found.row_bound:.4g}",
         style="bold",
     )
+    # Numbers of components are aligned, whatever their digits.
     digits = len(str(min(_SHOWN, len(values))))
     bars = (
         Bar(f"{at:>{digits}}", float(value), f"{value:.4f}", "cyan" if value > 2 * error else "dim")
@@ -155,6 +158,7 @@ def _next(
     found: "ReleasedSpectrum", left: tuple[float, float] | None, settings: Mapping[str, Any], target: Path
 ) -> bounding.Step:
     """The `plan` command for a fit with the same bounds."""
+    # Capitals stand for what only the person knows. The command is printed to be edited.
     budget = "EPSILON" if left is None else text_of(left[1])
     delta = "DELTA" if settings["delta"] is None else text_of(settings["delta"])
     words = ["-n", f"{found.people:.0f}", "-k", "K", "--epsilon", budget, "--delta", delta, "--spectrum", target]

@@ -94,6 +94,7 @@ def dataset_named(
     if known is not None:
         return known.account.dataset
     names = [] if ledger is None else [state.name for state in ledger.datasets()]
+    # The names in the ledger are shown, because a mistyped one would open a second budget.
     there = f"{path} has {', '.join(map(repr, names))}" if names else f"{path} has none yet"
     require(
         len(names) == 1,
@@ -129,6 +130,7 @@ def require_names(voice: "Voice", dataset: str, names: Sequence[str], *, rules: 
     names = [name for name in names if rules is None or not rules.alias(dataset, name)]
     if not names:
         return
+    # In quotes, since a name may have blanks and commas.
     known = ", ".join(f'"{name}"' for name in names)
     words = f'These rows are in your ledger as {known}. As "{dataset}" the same people would get a second total budget'
     require(

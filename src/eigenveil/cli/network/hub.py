@@ -16,8 +16,11 @@ from eigenveil.errors import ProtocolError, QuorumLost, TooFewPeople, require
 from eigenveil.params.declarations.study import said_in_file
 
 if TYPE_CHECKING:
+    from eigenveil.cli.page.address import PageAddress
     from eigenveil.model import Model
     from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.network.identity.certificates import Keys
+    from eigenveil.network.study.file import StudyFile
     from eigenveil.report import Report
 
 __all__ = ["hub"]
@@ -67,22 +70,25 @@ def hub(
     """
     require_file(study)
     require_grpc()
-    from eigenveil.network.agents.hub import HubAgent
     from eigenveil.network.agents.site_data import place_of
     from eigenveil.network.identity.certificates import Keys
     from eigenveil.network.study.file import StudyFile
-    from eigenveil.report.write import require_printer, write_report
+    from eigenveil.report.write import require_printer
 
     # Wrong options are refused before a file is read, and files before a transcript is made.
     option.require_listen(listen)
     shown_at = page_at(page, page_token)
     allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
+    # Asked for before anybody waits for this hub.
     secret = passphrase_from(passphrase_file)
     mine = Keys.load(study.parent / "hub.key" if keys is None else keys, passphrase=secret)
     address = place_of(found, mine, role="hub").address
     assert address is not None
+    where = option.listening_address(listen, address)
     target = Path(f"{study.stem}.safetensors") if model is None else model
+    # Beside the study file, whatever the current folder is: a later run must find it again.
+    kept = study.with_suffix(".transcript") if transcript is None else transcript
     require(
         found.streaming == serve, _SERVE if found.streaming else f"--serve is for streams, and {study} is of tables"
     )
@@ -93,13 +99,9 @@ def hub(
             report is None and page is None,
             "--report and --page are for a study of tables: of streams `eigenveil watch` shows every slot",
         )
-        log = study.with_suffix(".transcript") if transcript is None else transcript
-        where = option.listening_address(listen, address)
-        served(found, mine, study=study, log=log, model=target, listen=where, memory=allowed)
+        served(found, mine, study=study, log=kept, model=target, listen=where, memory=allowed)
         return
     told = target.with_suffix(".report.json") if report is None else report
-    # Beside the study file, whatever the current folder is: a later run must find it again.
-    kept = study.with_suffix(".transcript") if transcript is None else transcript
     # A hub that was stopped after it wrote its model may overwrite it: it is the same model.
     again = option.of_this_study(target, found.digest)
     option.require_outputs(
@@ -108,40 +110,57 @@ def hub(
         inputs=[study, kept, *([] if keys is None else [keys])],
     )
     require_printer(told)
+    _run(found, mine, model=target, report=told, transcript=kept, listen=where, memory=allowed, page=shown_at)
+
+
+def _run(
+    study: "StudyFile",
+    keys: "Keys",
+    *,
+    model: Path,
+    report: Path,
+    transcript: Path,
+    listen: str,
+    memory: int,
+    page: "PageAddress | None",
+) -> None:
+    """Run the hub of a study of tables to its end, or until it is interrupted or too few sites answer."""
+    from eigenveil.network.agents.hub import HubAgent
+    from eigenveil.report.write import write_report
+
     voice = Voice()
     view = HubView(voice)
-    with HubAgent.transcript_for(kept, found) as written:
-        agent = HubAgent(found, keys=mine, transcript=written, memory=allowed, on_event=view.on_event)
+    with HubAgent.transcript_for(transcript, study) as written:
+        agent = HubAgent(study, keys=keys, transcript=written, memory=memory, on_event=view.on_event)
         view.of(agent)
         # Asked now: after the run every study that went well has a result.
         over = agent.durable.party.result is not None
-        _opening(voice, agent, kept)
-        where = option.listening_address(listen, address)
+        _opening(voice, agent, transcript)
 
         def ready(port: int) -> None:
-            voice.happen(f"listening at {where.rpartition(':')[0]}:{port}")
+            voice.happen(f"listening at {listen.rpartition(':')[0]}:{port}")
 
         def deliver(learned: "Model") -> None:
             # The model first: `of_this_study` tells by it that a later run may overwrite the outputs.
-            learned.save(target)
-            write_report(_report(agent, learned), told)
-            wrote(target)
-            voice.happen(f"the model is written to {target}; now the sites fetch the result", style="green")
+            learned.save(model)
+            write_report(_report(agent, learned), report)
+            wrote(model)
+            voice.happen(f"the model is written to {model}; now the sites fetch the result", style="green")
             view.lingers(_patience(agent), learned)
 
         try:
-            with live_page(shown_at, view.page, say=voice.happen, secret=voice.terminal) as live, voice.under(view):
+            with live_page(page, view.page, say=voice.happen, secret=voice.terminal) as live, voice.under(view):
                 voice.page = live
                 learned = carried(
-                    lambda: agent.run(deliver, listen=where, ready=ready),
+                    lambda: agent.run(deliver, listen=listen, ready=ready),
                     voice,
-                    left=lambda: _left(agent, target),
+                    left=lambda: _left(agent, model),
                     look=view.look,
                 )
         except ProtocolError as error:
             _too_few(error, agent)
         _show(voice, agent, learned)
-        for label, path in (("model", target), ("report", told), ("transcript", kept)):
+        for label, path in (("model", model), ("report", report), ("transcript", transcript)):
             voice.say(f"{label}: {path}", whole=True)
         _say_who_lacks(voice, agent, over=over)
 
@@ -166,6 +185,7 @@ def _report(agent: "HubAgent", model: "Model") -> "Report":
 
 def _patience(agent: "HubAgent") -> float:
     network = agent.study.params
+    # As long as the hub waited for answers, sites may need to come back for the result.
     return network.deadline * (1 + network.retries)
 
 
@@ -197,6 +217,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
             f"{error.answered} answered, and {error.quorum} are needed; {again}",
             TOO_FEW,
         )
+    # Nothing can go on: what was released says that the table is too small for any bound.
     if isinstance(error, TooFewPeople):
         refused(f"error: {said_in_file(error)}. This study is over: make another one", TOO_FEW)
     # What stopped it is in the transcript, so the same command can go on from there.

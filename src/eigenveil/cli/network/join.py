@@ -21,6 +21,7 @@ from eigenveil.cli.network.view import PartyView, Voice
 from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import ENDINGS, require_report, write
 from eigenveil.cli.study.passphrase import passphrase_from
+from eigenveil.cli.transform import require_carried, require_flat
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
@@ -66,6 +67,7 @@ class Given:
     dask: str | None = None
     page: "PageAddress | None" = None
     report: Path | None = None
+    carry: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
@@ -74,6 +76,10 @@ class Given:
         require(
             self.dask is None or self.scores is None,
             "--scores copies rows here, and with --dask they stay on the cluster",
+        )
+        require(
+            self.dask is None or not self.carry,
+            "--carry puts columns beside scores, and with --dask there are none: rows stay on the cluster. Leave it out",
         )
 
 
@@ -155,7 +161,12 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
         # Refuse a missing name before an empty ledger is made.
         consent.dataset_named(given.ledger, None, given.dataset, None, role=role)
     # Before the ledger is opened, which may make it: a table that cannot be read leaves nothing behind.
-    holding = SiteData.read(given.data, study, dask=given.dask is not None, **given.reading)
+    holding = SiteData.read(given.data, study, dask=given.dask is not None, carry=given.carry, **given.reading)
+    if holding.carried is not None:
+        # No study has more components than columns.
+        require_carried(holding.carried.schema.names, len(study.columns))
+        if results.scores is not None and results.scores.suffix.lower() == ".csv":
+            require_flat(holding.carried.schema)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
@@ -184,7 +195,7 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
         note = _agreed(voice, given, study, ledger, ledger.declare(dataset, *marks), again=known is not None)
 
         def deliver(model: "Model") -> None:
-            results.write(model, holding.rows)
+            results.write(model, holding.rows, holding.carried)
             view.found(model)
 
         with live_page(given.page, view.page, say=voice.happen, secret=voice.terminal) as voice.page:
@@ -239,6 +250,8 @@ def withdrawn_in(policy: Path) -> Callable[[], tuple[str, ...]]:
 def _results(given: Given, study: "StudyFile", name: str) -> Results:
     """Where results go, after checking that they can be written."""
     results = Results.named(given.study, name, given.model, given.scores, scored=given.dask is None)
+    numbers_only = results.scores is not None and results.scores.suffix.lower() == ".npy"
+    require(not given.carry or not numbers_only, "--carry needs --scores .csv or .parquet: .npy has numbers only")
     require_report(given.report, force=True, inputs=[given.study, given.data, given.ledger])
     # A run that was stopped between its results and the end of the study writes the same results again.
     again = option.of_this_study(results.model, study.digest)

@@ -40,6 +40,7 @@ def node(
     from eigenveil.network.study.file import StudyFile
     from eigenveil.network.study.places import address
 
+    # Options are checked before the study file, and that before anything is connected.
     option.require_listen(listen)
     allowed = option.bytes_allowed(memory)
     found = StudyFile.read(study)
@@ -48,6 +49,7 @@ def node(
     view = PartyView(voice)
     mine = option.keys_beside(study, found, keys, role="node", passphrase=passphrase_from(passphrase_file))
     agent = NodeAgent(found, keys=mine, memory=allowed, on_event=view.on_event)
+    # It calls the party above. Those below call it.
     view.of(agent, calls={agent.parties.above[agent.place.name]})
     assert agent.place.address is not None
     where = option.listening_address(listen, agent.place.address)
@@ -61,6 +63,7 @@ def node(
                 left=lambda: "nothing is lost: a node keeps nothing, and the same command goes on",
                 look=view.look,
             )
+    # Starting again would not help: the files differ.
     except OtherStudy:
         raise
     except ProtocolError as error:

@@ -30,6 +30,7 @@ __all__ = [
 Study: TypeAlias = Annotated[
     Path, typer.Argument(metavar="STUDY", help="The study file, a .toml from the coordinator.", show_default=False)
 ]
+# The study file says where others reach a party. Behind a router or in a container it listens elsewhere.
 Listen: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -67,6 +68,7 @@ Transcript: TypeAlias = Annotated[
         show_default="STUDY.transcript beside the study file",
     ),
 ]
+# Models go to the current folder and the transcript beside the study: one is for people, the other for the next run.
 HubModel: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -82,6 +84,7 @@ Report: TypeAlias = Annotated[
         show_default="MODEL.report.json beside the model",
     ),
 ]
+# Optional for `site` alone, which may have --follow instead. A peer always has a table.
 SiteSource: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -129,6 +132,7 @@ PolicyFile: TypeAlias = Annotated[
 Ledger: TypeAlias = Annotated[
     Path, typer.Option(metavar="FILE", help="Your ledger: what all studies have spent in total.")
 ]
+# Only a copy kept elsewhere shows that an old ledger was put back.
 RequireHead: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -138,6 +142,7 @@ RequireHead: TypeAlias = Annotated[
         show_default="none",
     ),
 ]
+# No default from the file name: a copy of the table under another name would get a second budget.
 Dataset: TypeAlias = Annotated[
     str | None,
     typer.Option(
@@ -170,6 +175,16 @@ Scores: TypeAlias = Annotated[
         show_default="STUDY-NAME-scores.csv in this folder",
     ),
 ]
+OwnCarry: TypeAlias = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--carry",
+        metavar="NAMES",
+        help="Columns that are written beside your scores, such as an id or a label: names or patterns. They stay here, and "
+        "nobody is sent them. May be repeated.",
+        show_default=False,
+    ),
+]
 Rehearsal: TypeAlias = Annotated[
     bool, typer.Option("--rehearsal", help="Take part in a study with a test seed, WHICH PROTECTS NOBODY.")
 ]
@@ -186,6 +201,7 @@ OwnReport: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+# A study file may ask for anything, so each party says what it can spare before it agrees.
 Memory: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -245,6 +261,7 @@ def keys_beside(
     if given is not None:
         return Keys.load(given, passphrase=passphrase)
     places = {place.pin: place.certificate for place in found.places}
+    # All key files are looked at, so that the message can say what each of the others is.
     fitting: list[Path] = []
     others: list[Certificate] = []
     unsigned: list[Path] = []

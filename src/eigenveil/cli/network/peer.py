@@ -47,6 +47,7 @@ def peer(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    carry: option.OwnCarry = None,
     report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
@@ -76,7 +77,8 @@ def peer(
 
     It writes the model, its guarantee in a text file beside it, and the
     scores of this peer's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody.
+    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    of your table beside them.
 
     Unattended, rules consent in place of a person:
 
@@ -109,7 +111,9 @@ def peer(
         require_head=require_head,
         page=page_at(page, page_token),
         report=report,
+        carry=tuple(carry or ()),
     )
+    # Refused before the table is read, which may take minutes.
     option.require_listen(listen)
     take_part(given, _Peer(listen, ledger))
 
@@ -134,6 +138,7 @@ class _Peer(Kind["PeerAgent"]):
     def calls(self, agent: "PeerAgent") -> Collection[str]:
         # The same rule as in `PeerAgent`: of two neighbours the later one in the study file calls.
         order = [place.name for place in agent.study.peers]
+        # One of two neighbours calls, so that a pair has one connection.
         return {name for name in agent.near if order.index(name) < order.index(agent.place.name)}
 
     def leaving(self, agent: "PeerAgent") -> Iterator["Fact"]:

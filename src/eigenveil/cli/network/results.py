@@ -3,13 +3,13 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, Any, final
 
 from eigenveil.cli._terminal import wrote
 from eigenveil.cli.network.view import Voice
 from eigenveil.cli.network.words import left_words, rounded
 from eigenveil.cli.page.contents import PageBudget
-from eigenveil.cli.transform import ENDINGS, scores_of, write_scores
+from eigenveil.cli.transform import ENDINGS, beside, scores_of, write_scores
 from eigenveil.data.archive import whole_file
 
 if TYPE_CHECKING:
@@ -50,8 +50,11 @@ class Results:
         private = () if self.scores is None else (("--scores", self.scores, list(ENDINGS)),)
         return (("--output", self.model, [".safetensors"]), ("the guarantee", self.guarantee, [".txt"]), *private)
 
-    def write(self, model: "Model", rows: "Rows") -> None:
-        """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten."""
+    def write(self, model: "Model", rows: "Rows", carried: Any = None) -> None:
+        """Write all results, the model first: `of_this_study` tells a later run by it that outputs may be overwritten.
+
+        `carried` is an Arrow table with one line for each row, to be written beside the scores.
+        """
         model.save(self.model)
         wrote(self.model)
         with whole_file(self.guarantee) as temporary:
@@ -63,8 +66,7 @@ class Results:
         # No chmod here: `whole_file` makes files that only their owner can read, and scores must stay so.
         names = [f"component{number}" for number in range(1, len(model.components) + 1)]
         with whole_file(self.scores) as temporary:
-            scored = ((block, None) for block in scores_of(model, rows))
-            write_scores(temporary, self.scores.suffix.lower(), names, scored)
+            write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), carried))
 
     def show(self, voice: Voice, model: "Model", *, role: str) -> None:
         """Show the guarantee in words, and where everything is."""

@@ -44,6 +44,7 @@ def site(
     yes: option.Yes = False,
     model: option.HeldModel = None,
     scores: option.Scores = None,
+    carry: option.OwnCarry = None,
     report: option.OwnReport = None,
     rehearsal: option.Rehearsal = False,
     dry_run: option.DryRun = False,
@@ -70,7 +71,8 @@ def site(
 
     It writes the model, its guarantee in a text file beside it, and the
     scores of this site's own rows. SCORES ARE RAW DATA: only you can read
-    them (mode 0600), and they go to nobody.
+    them (mode 0600), and they go to nobody. --carry id,label puts columns
+    of your table beside them.
 
     --page 127.0.0.1:8080 shows in a browser what happens after you have
     agreed: questions, answers and charges, and nothing about your rows.
@@ -116,14 +118,24 @@ def site(
         dask=dask,
         page=page_at(page, page_token),
         report=report,
+        carry=tuple(carry or ()),
     )
+    # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)
     if follow is not None:
         from eigenveil.cli.network.streams import followed
 
-        require(
-            model is None and scores is None, "--model and --scores are for a table: of a stream the hub has the model"
-        )
+        # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
+        unused = {
+            "--output": model,
+            "--scores": scores,
+            "--carry": carry,
+            "--report": report,
+            "--page": page,
+            "--dask": dask,
+        }
+        given_too = [name for name, value in unused.items() if value]
+        require(not given_too, f"with --follow the hub has the model and the report. Leave out {', '.join(given_too)}")
         followed(given, follow, connect=where)
         return
     take_part(given, _Site(where))
@@ -146,6 +158,7 @@ class _Site(Kind["SiteAgent"]):
         return SiteAgent(study, **settings)
 
     def calls(self, agent: "SiteAgent") -> Collection[str]:
+        # A site listens nowhere. It calls one party, through whatever its firewall lets out.
         return {agent.above}
 
     def leaving(self, agent: "SiteAgent") -> Iterator["Fact"]:
@@ -161,6 +174,7 @@ class _Site(Kind["SiteAgent"]):
         return agent.run(deliver, address=self.connect, note=note)
 
     def left(self, agent: "SiteAgent", standing: Joining) -> str:
+        # What the site has said is in its ledger, word for word, so a resend costs nothing.
         return "nothing is lost: the same command goes on where it stopped. What was charged stays charged"
 
     def lost(self, agent: "SiteAgent", error: ProtocolError, standing: Joining) -> str | None:

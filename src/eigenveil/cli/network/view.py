@@ -319,6 +319,7 @@ class PartyView:
 
         from eigenveil.drawing import plain
 
+        # Kept from the last event: drawing must never wait for the ledger.
         spent = "" if self._spending is None else f" ({self._spending.words})"
         return Spinner("dots", Text(f" {plain(self._now)}{spent}"))
 
@@ -454,6 +455,7 @@ class HubView:
         ledger = None if agent is None else agent.parties.ledgers.get(agent.place.name)
         if ledger is None:
             return PageBudget("Nothing is charged at the hub.")
+        # The hub's own ledger is public: it counts what was released to everybody.
         budget, spent = ledger.budget, ledger.epsilon()
         words = f"epsilon {spent:.3g} of {budget.epsilon:g}, at delta = {budget.delta:g}"
         return PageBudget(words, spent / budget.epsilon)
@@ -483,6 +485,7 @@ class HubView:
             totals = [totals[0] + traffic.up, totals[1] + traffic.down]
         yield "traffic", f"{in_bytes(totals[0])} up, {in_bytes(totals[1])} down"
         each = traffic_of(agent)
+        # A study of a thousand sites must still fit on a screen.
         for name, up, down in each[:_NAMED]:
             yield f"  {name}", f"{in_bytes(up)} up, {in_bytes(down)} down"
         if len(each) > _NAMED:

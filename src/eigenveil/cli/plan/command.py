@@ -69,6 +69,7 @@ def plan(
     asked = checked(PlanParams, PlanParams(**settings))
     known = KnownSpectrum(asked, file=spectrum, table=public_data, model=from_model, reading=reading)
     known.require_files()
+    # A typing error here is found before the rehearsals, too.
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
     if plot is not None:
         # Refused before the rehearsals, which take seconds.
@@ -134,6 +135,7 @@ def _answer(
 ) -> PlanAnswer:
     from eigenveil.plan import advise, curve, methods_for, parts_of
 
+    # Which names there are depends on the setting, so --method can be checked only now.
     names = {method: parts_of(method)[1] for method in methods_for(facts)}
     asked = known.asked.methods
     recommendation = advise(facts, methods=planning.methods_from(asked, names) if asked else None, watch=watch)

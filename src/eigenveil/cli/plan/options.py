@@ -12,6 +12,7 @@ from eigenveil.params.declarations.plan import SHOWN, SPECTRUM
 
 __all__ = ["DEFAULT_EPSILONS", "epsilons_from", "methods_from"]
 
+# Half a decade apart: from where nearly nothing is found to where nearly nothing is hidden.
 DEFAULT_EPSILONS: Final = "0.1,0.3,1,3,10"
 
 SpectrumFile: TypeAlias = Annotated[
@@ -25,6 +26,7 @@ SpectrumFile: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+# The one option that reads rows without a guarantee, so its help says PUBLIC in capitals.
 PublicData: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -61,10 +63,12 @@ Plot: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+# Its own wording: a plan has two files to overwrite.
 Force: TypeAlias = Annotated[
     bool,
     typer.Option("--force", help="Overwrite the files of --plot and --report if they exist.", rich_help_panel=SHOWN),
 ]
+# For scripts that try many budgets. `chosen` tells them whether to go on.
 AsJson: TypeAlias = Annotated[
     bool,
     typer.Option(
@@ -87,6 +91,7 @@ def epsilons_from(text: str, *, asked: float) -> tuple[float, ...]:
         raise ValueError(f"--epsilons must be numbers separated by commas, such as 0.1,1,10, got {text!r}") from None
     good = all(math.isfinite(number) and number > 0 for number in found)
     require(good, f"--epsilons must be positive and finite, got {text}")
+    # With the epsilon that was asked for, so that the curve goes through the answer.
     return tuple(sorted({*found, asked}))
 
 

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CurveChart", "span"]
 
+# Wider charts are no easier to read, and narrower ones show nothing.
 _WIDEST: Final = 60
 _NARROWEST: Final = 12
 _NEAR: Final = 0.015
@@ -57,6 +58,7 @@ class CurveChart:
         symbols = _ASCII if options.ascii_only else _SYMBOLS
         labels = max([len("epsilon"), *(len(f"{point.epsilon:g}") for point in self.points)])
         notes = [self._note(point) for point in self.points]
+        # The notes have the numbers, so they keep their width and the axis gives way.
         room = options.max_width - labels - max((len(note) for note in notes), default=0) - 2
         width = max(_NARROWEST, min(room, _WIDEST))
         yield Text(f"{'epsilon':>{labels}} 0{'1':>{width - 1}}", style="dim", no_wrap=True)
@@ -77,6 +79,7 @@ def _cells(point: Point, width: int, symbols: dict[str, str]) -> str:
     cells = [" "] * width
     low, value, high = (_place(at, width) for at in (point.captured.low, point.captured.value, point.captured.high))
     cells[low : high + 1] = symbols["line"] * (high + 1 - low)
+    # Ends over the line, the floor over the ends, the value over all of them.
     cells[low], cells[high] = symbols["low"], symbols["high"]
     cells[_place(point.nothing, width)] = symbols["floor"]
     cells[value] = symbols["value"]

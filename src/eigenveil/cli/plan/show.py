@@ -234,6 +234,7 @@ def rehearsal_of(facts: "Facts", chosen: "Forecast") -> str:
     """The command that runs a fit over sites in one process, on a public table; empty for a single curator."""
     if isinstance(chosen.params, PrivateParams | StreamingParams):
         return ""
+    # The same options as the study, so that a rehearsal tells what the study would do.
     options = _options(chosen.params, chosen.unknown)
     return _line("simulate", "PUBLIC_TABLE", "--sites", str(facts.sites), *options)
 
@@ -255,6 +256,7 @@ def _counted(rank: int) -> str:
 def as_values(answer: PlanAnswer) -> dict[str, Any]:
     """Everything in plain values, for JSON: the question, every forecast, the curve, and the assumptions."""
     facts, recommendation = answer.facts, answer.recommendation
+    # Numbers as they are. Only the text for people is rounded.
     curve = [{"epsilon": at, **_forecast_values(found)} for at, found in answer.points]
     return {
         "answer": list(answer.sentences()),
@@ -365,6 +367,7 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     console.print(Text(first, style="bold green" if chosen is not None else "bold red"))
     for sentence in rest:
         console.print(sentence)
+    # Refused methods come below, with their reasons: they are no part of the choice.
     possible = [found for found in answer.recommendation.forecasts if not found.refused]
     if possible:
         _headed(

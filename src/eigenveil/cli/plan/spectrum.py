@@ -22,6 +22,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KnownSpectrum"]
 
+# Between rows that all reach the bound and rows of which most are short.
 _FILL: Final = 0.5
 _ENDINGS: Final = (".json", ".csv", ".txt")
 # A public table is read into memory whole. Beyond this many numbers a sample says as much.
@@ -54,6 +55,7 @@ class KnownSpectrum:
             len(given) <= 1,
             f"{' and '.join(given)} each give the spectrum: choose one of them",
         )
+        # A guess is in units of the bound already, so the two options do not compete there.
         units = self.file is not None or self.table is not None or self.model is not None
         require(
             not (units and fill is not None and bound is not None),
@@ -94,6 +96,7 @@ class KnownSpectrum:
         from eigenveil.plan import Spectrum
 
         asked = self.asked
+        # A file has the number of columns in it. A guess does not.
         if asked.dim is None:
             raise ParameterError("{dim} is missing. Say how many columns the table has")
         return Spectrum.guessed(
@@ -196,6 +199,7 @@ def _numbers(text: str) -> list[float]:
     >>> _numbers("variance\\n3\\n2.5"), _numbers("3, 2.5")
     ([3.0, 2.5], [3.0, 2.5])
     """
+    # Comments are allowed, because such lists are often copied from a script.
     lines = [line for line in text.splitlines() if line.strip() and not line.lstrip().startswith("#")]
     found: list[list[float]] = []
     for place, line in enumerate(lines):
@@ -255,6 +259,7 @@ def _standardised(table: Any) -> Any:
     if not sp.issparse(table):
         spread = table.std(axis=0)
         return table / np.where(spread > 0, spread, 1.0)
+    # Without centring, which would make a sparse table dense.
     squares = np.asarray(table.multiply(table).mean(axis=0)).ravel()
     spread = np.sqrt(np.maximum(squares - np.square(mean), 0.0))
     return sp.csr_array(table @ sp.diags_array(1 / np.where(spread > 0, spread, 1.0)))

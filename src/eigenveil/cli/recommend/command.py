@@ -94,6 +94,7 @@ def fit(
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
         fitted, notes = fitted_on(sites, settings, view)
+    # Whether the list of items came from the histories is a fact that only this command knows.
     items_read = choice.items_were_read(files, items_file)
     space = replace(_space(fitted, items_read=items_read), warnings=tuple(notes))
     space.save(target)
@@ -154,6 +155,7 @@ def top(
     """
     from eigenveil.recommend import ItemSpace
 
+    # Exactly one source of the user's items: two could contradict each other.
     given = [name for name, it in (("--have", have), ("--have-file", have_file), ("--from", source)) if it]
     require(
         len(given) > 0, "the user's items are missing. Give --have ITEM, --have-file FILE, or --from FILE --who USER"
@@ -206,6 +208,7 @@ def evaluate(
     reading = choice.reading_of(settings)
     with progress("reading histories") as view:
         sites = choice.read_sites(files, items=items_file, **reading)
+        # A fifth, as is usual. A given test file fixes the split instead.
         parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
         found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
     notes = [*notes, *choice.unread(files, reading)]
@@ -235,6 +238,7 @@ def _space(fitted: "PrivateRecommender", *, items_read: bool) -> "ItemSpace":
     space = fitted.space_
     if space.guarantee.epsilon is None:
         return space
+    # Where one program had everything, masks protected nobody from it. The guarantee must not suggest otherwise.
     more = [_ONE_PROGRAM] * (len(fitted.sites_) > 1) + [choice.ITEMS_READ_CAVEAT] * items_read
     return replace(space, guarantee=replace(space.guarantee, caveats=(*space.guarantee.caveats, *more)))
 
@@ -287,6 +291,7 @@ def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, 
 
 def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
     """The row, (1, d), of a user who has these items."""
+    # A set, because a history may have thousands of items.
     known = frozenset(space.items or ())
     kind = "an item name" if space.items is not None else f"an item number, 0 to {space.dim - 1},"
     for where, item in given:
@@ -310,6 +315,7 @@ def _show_top(space: "ItemSpace", row: Any, n: int, *, as_json: bool) -> None:
 
     from eigenveil.cli._report import plain
 
+    # Places beyond the last item are marked with -1 where there are fewer than n.
     numbers = [at for at in space.top(row, n=n)[0].tolist() if at >= 0]
     items = numbers if space.items is None else [space.items[at] for at in numbers]
     popular = (row if space.columns is None else row[:, space.columns]).nnz == 0

@@ -37,10 +37,11 @@ ITEMS_READ: Final = (
     "one user has appears in the result. A public list is better: --items-file."
 )
 
+# Several files are several sites, so that masks and noise at sites can be tried on one machine.
 Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
-        metavar="FILE",
+        metavar="FILE...",
         help="Histories: csv (also .tsv, .gz, .zst), .parquet, Arrow or .xlsx with one interaction per line, or .npz with a "
         "scipy sparse matrix of users and items. Each file is one site, named after the file. A user must be in one file only.",
         show_default=False,
@@ -50,6 +51,7 @@ Output: TypeAlias = Annotated[
     Path, typer.Option("--output", "-o", metavar="FILE", help="Write the item space to this .safetensors file.")
 ]
 AsJson: TypeAlias = Annotated[bool, typer.Option("--json", help="Print JSON, for programs.")]
+# Twenty, as papers on recommenders measure it.
 First: TypeAlias = Annotated[int, typer.Option("--first", min=1, metavar="N", help="How many items to show.")]
 
 ItemsFile: TypeAlias = Annotated[
@@ -80,6 +82,7 @@ TestFile: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+# Without the warning of other seeds: figures of an evaluation may not be published anyway.
 SeedOfEvaluation: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -123,6 +126,7 @@ def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> 
     them."""
     from eigenveil.recommend import read_interactions
 
+    # One file may have the list of items in itself. Several could not agree on one without telling each other.
     several, named = len(files) > 1, {}
     if several:
         require(
@@ -159,6 +163,7 @@ def unread(files: Sequence[Path], reading: Mapping[str, Any]) -> list[str]:
 
 def _require_each_user_once(sites: Mapping[str, "Interactions"]) -> None:
     """Refuse a user at two sites, who would be protected at each of them only separately. Only names can tell."""
+    # Names are compared here and nowhere kept.
     seen: set[str] = set()
     for name, plays in sites.items():
         require(
@@ -189,6 +194,7 @@ def degrees_from(text: str | None, *, items: tuple[str, ...] | None, dim: int) -
     for item, degree in rest:
         require(item not in found, f"--item-degrees: {path} has {item!r} more than once")
         found[item] = _degree(path, item, degree)
+    # Items of a matrix have numbers, which the csv then has as well.
     names = items if items is not None else tuple(map(str, range(dim)))
     missing = next((name for name in names if name not in found), None)
     require(missing is None, f"--item-degrees: {path} has no degree for {missing!r}: every item needs one")

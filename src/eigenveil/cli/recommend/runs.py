@@ -74,6 +74,7 @@ def progress(words: str) -> Iterator[RecommendView]:
     """Show progress on stderr, if that is a terminal. Ctrl-C then says how far the run got."""
     console = output(stderr=True)
     with console.status(words) if console.is_terminal else nullcontext() as status:
+        # Also without a terminal: after Ctrl-C it knows how far the run got.
         view = RecommendView(status, words)
         try:
             yield view
@@ -144,6 +145,7 @@ def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mappin
     held = test.matrix
     if all(named):
         users = [user for plays in sites.values() for user in plays.users or ()]
+        # Users of the test file alone come after all others, with no training items.
         place = {user: at for at, user in enumerate(users)}
         for user in test.users or ():
             place.setdefault(user, len(place))

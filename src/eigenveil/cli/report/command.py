@@ -38,7 +38,7 @@ def report(
             "-o",
             metavar="FILE",
             help="Write to this file: .html, .json, or .pdf if Chromium is installed.",
-            show_default="SOURCE.html",
+            show_default="the same name, with .html",
         ),
     ] = None,
     scores: Annotated[

@@ -245,6 +245,7 @@ def _estimator(job: _Job, parted: Parted, dead: Mapping[str, int]) -> "Estimator
     from eigenveil.estimators import FederatedPCA, GossipPCA
     from eigenveil.runtimes import Faults
 
+    # The same faults as the tests use, so that a fault seen here can be reproduced there.
     faults = Faults(loss=job.loss, delay=job.delay, duplicate=job.duplicate, dies=dead)
     # Without faults the messages need no simulated clock, which is slower.
     network = None if faults == Faults() else faults
@@ -273,6 +274,7 @@ def _named(done: "Round") -> str:
 def _charged(pca: "Estimator") -> str:
     """What an unfinished fit has spent, at the party that spent most; empty if nothing was spent."""
     ledgers = pca.unfinished_.ledgers.values() if hasattr(pca, "unfinished_") else ()
+    # The one that spent most is the one whose people lost most.
     spent = max((ledger.spent_mu for ledger in ledgers), default=0.0)
     return f"charged so far: mu = {spent:.3g}" if spent > 0 else ""
 
@@ -472,6 +474,7 @@ def _facts(job: _Job, pca: "Estimator") -> Iterator[tuple[str, str]]:
 def _traffic(rounds: Sequence["Round"]) -> str:
     from eigenveil.cli._report import in_bytes
 
+    # Bytes as they would be on the wire, headers included.
     up, down = sum(done.bytes_up for done in rounds), sum(done.bytes_down for done in rounds)
     return f"{in_bytes(up)} up, {in_bytes(down)} down"
 

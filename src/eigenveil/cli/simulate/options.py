@@ -11,16 +11,17 @@ import typer
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, GossipParams, checked, declared
+from eigenveil.params.declarations.gossip import PEERS
 from eigenveil.params.declarations.simulate import FOR_HUBS, FOR_PEERS
 
 __all__ = ["PANELS", "asked_of", "dead_from"]
 
 Kind = TypeVar("Kind")
 _SITES: Final = "Sites"
-_PEERS: Final = "Peers without a hub (with --graph)"
+_PEERS: Final = f"{PEERS} (with --graph)"
 _FAULTS: Final = "Faults (simulated network and clock)"
 # This command's panels in place of those in the declarations.
-PANELS: Final = {"Peers with no hub": _PEERS, "Waiting": _FAULTS}
+PANELS: Final = {PEERS: _PEERS, "Waiting": _FAULTS}
 # Why a parameter of a fit around a hub does not apply between peers.
 _WITHOUT_HUB: Final = {
     "topology": "the graph says who talks to whom",
@@ -47,6 +48,7 @@ Output: TypeAlias = Annotated[
 ShowGuarantee: TypeAlias = Annotated[
     bool, typer.Option("--guarantee", help="Print the whole guarantee, with its ledger.")
 ]
+# Three values: on, off, and by whether there is a budget.
 Compare: TypeAlias = Annotated[
     bool | None,
     typer.Option(
@@ -61,6 +63,7 @@ Sites: TypeAlias = Annotated[
         min=1, metavar="M", help="How many sites to deal the rows out to.", rich_help_panel=_SITES, show_default=False
     ),
 ]
+# Sites of real studies differ. A method that fails there should fail in a simulation first.
 Split: TypeAlias = Annotated[
     str,
     typer.Option(
@@ -112,6 +115,7 @@ def _around_a_hub(settings: Mapping[str, Any], given: Collection[str]) -> Federa
             raise ParameterError(
                 f"{{{name}}} is for peers without a hub. Leave it out, or give {{graph}}, such as ring"
             )
+    # Rules on how options go together. What a single option may be was checked when it was read.
     masked = settings["trust"] == "masked"
     require_param(
         settings["method"] != "segments",
@@ -157,6 +161,7 @@ def _between_peers(settings: Mapping[str, Any], given: Collection[str]) -> Gossi
 
 
 def _checked(kind: type[Kind], settings: Mapping[str, Any], given: Collection[str]) -> Kind:
+    # `simulate` has the parameters of both kinds of fit. Each kind takes its own.
     own = {name: settings[name] for name in declared(kind) if name in settings}
     return checked(kind, kind(**own), given=given)
 

@@ -34,6 +34,7 @@ class SplitRule:
         >>> SplitRule.read("by:hospital", None).column
         'hospital'
         """
+        # A column may have a colon in its name, so only the first one counts.
         kind, colon, column = text.partition(":")
         if kind == "by" and column:
             require(
@@ -216,6 +217,7 @@ def _require_few_sites(place: Any, people: Any, person_sites: int) -> None:
 
     if people is None:
         return
+    # Each person once for each site, however many rows are there.
     pairs = np.unique(np.stack([people, place], axis=1), axis=0)
     require(
         bool((np.bincount(pairs[:, 0]) <= person_sites).all()),

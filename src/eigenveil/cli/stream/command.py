@@ -72,8 +72,9 @@ def stream(
     --sync-every. With --json every release is a line on stdout.
 
     Ctrl-C stops between two steps, leaves the model of the last release,
-    and saves the state, in --state or beside the output. The state is RAW DATA; only you can read it (mode
-    0600). A private stream can be resumed only once from each state.
+    and saves the state, in --state or beside the output. The state is
+    RAW DATA; only you can read it (mode 0600). A private stream can be
+    resumed only once from each state.
 
     This makes one model of the streams of several devices, from their
     states. --merge may be repeated:
@@ -84,7 +85,9 @@ def stream(
         _merge([*merge, source], context, target=model, state=state, force=force)
         return
     known: BoundsFile | None = None
-    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()))
+    # Without privacy, and with a rule, values may be missing. A resumed stream knows its own rule.
+    gaps = settings is None or settings["epsilon"] is None or settings["missing"] != "refuse"
+    read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()), gaps=gaps)
     require_source(source, read)
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
     if settings is None:
@@ -103,6 +106,7 @@ def stream(
         if bounds is not None:
             known = BoundsFile.read(bounds)
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
+    # The state is among them: a model must not replace what the stream goes on from.
     inputs = [path for path in (source, state, bounds, ledger) if path is not None]
     require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
     require_report(report, force=force, inputs=[*inputs, model])
@@ -138,6 +142,7 @@ def stream(
 
 def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Path | None, force: bool) -> None:
     """Merge the streams in the states `paths`."""
+    # Options that are no parameters. All of them would be ignored, and so are refused.
     own = (
         "bounds",
         "carry",

@@ -39,7 +39,7 @@ _WORDS: Final = in_options(StreamingParams, X="the stream")
 # The trackers that release every block by themselves.
 _EVERY_BLOCK: Final = ("slices", "tree")
 _NO_LEDGER: Final = LastingLedger(None, None, None, None)
-_ADVICE: Final = "next time, --state FILE keeps them"
+_ADVICE: Final = "Next time, --state FILE keeps them"
 
 
 @final
@@ -190,6 +190,9 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, writer: _Writer, vi
         warnings.simplefilter("ignore", ParameterWarning)
         source = _opened(job, pca, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
         _require_same_columns(pca, source)
+        if job.settings is not None and pca.person is None:
+            # The number of rows is public in a stream. Of people with several rows, not all rows may count.
+            pca.expect(source.count)
         for batch in source.batches:
             take = partial(_take, pca, batch, source.columns, writer, sync_every=job.sync_every)
             if _rows(pca) == 0:
@@ -313,8 +316,8 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
         return f"{', '.join(said)}, but their state could not be saved: {message_of(error)}"
     if writer.times == 0:
         nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
-        return f"{said[0]}, and {nothing}; {_ADVICE}"
-    lost = f"; the {rows - writer.rows} rows after them were not released and are lost; {_ADVICE}"
+        return f"{said[0]}, and {nothing}. {_ADVICE}"
+    lost = f". The {rows - writer.rows} rows after them were not released and are lost. {_ADVICE}"
     return ", and ".join(said) + (lost if writer.rows < rows else "")
 
 
@@ -328,7 +331,7 @@ def _spare(job: Job) -> Path | None:
 
 def _saved(state: Path) -> str:
     return (
-        f"their state was saved to {state}, raw data that only you can read; continue with the rows after them: "
+        f"their state was saved to {state}, raw data that only you can read. Continue with the rows after them: "
         f"--state {state} --resume"
     )
 

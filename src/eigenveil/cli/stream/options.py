@@ -16,6 +16,7 @@ Source: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+# A count of rows, not of seconds: how many rows come in an hour may be private.
 SyncEvery: TypeAlias = Annotated[
     int | None,
     typer.Option(
@@ -30,6 +31,7 @@ SyncEvery: TypeAlias = Annotated[
 AsJson: TypeAlias = Annotated[
     bool, typer.Option("--json", help="Print a line of JSON for every release, and nothing else, on stdout.")
 ]
+# A file that lasts only if it was asked for. Otherwise it is a rescue, beside the output.
 State: TypeAlias = Annotated[
     Path | None,
     typer.Option(
@@ -49,6 +51,7 @@ NoState: TypeAlias = Annotated[
         rich_help_panel=_KEEPING,
     ),
 ]
+# An option of the same command, because what is merged goes on as a stream.
 Merge: TypeAlias = Annotated[
     list[Path] | None,
     typer.Option(

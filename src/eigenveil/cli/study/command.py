@@ -77,8 +77,9 @@ def new(
         --epsilon 1 --delta 1e-6
 
     The study finds a bound on rows privately. Nothing in this file comes
-    from anyone's rows: if you give bounds, take them from elsewhere. The file is public and has no secrets.
-    All parties need the same file: changing one key makes another study.
+    from anyone's rows: if you give bounds, take them from elsewhere. The
+    file is public and has no secrets. All parties need the same file:
+    changing one key makes another study.
     """
     _require_new(file, force=force)
     allowed = bytes_allowed(memory)
@@ -97,6 +98,7 @@ def new(
     }
     # The file's name is the study's name, unless --name gives another.
     given |= {"name": file.stem} | given | _carried(given)
+    # Public only under some relations. `StudyFile.made` refuses them under the others.
     sizes = choice.pairs_from("--size", size)
     parties: dict[str, Any] = {"sizes": {who: _people(who, text) for who, text in sizes.items()}} if sizes else {}
     if given["topology"] == "gossip":
@@ -167,6 +169,7 @@ def _chosen(
     certificates: "Mapping[str, Certificate]", role: str, names: list[str] | None, folder: Path
 ) -> "list[Certificate]":
     """The certificates of a role: all of them, sorted by name, or those that were named, in that order."""
+    # Sorted, so that the order of parties does not depend on the disk.
     there = {name: one for name, one in sorted(certificates.items()) if one.role == role}
     require(bool(there), f"--authority {folder}: it has no certificate of a {role}")
     for name in names or []:
@@ -179,6 +182,7 @@ def _chosen(
 
 def _listening(certificates: "list[Certificate]", option_name: str, texts: list[str] | None) -> list[dict[str, str]]:
     """Tables of parties that listen, each with the address given for it."""
+    # Both directions are checked: a name that is not there, and a party without an address.
     addresses = choice.pairs_from(option_name, texts)
     names = [one.name for one in certificates]
     for name in addresses:

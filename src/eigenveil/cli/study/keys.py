@@ -35,6 +35,7 @@ AtOnce = Annotated[
         show_default=False,
     ),
 ]
+# Certificates bind names to keys, so whoever is called must say at which names.
 _HOSTS = typer.Option(
     "--host",
     metavar="HOST",
@@ -359,6 +360,7 @@ def _new_party(
     )
     name = _tidy(name)
     request, private = new_request(name, role, hosts, passphrase=new_passphrase(*protected))
+    # Names may have blanks and accents. Files have plain letters.
     stem = file_stem(name)
     # On a disk that ignores case, "Hub" would overwrite or shadow the coordinator's own files.
     taken = stem.lower() in {AUTHORITY, HUB}

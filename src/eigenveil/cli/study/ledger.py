@@ -84,6 +84,7 @@ def show(
 
     require(delta is None or 0 < delta < 1, f"--delta must lie between 0 and 1, got {delta}")
     with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
+        # Read inside, printed outside: a slow terminal must not keep the ledger open.
         found, studies = opened.datasets(), opened.studies()
         written = list(opened.entries()) if lines else []
     if dataset is not None:
@@ -287,6 +288,7 @@ def declare(
     from eigenveil.network.ledger.head import with_head
     from eigenveil.privacy import Neighbours, PrivacyUnit
 
+    # The two options state one unit, and half of it would be a wrong one.
     require(unit == "person" or person is None, "--person is for --unit person")
     require(unit == "row" or person is not None, "--person is missing: the column that says whose row it is")
     found = PrivacyUnit(unit, Neighbours(neighbours), person)
@@ -310,7 +312,7 @@ def close(
     yes: Annotated[bool, typer.Option("--yes", help="Do not ask.")] = False,
     require_head: RequireHead = None,
 ) -> None:
-    """Close a study for good that will not be continued.
+    """Close for good a study that will not be continued.
 
     Example:
 
@@ -374,6 +376,7 @@ def _show_dataset(
     if state.unit is not None or state.unstated:
         console.print(f"  protects  {'not stated: see eigenveil ledger declare' if state.unit is None else state.unit}")
     open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
+    # Always rounded up. What is shown here is what an officer reports.
     console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
     console.print(f"  reserved  epsilon {rounded(state.epsilon(at, mu=state.reserved))} by {open_words}")
     console.print(f"  counted   epsilon {rounded(state.epsilon(at, mu=state.counted))}")
@@ -415,6 +418,7 @@ def _what(entry: "Entry") -> str:
     body: dict[str, Any] = dict(entry.body)
     match entry.kind:
         case "commit":
+            # How much was sent, and never what: an entry has digests alone.
             size = sum(said["size"] for said in body["said"])
             costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
             return f"step {body['number']}, {size} bytes said; {costs}"

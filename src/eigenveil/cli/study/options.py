@@ -19,7 +19,7 @@ __all__ = ["certificates_in", "columns_of", "pairs_from", "require_current"]
 
 _WHO: Final = "Who takes part"
 _PRIVACY: Final = "Privacy"
-_PEERS: Final = f"{PEERS} (all but the first only with --graph)"
+_PEERS: Final = f"{PEERS} (with --graph)"
 # A list of column names is never larger than this; a larger file is something else.
 _LARGEST: Final = 4 << 20
 
@@ -34,6 +34,7 @@ Authority: TypeAlias = Annotated[
         rich_help_panel=_WHO,
     ),
 ]
+# In the order given, because sums run in that order, and so do their last bits.
 Site: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
@@ -60,7 +61,11 @@ NodeAddress: TypeAlias = Annotated[
 ]
 Columns: TypeAlias = Annotated[
     str | None,
-    typer.Option(metavar="NAMES", help="The columns by name, in the same order for all parties.", show_default=False),
+    typer.Option(
+        metavar="NAMES",
+        help="The columns by name, such as age,weight. All parties use them in this order.",
+        show_default=False,
+    ),
 ]
 ColumnsFrom: TypeAlias = Annotated[
     Path | None,
@@ -75,7 +80,7 @@ Size: TypeAlias = Annotated[
     list[str] | None,
     typer.Option(
         metavar="NAME=PEOPLE",
-        help="The number of people at a site, for neighbours that make it public; repeat it for each site.",
+        help="The number of people at a site, if --neighbours makes it public. Repeat it for each site.",
         rich_help_panel=_PRIVACY,
         show_default=False,
     ),
@@ -137,6 +142,7 @@ def require_current(folder: Path, authority: str, certificates: "Sequence[Certif
     from eigenveil.network.identity.authority import AUTHORITY, HUB, file_stem
     from eigenveil.network.identity.certificates import authority_in
 
+    # All of them at once, so that the coordinator renews once.
     now, signer = datetime.now(UTC), authority_in(authority)
     dated = [("the authority", AUTHORITY, signer.not_valid_before_utc, signer.not_valid_after_utc)]
     # `keys init` writes hub.crt, whatever the name of the hub is.

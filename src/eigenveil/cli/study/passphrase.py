@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
 __all__ = ["NewPassphrase", "PassphraseFile", "new_passphrase", "passphrase_from"]
 
+# For services that are started without a person. Other users cannot read a process's environment.
 _VARIABLE: Final = "EIGENVEIL_PASSPHRASE"
 # A thief of the file can try many a second, so the passphrase itself must be long. OpenSSL takes up to 1023 bytes.
 _SHORTEST: Final = 12

@@ -98,7 +98,9 @@ def check(
     from eigenveil.network.study.rules import method_of
 
     allowed = bytes_allowed(memory)
+    # Read as the site itself reads them, with every check of hostile input.
     rules, found = Policy.read(file), StudyFile.read(study)
+    # Only those with rows have policies. A hub or a node has nothing to refuse.
     names = [place.name for place in found.holders]
     require(
         name in names, f"--as {name}: no site or peer of that name is in the study; these are: {', '.join(names[:20])}"

@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "StreamSpending"]
 
 _PANEL: Final = "A ledger for all releases about these people"
-# Who adds the noise, as entries of a ledger say it: whoever has the whole table.
-_TRUST: Final = "curator"
 
 LedgerPath: TypeAlias = Annotated[
     Path | None,
@@ -46,7 +44,7 @@ Dataset: TypeAlias = Annotated[
     typer.Option(
         "--dataset",
         metavar="NAME",
-        help="Your name for the people in the table. Their budget belongs to it. It may be left out if the ledger has one only.",
+        help="Your name for the people in the table. Their budget belongs to this name. Not needed if the ledger has only one.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -56,7 +54,7 @@ LifeEpsilon: TypeAlias = Annotated[
     typer.Option(
         "--life-epsilon",
         metavar="NUMBER",
-        help="What all releases about these people may cost together, for good. Given at the first use.",
+        help="The most that all releases about these people may ever cost together. Give it at the first use.",
         rich_help_panel=_PANEL,
         show_default=False,
     ),
@@ -129,9 +127,13 @@ class LastingLedger:
 
     def require_sense(self, settings: Mapping[str, Any]) -> None:
         """Refuse what cannot be charged, before a table is read."""
+        # These belong to a ledger. Alone they would look as if something had been charged.
         named = {"--dataset": self.dataset, "--life-epsilon": self.life_epsilon, "--life-delta": self.life_delta}
         given = [name for name, value in named.items() if value is not None]
-        require(self.path is not None or not given, f"{' and '.join(given)} is for --ledger. Add --ledger ledger.db")
+        require(
+            self.path is not None or not given,
+            f"{' and '.join(given)} {'is' if len(given) == 1 else 'are'} for --ledger. Add --ledger ledger.db",
+        )
         epsilon, delta = self.life_epsilon, self.life_delta
         require(
             epsilon is None or 0 < epsilon < math.inf,
@@ -216,10 +218,12 @@ class LastingLedger:
     ) -> Iterator[tuple["DurableLedger", str, str]]:
         """The ledger, open, with a new study in it that reserves a budget; the study; and its dataset."""
         from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.network.ledger.budget import CURATOR
         from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
         from eigenveil.privacy import Budget
 
         assert self.path is not None
+        # The whole budget of the release, whatever it will use: it must be there before anything is drawn.
         cost = Budget(settings["epsilon"], settings["delta"])
         with DurableLedger.open(self.path) as lasting:
             dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
@@ -229,7 +233,7 @@ class LastingLedger:
             # A random name, so that two fits of one table with the same settings are two studies.
             study = secrets.token_hex(32)
             account = StudyBudget(
-                study, title, dataset, _TRUST, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
+                study, title, dataset, CURATOR, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
             )
             # Before the rows are declared: a release that is refused leaves no trace.
             _afford(lasting, account, life)

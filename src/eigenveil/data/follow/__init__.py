@@ -1,7 +1,8 @@
 """Rows that arrive over time at a small device: a csv file that grows, a folder of files, a pipe; read slot by slot.
 
-Streaming sites call it. `sources` says what is read and from where, `text_rows` turns lines into numbers without pyarrow, and
-`slots` closes slots by count or by clock. There are no threads here, nothing waits, and time is an argument.
+Streaming sites call it, and it may import what `data` may. `sources` says what is read and from where. `text_rows` turns lines
+into numbers without pyarrow, and `slots` closes slots by count or by clock. There are no threads here, nothing waits, and time
+is an argument.
 """
 
 from eigenveil.data.follow.slots import ByClock, ByCount, Closed, FollowedRows, Follower, Instant, SlotStart

@@ -56,8 +56,10 @@ _LOST: Final = (
     "the search ended before it reached the mean, so the first eigenvalue is mostly the distance left to it. Pass "
     "an origin near the mean, or the bounds that `eigenveil bounds` finds"
 )
-# The total rounding error of eigenvalues in floating point, as a share of their sensitivity.
-_OFF: Final = 2.0**-13
+# The total rounding error, as a share of the sensitivity: half of it for eigenvalues, half for what is done before and after.
+_OFF: Final = 2.0**-12
+# The trace and the number of people are clipped as if no more people than these were there, to bound how they are rounded.
+_MOST_PEOPLE: Final = 2.0**34
 # The eigenvalues of a larger matrix would take more than a few minutes and a few GB.
 _MOST_COLUMNS: Final = 10_000
 
@@ -168,7 +170,7 @@ def released_spectrum(X: Any, asked: ReleaseSpectrum) -> ReleasedSpectrum:
         are. Or public numbers, one per column.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where to look for the mean: one number, or one per column.
-    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+    mean_bound : float or None, default None: found in up to three steps
         How far from the origin rows may lie while the mean is found.
     scale : float, list, array or None, default None
         Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.
@@ -231,38 +233,52 @@ def bounded_spectrum(
     Where incomplete rows are left out, those that are left are counted, and one person changes their number by at most one.
 
     Rounding. Eigenvalues in floating point are off by up to 8 d 2^-53 times the norm of the matrix, which grows with
-    the number of people. So the matrix is first projected onto a ball of public radius, `_room` times its
+    the number of people. So the matrix is first projected onto a ball of public radius R, `_room` times its
     sensitivity. A projection moves no two matrices apart. It changes nothing unless more people than that are at
-    their bound. The error of d eigenvalues, on both sides, is then at most 2^-13 of the sensitivity, and the
-    sensitivity stated includes it.
+    their bound. The error of d eigenvalues, on both sides, is then at most 2^-13 of the sensitivity.
+
+    Everything else is off by a few u = 2^-53 of R. Products with `factors`, the projection and the scaling take u each,
+    and so does the quotient in the projection. Its norm is the root of a sum by pairs, off by at most (8 + log2 d) u, or
+    by (d^2 + 2) u / 2 where that is less. Together this is less than 8 d^(3/2) u on each side, another 2^-13 of the
+    sensitivity. It leaves room for the trace and the count, which are clipped at 2^34 people: 4 u 2^34 of their
+    sensitivities, times the roots of their shares. The sensitivity stated includes all of it.
 
     >>> from eigenveil.data.rows import DenseRows
     >>> rows, domain = DenseRows(np.eye(3)), Domain(dim=3, radius=1.0)
     >>> bounded_spectrum(rows, domain=domain, neighbours=Neighbours.ADD_REMOVE, counted=True)
-    Bounded(shape=(5,), sensitivity=1.0001220703125)
+    Bounded(shape=(5,), sensitivity=1.000244140625)
     """
     gram = bounded_gram(rows, domain=domain, neighbours=neighbours)
     louder = 1.0 if factors is None else float(factors.max())
     matrix = gram.value if factors is None else gram.value * factors
-    room = _room(domain.dim) * gram.sensitivity * louder
-    size = float(np.linalg.norm(matrix))
-    values = np.linalg.eigvalsh(matrix if size <= room else matrix * (room / size))[::-1]
+    values = np.linalg.eigvalsh(_projected(matrix, _room(domain.dim) * gram.sensitivity * louder))[::-1]
     # No diagonal entry is negative, so the sum is as exact as its terms.
-    trace = math.fsum(matrix.diagonal())
+    trace = min(math.fsum(matrix.diagonal()), _MOST_PEOPLE * domain.trace_sensitivity(neighbours) * louder)
     by_value, by_trace, by_count = _factors(domain, neighbours, counted=counted, louder=louder)
     # Scaled by their sensitivities and shares, so that one release with unit noise serves all three.
     parts = [values * by_value, np.array([trace * by_trace])]
     if counted:
         gaps = domain.gaps if domain.gaps is not None and domain.gaps.drops else None
         number = bounded_count(rows, neighbours=neighbours) if gaps is None else bounded_kept(rows, gaps=gaps)
-        parts.append(by_count * np.atleast_1d(number.value))
+        parts.append(by_count * np.minimum(np.atleast_1d(number.value), _MOST_PEOPLE))
     return Bounded(np.concatenate(parts), 1.0 + _OFF)
 
 
 def _room(dim: int) -> float:
     """The largest norm of a matrix over its sensitivity at which eigenvalues are exact enough: 2 sqrt(d) 8 d 2^-53
     room = 2^-13."""
-    return _OFF / (16 * dim * math.sqrt(dim) * 2.0**-53)
+    return _OFF / 2 / (16 * dim * math.sqrt(dim) * 2.0**-53)
+
+
+def _projected(matrix: Array, radius: float) -> Array:
+    """The nearest matrix of Frobenius norm at most `radius`. Without privacy that is infinite, and nothing is done."""
+    if math.isinf(radius):
+        return matrix
+    # In a public power of two, which rounds nothing, so that squares neither overflow nor vanish. By numpy's sum, which adds
+    # in pairs: a dot product is off by more, the more columns there are.
+    unit = 2.0 ** math.frexp(radius)[1]
+    size = unit * math.sqrt(float(np.square(matrix / unit).sum()))
+    return matrix if size <= radius else matrix * (radius / size)
 
 
 def denoised(values: Array, *, noise: float, total: float, total_noise: float) -> Array:

@@ -54,11 +54,11 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
     center : "private", list, array or None, default 'private'
-        private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
-        they are. Or public numbers, one per column. It is never a place's own mean.
+        private: find the mean over all sites, for a tenth to a quarter of the budget. center=None: leave rows where
+        they are. Or public numbers, one per column. It is never one site's own mean.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where to look for the mean: one number, or one per column.
-    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+    mean_bound : float or None, default None: found in up to three steps
         How far from the origin rows may lie while the mean is found.
     scale : "private", float, list, array or None, default None
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
@@ -66,8 +66,8 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
         root of the number of columns in these units, and no row bound is searched for.
     quantile : float or None, default None: chosen for the best answer
-        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
-        below 1. Where noise hides the few people beyond it, a lower share is used.
+        If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
+        Where noise hides the few people beyond it, a lower share is used.
     missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
         Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
         the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
@@ -114,10 +114,10 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     rounds : int or None, default None: planned
         For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is
         reserved for all of them.
-    tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
+    tolerance : float or None, default None: 1e-8 without privacy, and 0 (never) with it
         For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
     oversample : int or None, default None: planned
-        Directions carried beyond the components.
+        How many directions to carry beyond the components.
     local_steps : int, list of int or ("decay", int), default 1
         For fedpower: power steps at a site in each round. One number, such as 4. Or one for each round, of which the
         last is repeated. Or a decay from a number (FedPower (3.15)). With epsilon each step is charged, and sites

@@ -14,7 +14,7 @@ _UNPROVEN = (
     "its leakage is computed for the data at hand and one neighbour of it, not for all",
     "a row that alone spans a direction is revealed with certainty",
     "sums are sent without noise",
-    "eigenveil.papers.leakage has its estimate, which depends on the rows and must stay private",
+    "its estimate is in eigenveil.papers.leakage, depends on the rows, and must stay private",
 )
 
 

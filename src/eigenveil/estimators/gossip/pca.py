@@ -76,11 +76,11 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         Entries are clipped to this range. One of the two bounds is enough, and with both, both hold. Low and high are
         each a number, or one per column.
     center : "private", list, array or None, default 'private'
-        private: find the mean over all places, for a tenth to a quarter of the budget. center=None: leave rows where
-        they are. Or public numbers, one per column. It is never a place's own mean.
+        private: find the mean over all sites, for a tenth to a quarter of the budget. center=None: leave rows where
+        they are. Or public numbers, one per column. It is never one site's own mean.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where to look for the mean: one number, or one per column.
-    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+    mean_bound : float or None, default None: found in up to three steps
         How far from the origin rows may lie while the mean is found.
     scale : "private", float, list, array or None, default None
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
@@ -88,8 +88,8 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
         root of the number of columns in these units, and no row bound is searched for.
     quantile : float or None, default None: chosen for the best answer
-        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
-        below 1. Where noise hides the few people beyond it, a lower share is used.
+        If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
+        Where noise hides the few people beyond it, a lower share is used.
     missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
         Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
         the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:
@@ -119,7 +119,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         name, a networkx graph, or a symmetric, doubly stochastic matrix of weights, (m, m).
     consensus : "metropolis", "chebyshev" or "tree", default 'metropolis'
         How peers add up. With metropolis, by repeated averages with neighbours. With chebyshev, the same in about the
-        root of as many steps. With tree, up and down a spanning tree, which is exact.
+        square root of as many steps. With tree, up and down a spanning tree, which is exact.
     steps : int or None, default None: until the error is negligible
         How many exchanges with neighbours a sum takes.
     noise : "pairwise", "independent", "published" or None, default 'pairwise'
@@ -133,15 +133,15 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
     colluders : int, default 1
         For noise='pairwise': how many peers may tell each other all they know.
     restarts : int, default 0
-        How many restarted rounds to keep some of the budget for. When peers vanish, a round restarts at its full
+        Keep enough of the budget for this many restarted rounds. When peers vanish, a round restarts at its full
         cost.
     rounds : int or None, default None: planned
         For krylov, power, fedpower, and for each component of segments: the largest number of rounds. A budget is
         reserved for all of them.
-    tolerance : float or None, default None: 1e-8 without privacy, and 0, never, with it
+    tolerance : float or None, default None: 1e-8 without privacy, and 0 (never) with it
         For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.
     oversample : int or None, default None: planned
-        Directions carried beyond the components.
+        How many directions to carry beyond the components.
     quorum : int, float or None, default None: more than half
         How many peers must be left, such as 4, or which share of them, such as 0.8. Always more than half. Missing
         peers are left out from then on.

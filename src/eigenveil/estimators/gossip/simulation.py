@@ -83,7 +83,9 @@ class GossipSimulation:
 
     def run(self, *, faults: Faults | None = None) -> FitResult:
         """The result of the first peer that has one. If none has, the error of the first peer that stopped. Runs once."""
-        require(self._runtime is None, "these peers have met: what they spent is spent, and another fit needs others")
+        require(
+            self._runtime is None, "these peers have run, and what they spent is spent. Make new ones for another fit"
+        )
         self._runtime = LocalPeers(self.peers.values(), faults=faults, seed=self.request.seed)
         try:
             self._take(self._runtime.run())

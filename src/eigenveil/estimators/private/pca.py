@@ -44,7 +44,7 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         public numbers, one per column.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where to look for the mean: one number, or one per column.
-    mean_bound : float or None, default None: searched for in up to three steps of the row bound
+    mean_bound : float or None, default None: found in up to three steps
         How far from the origin rows may lie while the mean is found.
     scale : "private", float, list, array or None, default None
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each
@@ -52,8 +52,8 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
         different units, such as years and euros, and None where they are alike. With private, rows are clipped to the
         root of the number of columns in these units, and no row bound is searched for.
     quantile : float or None, default None: chosen for the best answer
-        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
-        below 1. Where noise hides the few people beyond it, a lower share is used.
+        If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
+        Where noise hides the few people beyond it, a lower share is used.
     missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
         Missing values. refuse: they are an error. counts: count privately how many entries each column has, for 4% of
         the budget, and divide by that. groups: the same for groups of columns. drop: leave incomplete rows out. fill:

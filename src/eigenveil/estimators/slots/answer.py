@@ -13,9 +13,18 @@ from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
-from eigenveil.privacy.facts import COMPONENTS, NO_PRIVACY, HubAndSites, MaskedSites, SlotBySlot, SlottedRows
+from eigenveil.privacy.facts import (
+    COMPONENTS,
+    FOUND_GAPS,
+    NO_PRIVACY,
+    HubAndSites,
+    MaskedSites,
+    SlotBySlot,
+    SlottedRows,
+)
 from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
+from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking import Sums
 from eigenveil.tracking.sums import floor_of, sketch_of
 
@@ -29,12 +38,15 @@ _METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of
 class Answer:
     """The `sketch` of all that was released, in the units of the columns over their scale, with `rank` directions to show.
 
-    Eigenvalues of its scatter below `floor` cannot be told from noise.
+    Eigenvalues of its scatter below `floor` cannot be told from noise. Where sums were divided by the `rates` of entries, (d,),
+    rows as they were clipped have the share `there` of its energy.
     """
 
     sketch: Sketch
     rank: int
     floor: float
+    rates: Array | None = None
+    there: float = 1.0
 
     @property
     def subspace(self) -> Subspace:
@@ -60,8 +72,14 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     kept = min(spec.dim, max(rank + 1, spec.width))
     if state.value is None:
         return Answer(Sketch.empty(spec.dim), rank, 0.0)
+    rates: Array | None = None
+    there = 1.0
     if isinstance(task, SlotSums):
-        sums = _sums(parties, task, state)
+        found = _sums(parties, task, state)
+        sums, known = found, _rates(task, found, state)
+        if known is not None:
+            sums, rates = found.divided(known), known.columns
+            there = float(np.trace(found.gram)) / max(float(np.trace(sums.gram)), float(np.finfo(float).tiny))
         center = (
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         )
@@ -70,27 +88,35 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor)
+    return Answer(sketch, rank, floor, rates, there)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     """The released sums around the origin, with the variances of their noise."""
     matrix: Array = state.value
-    spec = parties.spec
+    spec, dim = parties.spec, parties.spec.dim
     # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
     scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
     # Symmetric noise has half the variance off the diagonal.
     entry = state.noise * scale**2 / 2
-    total = task.total_of(matrix) if spec.center else np.zeros(spec.dim)
     return Sums(
-        matrix[:-1, :-1],
-        total,
+        task.gram_of(matrix),
+        task.total_of(matrix) if spec.center else np.zeros(dim),
         # Noise can leave less than one row, and means are divided by this.
         max(task.count_of(matrix), 1.0),
         entry,
         # The sum of rows was released times the constant, so its variance is divided by the square.
         entry / task.constant**2 if spec.center else 0.0,
     )
+
+
+def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
+    """The rates of entries in all slots so far, None where nothing is divided."""
+    if task.gaps is None or task.entries == 0:
+        return None
+    # Counts have faded as the sums have, so that rates follow a stream that changes.
+    noise = math.sqrt(sums.gram_noise) / task.seen
+    return Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
 
 
 def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any]) -> FitVerdict:
@@ -108,7 +134,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
             people_noise=0.0,
             noise_floor=answer.floor,
             at_edge=False,
-            energy=answer.sketch.energy,
+            energy=answer.sketch.energy * answer.there,
             scaled=None if spec.scale is None else "given",
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
@@ -148,12 +174,13 @@ def slot_guarantee(parties: SlotParties, charges: tuple[Charge, ...], *, apart: 
             clock=spec.clock,
             size=spec.size,
             # How many rows a device has in a slot is its own affair: their mean counts.
+            # Of rows with gaps only those that came are counted, however many are complete.
             counted=spec.neighbours.count_is_public and not spec.device,
             given=given,
-            gaps=None if spec.fill is None else "fill",
+            gaps=None if spec.gaps is None else spec.gaps.rule,
         ),
         seen_by=SlotBySlot(inner, spec.person_slots, each, epsilon_of(each, spec.budget.delta), spec.budget.delta),
-        released=COMPONENTS,
+        released=COMPONENTS if spec.gaps is None else COMPONENTS + FOUND_GAPS.get(spec.gaps.rule, ()),
         charges=charges,
         reproducible=spec.seed is not None,
     ).guarantee()
@@ -166,7 +193,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> 
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
     newest = hub.last
     return settings_of(
-        asked if spec.fill is None else {**asked, "missing": "fill"},
+        asked,
         method=_METHODS[kind],
         why="with noise, sums; without, sketches",
         neighbours=None if spec.budget is None else spec.neighbours,

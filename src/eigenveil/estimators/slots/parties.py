@@ -166,7 +166,7 @@ class SlotParties:
         spec, task = self.spec, self.task
         assert isinstance(task, SlotSums)
         return masked_terms(
-            Extent(rounds=spec.slots, entries=(spec.dim + 1) ** 2, smallest=1.0 / spec.person_slots),
+            Extent(rounds=spec.slots, entries=task.side**2, smallest=1.0 / spec.person_slots),
             roster,
             title=title,
             budget=spec.budget,

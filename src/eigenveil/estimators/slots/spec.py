@@ -14,6 +14,7 @@ from eigenveil.privacy import Budget, Domain, Gaps, Neighbours, PrivacyUnit
 from eigenveil.privacy.facts import Person
 from eigenveil.protocols import Terms
 from eigenveil.tasks import SlotSketches, SlotSums
+from eigenveil.tasks.fit.gaps import gaps_of
 from eigenveil.tracking import EnergyBounds
 
 __all__ = ["SlotSpec", "slot_spec"]
@@ -55,8 +56,8 @@ class SlotSpec:
     terms: Terms
     clock: bool
     size: int | None = None
-    # Public values, (d,), that take the place of missing entries.
-    fill: Array | None = None
+    # Which entries may be missing, and what becomes of them.
+    gaps: Gaps | None = None
 
     @property
     def protects(self) -> Person:
@@ -81,16 +82,16 @@ class SlotSpec:
         """
         if self.forget == 1 or self.trust == "masked":
             return 0
-        each = (self.dim + 1) ** 2 if self.budget is not None else self.dim * (2 * self.width + 1)
+        task = self.task()
+        each = task.side**2 if isinstance(task, SlotSums) else self.dim * (2 * self.width + 1)
         return min(self.window, _APART, _NUMBERS // each)
 
     def task(self) -> SlotSums | SlotSketches:
         """What is computed: sums with noise, and sketches without."""
         if self.budget is None:
-            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center, self.fill)
-        gaps = None if self.fill is None else Gaps.filled(self.fill)
+            return SlotSketches(self.dim, self.width, self.slots, self.forget, self.center, self.gaps)
         return SlotSums(
-            Domain(self.dim, self.row_bound, self.origin, self.scale, gaps=gaps),
+            Domain(self.dim, self.row_bound, self.origin, self.scale, gaps=self.gaps),
             self.neighbours,
             self.slots,
             self.person_slots,
@@ -112,8 +113,12 @@ def slot_spec(
     seed: int | None,
     clock: bool = True,
     size: int | None = None,
+    columns: Sequence[str] | None = None,
 ) -> SlotSpec:
-    """The spec of streams of `dim` columns at these sites, from checked parameters. A `ParameterError` if they contradict."""
+    """The spec of streams of `dim` columns at these sites, from checked parameters. A `ParameterError` if they contradict.
+
+    Where the columns have names, `columns` are these: groups of columns that are missing together may be given by name.
+    """
     rank, neighbours = asked.n_components, Neighbours(asked.neighbours)
     require_param(rank <= dim, f"{{n_components=}} must be at most the number of columns, {dim}", n_components=rank)
     _require_sense(asked, private=budget is not None, clock=clock)
@@ -150,7 +155,7 @@ def slot_spec(
         terms=Terms(quorum=1, deadline=asked.deadline, retries=asked.retries),
         clock=clock,
         size=size,
-        fill=_per_column("missing_fill", asked.missing_fill, dim),
+        gaps=gaps_of(asked, dim, names=columns, sparse=False),
     )
 
 
@@ -191,6 +196,12 @@ def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> No
         value=asked.person_slots,
     )
     require_param(private or not asked.device, "{device} is for a private stream. Leave it out")
+    require_param(
+        private or asked.missing not in ("counts", "groups"),
+        "{missing=} needs {epsilon}: without noise sites send sketches, which cannot be divided by counts. Use {missing=drop} "
+        "or {missing=fill}",
+        missing=asked.missing,
+    )
 
 
 def _require_masks(survivors: int, colluders: int, sites: int) -> None:

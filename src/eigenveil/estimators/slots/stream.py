@@ -87,9 +87,19 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         release as the products, and costs nothing more.
     origin : float, list, array or None, default None: zero
         The public point around which rows are clipped: one number, or one per column.
+    missing : "refuse", "counts", "groups", "drop" or "fill", default 'refuse'
+        Missing values. refuse: they are an error. counts: every slot also counts how many rows have each column, for
+        about 4% of the budget, and sums are divided by that. groups: the same for groups of columns. drop: leave
+        incomplete rows out. fill: put public values there. Whichever you choose is public, and holds whether or not
+        there are any. With counts and groups a missing entry is put at the origin, where it adds nothing. With drop
+        the number of rows that are left is private. Infinite values are always refused.
+    missing_groups : str, list of lists or None, default None
+        For missing='groups': columns that are missing together, such as those of a questionnaire: names or patterns
+        with commas, and a semicolon between groups. Or a list of lists. Other columns are groups of their own. If a
+        row lacks one column of a group, all of the group counts as missing in that row.
     missing_fill : float, list or None, default None
-        Missing values: a public value takes their place, one number or one per column. Without it they are refused.
-        You must know it without looking at these rows: a mean of them would leak them.
+        For missing='fill': the public value that takes the place of missing ones: one number, or one per column. You
+        must know it without looking at these rows: a mean of them would leak them.
     oversample : int or None, default None: max(10, components)
         Without noise: directions that a site sends beyond the components.
     deadline : float, default 30.0
@@ -116,7 +126,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     >>> for slot in range(3):
     ...     rows = {name: rng.standard_normal((50, 4)) * [5, 1, 1, 1] for name in ("a", "b", "c")}
     ...     stream = stream.partial_fit(rows, away=["c"] if slot == 0 else [])
-    >>> abs(stream.components_ @ np.eye(4)).argmax(axis=1).tolist(), stream.missing(0), len(stream.transcript_)
+    >>> abs(stream.components_ @ np.eye(4)).argmax(axis=1).tolist(), stream.absent(0), len(stream.transcript_)
     ([0], (), 4)
     """
 
@@ -170,7 +180,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         """The sites that are in a slot, from zero."""
         return self._running().hub.counted(slot)
 
-    def missing(self, slot: int) -> tuple[str, ...]:
+    def absent(self, slot: int) -> tuple[str, ...]:
         """The sites that are not in a slot, or not yet."""
         return self._running().hub.missing(slot)
 
@@ -206,7 +216,14 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         if running is not None:
             return running
         budget = budget_of(asked.epsilon, asked.delta)
-        spec = slot_spec(asked, names, dim=columns.count, budget=budget, seed=seed_of(asked.random_state))
+        spec = slot_spec(
+            asked,
+            names,
+            dim=columns.count,
+            budget=budget,
+            seed=seed_of(asked.random_state),
+            columns=None if columns.shown is None else list(columns.shown),
+        )
         require_param(
             budget is not None or asked.row_bound is None,
             "{row_bound} is for a private stream. Leave it out",
@@ -245,6 +262,7 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
             scale=parties.spec.scale,
             settings=slot_settings(parties, hub, settings),
             gram=None,
+            observed=answer.rates,
         )
         for warning in verdict.warned:
             warnings.warn(warning, stacklevel=4)

@@ -36,7 +36,7 @@ from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
 from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
-from eigenveil.plan import STREAM_MEAN_SHARES, StreamPlan
+from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee, Ledger
 from eigenveil.tracking.missing import filled, has_gaps
 
@@ -70,8 +70,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         A seed. Reproducible, NOT PRIVATE: anyone who knows the seed can subtract the noise. For tests only. None
         draws noise from the operating system.
     quantile : float or None, default None: chosen for the best answer
-        Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to
-        below 1. Where noise hides the few people beyond it, a lower share is used.
+        If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.
+        Where noise hides the few people beyond it, a lower share is used.
     whiten : bool, default False
         Divide scores by the root of the explained variance, so that every component has variance 1. As in scikit-
         learn's PCA. It costs nothing.
@@ -106,8 +106,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         each a number, or one per column.
     center : "private" or None, default 'private'
         private: follow the mean and take it off. A private stream looks for it in its first block, for part of the
-        budget. center=None: leave rows where they are. Numbers are refused: subtract them from the rows, or give them
-        as `origin`.
+        budget. center=None: leave rows where they are. It takes no numbers: give those as origin. Or subtract them
+        from the rows.
     origin : float, list, array or None, default None: zero, or the middle of the column bounds
         Where a private stream looks for the mean: one number, or one per column.
     scale : "private", float, list, array or None, default None
@@ -130,8 +130,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         The largest number of blocks in which one person has a row. One row in each.
     neighbours : "zero-out" or "replace-one", default 'zero-out'
         Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. Other
-        commands begin with add-remove, which hides how many rows there are; a stream cannot, as it releases after so
-        many.
+        commands default to add-remove, which hides how many rows there are. A stream cannot hide that: it releases
+        after a set number of rows.
     adapt : (low, high) or None, default None
         Let the number of components follow the spectrum: the last singular value stays between these fractions of the
         sum of all kept ones. 0.01,0.1 is usual. In a private stream it follows released values.
@@ -141,7 +141,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     block_size : int or None, default None: planned
         Rows taken at once. In a private stream a block is a public slot, and a person has at most one row in it.
     oversample : int or None, default None: max(10, components)
-        Directions kept beyond the components, because later rows may raise them.
+        How many directions to keep beyond the components, because later rows may raise them.
     memory_limit : int or None, default None: 1GiB
         Memory that may be used beside the rows handed in, such as 64MB or 1.5GiB. A stream that needs more is
         refused. Filling gaps and a growing rank need more than planned. Without a limit, sync becomes block beyond 1
@@ -290,6 +290,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         # A plan does not depend on which values may be missing, and groups of columns go by names, which may not be known yet.
         asked.missing, asked.missing_groups, asked.missing_fill = "refuse", None, None
         return terms_of(asked, columns, sparse=sparse).plan
+
+    def expect(self, rows: int | None) -> "StreamingPCA":
+        """Say how many rows the whole stream will have, a public number, before the first one comes; None if nobody knows.
+
+        Where so few rows make a budget hopeless, the first rows warn of it, and nothing has been spent. Nothing else changes.
+        """
+        self._expected = rows
+        return self
 
     @in_silence
     def transform(self, X: Any) -> Array:
@@ -593,7 +601,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         if view.noise_floor > 0:
             # A diagonal entry has no more noise than this, and a trace is the sum of d of them.
             entry = view.noise_floor / symmetric_edge(dim)
-            steps = sum(charge.label.startswith("mean") for charge in stream.charges)
+            steps = sum(charge.label.startswith(("mean", "norms")) for charge in stream.charges)
+            split = stream_split(center=terms.center, bound=terms.bounds.find)
             seen = Released(
                 space,
                 trace=sketch.energy,
@@ -604,7 +613,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 people_noise=0.0,
                 noise_floor=view.noise_floor,
                 at_edge=at_edge(
-                    terms.bounds, _in_columns(sketch.mean, stream.scale), steps=steps, most=len(STREAM_MEAN_SHARES)
+                    terms.bounds, _in_columns(sketch.mean, stream.scale), steps=steps, most=len(split.mean)
                 ),
                 energy=sketch.energy,
                 flat=flat_columns(terms.bounds, stream.scale),
@@ -705,7 +714,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
-        self._forewarn(terms, people)
+        self._forewarn(terms, self.__dict__.get("_expected") if people is None else people)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 

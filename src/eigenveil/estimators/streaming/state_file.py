@@ -47,28 +47,56 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
     stream.require_open()
     path = path.resolve()
     _require_own(path, stream)
-    others = stream.merged
-    tree, arrays = taken_apart((stream.state, None if others is None else others.sketch))
+    tree, arrays = taken_apart((stream.state, None if stream.merged is None else stream.merged.sketch))
+    arrays = {name: np.ascontiguousarray(array) for name, array in (arrays | _more_arrays(stream)).items()}
+    header = _header(stream, facts, tree)
+    if header["moves"]:
+        # Before the file exists: an interruption must not leave two streams that can continue.
+        stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
+    try:
+        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
+    # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and the
+    # stream stays closed.
+    except Exception:
+        stream.closed = None
+        raise
+    # The stream that continues, from the file or in memory, reserves the rest again.
+    stream.give_back()
+    if stream.claimed is not None:
+        # The file it was resumed from is out of date, and raw data.
+        stream.claimed.unlink(missing_ok=True)
+        stream.claimed = None
+
+
+def _more_arrays(stream: Stream) -> dict[str, Array]:
+    """What a stream has found, holds and waits for, beside the state of its tracker. Rows among it are raw data."""
+    arrays: dict[str, Array] = {}
     center = getattr(getattr(getattr(stream.tracker, "terms", None), "domain", None), "center", None)
     if center is not None:
-        arrays["center"] = np.ascontiguousarray(center)
+        arrays["center"] = center
     if stream.terms.bounds.units and stream.scale is not None:
-        arrays["units"] = np.ascontiguousarray(stream.scale)
+        arrays["units"] = stream.scale
     if stream.rates is not None:
-        arrays["rates"] = np.ascontiguousarray(stream.rates.columns)
+        arrays["rates"] = stream.rates.columns
         if stream.rates.joint is not None:
-            arrays["rates.joint"] = np.ascontiguousarray(stream.rates.joint)
+            arrays["rates.joint"] = stream.rates.joint
     if stream.people is not None:
         arrays |= stream.people.arrays()
     if stream.searching is not None:
         kept = {"search.center": stream.searching.center, "search.observed": stream.searching.observed}
-        arrays |= {name: np.ascontiguousarray(array) for name, array in kept.items() if array is not None}
+        arrays |= {name: array for name, array in kept.items() if array is not None}
     pending = stream.pending.rows
     if pending is not None and sp.issparse(pending):
         arrays |= {"pending.data": pending.data, "pending.indices": pending.indices, "pending.indptr": pending.indptr}
     elif pending is not None:
-        arrays["pending"] = np.ascontiguousarray(pending)
-    header = {
+        arrays["pending"] = pending
+    return arrays
+
+
+def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, Any]:
+    """What is no array: the public `facts`, the shape of the state, counts, charges, and whether the stream moves to the file."""
+    others = stream.merged
+    return {
         "raw": RAW_STATE,
         "facts": dict(facts),
         "tree": tree,
@@ -87,23 +115,6 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
         "shared": stream.shared,
         "moves": stream.private and stream.terms.seed is None,
     }
-    arrays = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    if header["moves"]:
-        # Before the file exists: an interruption must not leave two streams that can continue.
-        stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
-    try:
-        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
-    # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and the
-    # stream stays closed.
-    except Exception:
-        stream.closed = None
-        raise
-    # The stream that continues, from the file or in memory, reserves the rest again.
-    stream.give_back()
-    if stream.claimed is not None:
-        # The file it was resumed from is out of date, and raw data.
-        stream.claimed.unlink(missing_ok=True)
-        stream.claimed = None
 
 
 def _require_own(path: Path, stream: Stream) -> None:
@@ -180,7 +191,7 @@ def _require_exact(path: Path, header: Mapping[str, Any]) -> None:
     if header.get("ledger") is not None:
         raise StateFileError(
             f"{path} is a private stream of version 0.1, whose sums this version cannot release with its guarantee. Finish it "
-            "with version 0.1, or begin a new stream; both cost what they cost on their own"
+            "with version 0.1, or begin a new stream, which has a cost of its own"
         )
 
 

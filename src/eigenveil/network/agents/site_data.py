@@ -4,7 +4,7 @@ The agents call it first. Nothing here sends anything, and a study that must be 
 """
 
 import math
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -74,19 +74,24 @@ class SiteData:
     """A site's table: `rows` with the columns of a study in their order, and how many `people` are in it.
 
     `named` says whether its columns have names, or are taken to be those of the study. `columns` is how many the
-    file has, None if it does not name them.
+    file has, None if it does not name them. `carried` is an Arrow table of columns that are written beside the site's own
+    scores; nothing of it is sent.
     """
 
     rows: Rows
     people: int
     named: bool = True
     columns: int | None = None
+    carried: Any = None
 
     @classmethod
-    def read(cls, path: Path, study: StudyFile, *, dask: bool = False, **how: Any) -> "SiteData":
+    def read(
+        cls, path: Path, study: StudyFile, *, dask: bool = False, carry: Sequence[str] = (), **how: Any
+    ) -> "SiteData":
         """The columns that the study names, from a file that may have others; errors name the file and no value.
 
-        `how` are the fields of `FileParams`. With `dask` the rows stay on the cluster that this process is connected to.
+        `carry` are names or patterns of columns for the site alone. `how` are the fields of `FileParams`. With `dask` the rows
+        stay on the cluster that this process is connected to.
         """
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
@@ -97,6 +102,7 @@ class SiteData:
                 person=study.params.person,
                 columns=study.columns,
                 literal=True,
+                carry=carry,
                 gaps=study.params.missing != "refuse",
                 **how,
             )
@@ -111,7 +117,7 @@ class SiteData:
             f"{path} has {count} unnamed columns, and the study has {len(study.columns)}: {', '.join(study.columns[:8])}",
         )
         found = cls.of(table.rows, study, named=table.columns is not None)
-        return replace(found, columns=table.available)
+        return replace(found, columns=table.available, carried=table.carried)
 
     @classmethod
     def _on_cluster(cls, path: Path, study: StudyFile) -> "SiteData":

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, final
 
-from eigenveil.data.follow import ByClock
+from eigenveil.data.follow import ByClock, Instant
 from eigenveil.errors import require
 from eigenveil.estimators.settings import asked_settings
 from eigenveil.estimators.slots.answer import Answer, answer_of, slot_model
@@ -36,6 +36,8 @@ __all__ = ["SlotHubAgent", "current_line"]
 _FORMAT: Final = "slots 1"
 # Without a clock the hub asks so often whether anyone has closed a slot: a part of the deadline, within these seconds.
 _PART, _SHORTEST, _LONGEST = 0.25, 0.05, 5.0
+# Seconds between two looks at the clock.
+_LOOK: Final = 1.0
 
 
 @final
@@ -62,6 +64,8 @@ class SlotHubAgent:
         self._thanks: set[str] = set()
         self.transport: Transport | None = None
         self._runner: Runner | None = None
+        # When the clock was last looked at.
+        self._last: Instant | None = None
         # This replays the log, so one that does not fit is refused before anyone connects.
         self.durable = DurableSlotHub(
             self.parties, log, limits=self._limits, on_event=on_event, answer=lambda state: self.answer.arrays()
@@ -130,7 +134,7 @@ class SlotHubAgent:
         await runner.act(self.durable.begin)
         while not self.durable.over:
             if self.durable.party.idle:
-                await asyncio.sleep(self._until_due())
+                await self._due()
                 await runner.do(self.durable.shorten)
                 # An error in the task that carries messages is raised here: the hub would otherwise wait for ever.
                 if carrying.done():
@@ -146,15 +150,26 @@ class SlotHubAgent:
             self.answer = answer_of(self.parties, self.durable.party.state, rank=self.answer.rank)
             show(self)
 
-    def _until_due(self) -> float:
-        """Seconds until the next slot may be asked for: at its end by the clock, or soon."""
+    async def _due(self) -> None:
+        """Wait until the next slot may be asked for: its end by the clock, or a moment."""
         rule = rule_of(self.study)
-        if isinstance(rule, ByClock):
-            # The end of the slot that comes next. After the last one, those who were late are asked at the same pace.
-            end = rule.start + rule.seconds * (self.durable.party.newest + 2)
-            return max(0.0, end - time.time())
-        # Under masks nobody is asked before it is time, so it costs nothing to look often.
-        return _SHORTEST if self.study.masked else min(max(_PART * self.study.params.deadline, _SHORTEST), _LONGEST)
+        if not isinstance(rule, ByClock):
+            # Under masks nobody is asked before it is time, so it costs nothing to look often.
+            often = _SHORTEST if self.study.masked else _PART * self.study.params.deadline
+            await asyncio.sleep(min(max(often, _SHORTEST), _LONGEST))
+            return
+        # The end of the slot that comes next. After the last one, those who were late are asked at the same pace.
+        end = rule.start + rule.seconds * (self.durable.party.newest + 2)
+        while True:
+            now = Instant.now()
+            # Set ahead, it would end slots that sites still fill. Set back, everybody would wait.
+            if self._last is not None:
+                rule.require_steady(now.ahead_of(self._last))
+            self._last = now
+            if now.wall >= end:
+                return
+            # In short steps: a clock that is set right again must be noticed.
+            await asyncio.sleep(min(end - now.wall, _LOOK))
 
     def model(self) -> Model | None:
         """The model of the answer so far; None before anything was heard."""

@@ -36,7 +36,7 @@ __all__ = ["SlotSiteAgent"]
 # Seconds between two looks at a source that has nothing new.
 _LOOK: Final = 0.2
 # At most so many rows, and numbers, are read at a time.
-_MOST_ROWS, _NUMBERS = 200, 1 << 15
+_MOST_ROWS, _NUMBERS = 200, 1 << 14
 # How long a site tries to say THANKS. It has its result already, so nothing depends on it.
 _GOODBYE: Final = 5.0
 
@@ -76,6 +76,8 @@ class SlotSiteAgent:
         self.account = replace(account, beyond=beyond)
         # The connections, while `run` runs.
         self.transport: Transport | None = None
+        # Set when the party above has greeted with the same study.
+        self._met = asyncio.Event()
 
     @property
     def above(self) -> str:
@@ -113,7 +115,7 @@ class SlotSiteAgent:
         whole = None
         if spec.budget is not None and not at_site and self.account.private:
             whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)
-        parts = StoredParts(self._durable_ledger, self.study.digest)
+        parts = StoredParts(self._durable_ledger, self.study.digest, masked=masked is not None)
         party: SlotMember | MaskedSlotMember
         if masked is None:
             party, most = self.parties.member(name, ledger=before.ledger, kept=parts), 0
@@ -150,6 +152,7 @@ class SlotSiteAgent:
         async def greet(name: str) -> None:
             # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
             require_not_withdrawn(above, self._withdrawn())
+            self._met.set()
             # Whatever was said before may be forgotten there.
             await self._tell(runner, durable, follower)
 
@@ -213,6 +216,9 @@ class SlotSiteAgent:
             return True
 
         closed: list[int] = []
+        if durable.party.closed < 0:
+            # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing.
+            await self._met.wait()
         while not follower.over and not durable.over:
             # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead

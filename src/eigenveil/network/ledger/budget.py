@@ -21,6 +21,7 @@ from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import PrivacyUnit
 
 __all__ = [
+    "CURATOR",
     "Opened",
     "Standing",
     "State",
@@ -43,6 +44,8 @@ _SLACK: Final = 1e-9
 # Sums of squares are rounded. `mu_for` stays further than this on the safe side, so the guarantee holds.
 _ROUNDING: Final = 1e-13
 _LONGEST: Final = 200
+# Who adds the noise, as entries of a ledger say it, where one holder of all rows fits them.
+CURATOR: Final = "curator"
 
 # A replay asks for the same few budgets at every entry, and each takes a bisection.
 _mu_for = lru_cache(maxsize=256)(mu_for)
@@ -99,6 +102,11 @@ class StudyBudget:
     beyond: float = 0.0
     party: str = ""
     unit: PrivacyUnit | None = None
+
+    @property
+    def called(self) -> str:
+        """What errors call it. A fit on one's own table is charged in the same way, and is no study."""
+        return f"{'the release' if self.trust == CURATOR else 'study'} {self.title!r}"
 
     def __post_init__(self) -> None:
         require_study(self.study)
@@ -191,7 +199,7 @@ class Standing:
     unit: PrivacyUnit | None = None
 
     @property
-    def promises(self) -> bool:
+    def guarantees(self) -> bool:
         """Whether it has a guarantee that counts: not without privacy, and not if it ended before anything was released."""
         return math.isfinite(self.mu) and (self.counts > 0 or self.beyond > 0)
 
@@ -283,17 +291,17 @@ class Together:
 
 def units_of(standings: Iterable[Standing], declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
     """What the guarantees of these studies protect. None for those of version 0.1, unless it was `declared` since."""
-    return {one.unit or declared for one in standings if one.promises}
+    return {one.unit or declared for one in standings if one.guarantees}
 
 
-def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, title: str) -> None:
+def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, called: str) -> None:
     """Raise `BudgetExceeded`, with all numbers, unless `asked` fits beside the `others` in the dataset's total budget."""
     life = asked.life
     total = Together.of([*others, asked])
     if life is None or total.within(life):
         return
     # From the plainest reason to the finest: the numbers at the end make sense only if all are finite.
-    opening = f"study {title!r} does not fit in the total budget of dataset {dataset!r}"
+    opening = f"{called} does not fit in the total budget of dataset {dataset!r}"
     allowed = (
         f"Its budget allows epsilon = {life.epsilon:g} at delta = {life.delta:g} in total, for as long as it is used. Nothing "
         "was written"
@@ -314,7 +322,9 @@ def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, t
     spent = math.sqrt(math.fsum(other.square for other in others))
     reserved = math.sqrt(math.fsum(other.counts for other in others if other.state == "open"))
     numbers = ((spent, "spent"), (reserved, "reserved by open studies"), (asked.mu, "asked"))
-    each = ", ".join(f"{epsilon_of(mu, delta):.4g} {words}" for mu, words in numbers)
+    each = ", ".join(
+        f"{epsilon_of(mu, delta):.4g} {words}" for mu, words in numbers if mu > 0 or words != numbers[1][1]
+    )
     together = epsilon_of(math.sqrt(total.counts), delta)
     raise BudgetExceeded(f"{opening}: epsilon {each}, together {together:.4g}. {allowed}")
 

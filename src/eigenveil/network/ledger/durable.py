@@ -75,7 +75,7 @@ __all__ = [
 _GOES_ON: Final = "its budget covers the people in both tables"
 _ADD_UP: Final = "for the people in them the costs under both names add up"
 _ONE_KIND: Final = (
-    "Choose settings that protect the same, or ask the coordinator for a study that does. If other people are in this table, "
+    "Choose settings that protect the same. Those of a study are its coordinator's to change. If other people are in this table, "
     "give it a --dataset of its own. Nothing was written"
 )
 # Entries in one short transaction. Characters in a note, which may quote another party.
@@ -303,13 +303,12 @@ class DurableLedger:
             }
             table.append(tables, "commit", body, study=study, dataset=dataset)
             if keep:
-                rows = ((study, number, place, data) for place, data in enumerate((came, *said)))
-                tables.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", rows)
+                table.store(tables, study, number, (came, *said))
 
-    def said(self, study: str, number: int) -> tuple[bytes, ...]:
-        """What step `number` of a study said, as committed; none if that was dropped."""
+    def said(self, study: str, number: int) -> Iterator[bytes]:
+        """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
         with self._file.looking() as tables:
-            return table.step_of(tables, study, number).said
+            yield from table.said_of(tables, study, number)
 
     def prune(self, study: str, before: int, *, keep: Collection[int] = ()) -> None:
         """Drop the stored bytes of the steps before this number, but for those to `keep`. Digests and charges stay."""
@@ -429,7 +428,7 @@ class DurableLedger:
 
     def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(known, life=life, unit=account.unit if known.promises else known.unit)
+        standing = replace(known, life=life, unit=account.unit if known.guarantees else known.unit)
         others = self._require_fits(account, standing, tables)
         if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
@@ -441,10 +440,10 @@ class DurableLedger:
             for unit in table.counted_units(tables, account.dataset, every.values()):
                 if unit is None:
                     raise self._undeclared(account.dataset)
-                require_same_unit(f"study {account.title!r}", account.unit, unit, instead=_ONE_KIND)
+                require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
         # Its own reserve, if it was joined before, must not count twice.
         rest = [found for study, found in every.items() if study != account.study]
-        require_life(rest, asked, dataset=account.dataset, title=account.title)
+        require_life(rest, asked, dataset=account.dataset, called=account.called)
         return every
 
     def _undeclared(self, dataset: str) -> LedgerError:

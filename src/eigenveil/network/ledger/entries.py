@@ -18,6 +18,7 @@ from eigenveil.errors import EigenveilError
 
 __all__ = [
     "FIRST",
+    "Digest",
     "Entry",
     "LedgerError",
     "canonical",
@@ -56,7 +57,27 @@ def digest_of(key: bytes, data: bytes) -> dict[str, Any]:
 
     Entries may be shown to others. A plain digest of a raw part would let them check a guess of that part.
     """
-    return {"hmac": hmac.digest(key, data, "sha256").hex(), "size": len(data)}
+    digest = Digest(key)
+    digest.add(data)
+    return digest.found
+
+
+@final
+class Digest:
+    """The same of bytes that come in pieces. Changes in place."""
+
+    def __init__(self, key: bytes) -> None:
+        self._hmac, self._size = hmac.new(key, digestmod="sha256"), 0
+
+    def add(self, piece: bytes) -> None:
+        """The next bytes."""
+        self._hmac.update(piece)
+        self._size += len(piece)
+
+    @property
+    def found(self) -> dict[str, Any]:
+        """What an entry says of all of them."""
+        return {"hmac": self._hmac.hexdigest(), "size": self._size}
 
 
 @final

@@ -63,6 +63,7 @@ _SETTINGS: Final = (
     ("foreign_keys", "ON", 1),
     ("secure_delete", "ON", 1),
     ("trusted_schema", "OFF", 0),
+    ("cache_size", "-256", -256),
     ("busy_timeout", str(_WAIT_MS), _WAIT_MS),
 )
 
@@ -280,9 +281,15 @@ def _make(path: Path) -> None:
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
-    # `LedgerFile` locks, so only one thread at a time uses the connection.
+    # `LedgerFile` locks, so only one thread at a time uses the connection. A statement that Python keeps for the next time would
+    # also keep a copy of the last message that it wrote.
     return sqlite3.connect(
-        f"{path.as_uri()}?{how}", uri=True, isolation_level=None, timeout=_WAIT_MS / 1000, check_same_thread=False
+        f"{path.as_uri()}?{how}",
+        uri=True,
+        isolation_level=None,
+        timeout=_WAIT_MS / 1000,
+        check_same_thread=False,
+        cached_statements=0,
     )
 
 

@@ -4,13 +4,15 @@ Balances have no rows of their own. They are read from the last entry of a study
 anew. A balance that was changed without its hash is refused here; one that was changed with it, `verify` finds.
 """
 
+import io
 import json
 import sqlite3
+from collections import deque
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together, units_of
-from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, canonical, digest_of, seal
+from eigenveil.network.ledger.entries import FIRST, Digest, Entry, LedgerError, canonical, digest_of, seal
 from eigenveil.network.ledger.file import LAST, add_entry
 from eigenveil.network.ledger.replay import DECLARATION, Replay, StudyReplay, charges_in
 from eigenveil.privacy.unit import PrivacyUnit
@@ -31,12 +33,13 @@ __all__ = [
     "require_current",
     "require_sound",
     "require_stored",
+    "said_of",
     "secret_of",
     "standing_in",
     "standing_of",
     "standings_of",
-    "step_of",
     "steps_of",
+    "store",
     "study_of",
     "together_of",
 ]
@@ -50,6 +53,8 @@ _COLUMNS: Final = ("number", "time", "kind", "study", "dataset", "body", "hash")
 _BODY: Final = _COLUMNS.index("body")
 # How many entries at the end are hashed anew whenever a ledger is opened.
 _TAIL: Final = 64
+# Bytes of a stored message that are read at a time.
+_PIECE: Final = 1 << 16
 _SEE: Final = "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
 
 Tables = sqlite3.Connection
@@ -201,19 +206,27 @@ def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
         yield _step(tables, _followed(row), study, number)
 
 
-def step_of(tables: Tables, study: str, number: int) -> StudyStep:
-    """One step of a study, with the same checks."""
+def said_of(tables: Tables, study: str, number: int) -> Iterator[bytes]:
+    """The first message that a step of a study said, in pieces and with the same checks, which come before the first piece."""
     row = tables.execute(f"{_ENTRY} {_STEPS} LIMIT 1 OFFSET ?", (study, number)).fetchone()
-    if row is None:
-        raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
-    return _step(tables, _followed(row), study, number)
+    entry = None if row is None else _numbered(_followed(row), study, number)
+    rows = [] if entry is None else _rows_of(tables, entry)
+    if entry is None or len(rows) < 2:
+        raise LedgerError(f"the ledger is damaged: what step {number} of study {study[:16]} said is missing")
+    # Read twice, so that nothing is made of bytes that somebody changed, and no more than a piece is in memory.
+    deque(_pieces(tables, entry, 1, rows[1]), maxlen=0)
+    yield from _pieces(tables, entry, 1, rows[1])
 
 
-def _step(tables: Tables, entry: Entry, study: str, number: int) -> StudyStep:
+def _numbered(entry: Entry, study: str, number: int) -> Entry:
     # Steps are counted without gaps: a missing one would be answered again, with new noise.
     if entry.body["number"] != number:
         raise LedgerError(f"the ledger is damaged: step {number} of study {study[:16]} is missing")
-    stored = list(_bytes_of(tables, entry))
+    return entry
+
+
+def _step(tables: Tables, entry: Entry, study: str, number: int) -> StudyStep:
+    stored = list(_bytes_of(tables, _numbered(entry, study, number)))
     kept = bool(stored)
     return StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
 
@@ -326,19 +339,47 @@ def entry_in(row: tuple[Any, ...]) -> Entry:
 
 def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
     """The stored bytes of the step in an entry, place by place: none, or all of them with the digests of the entry."""
-    digests = [entry.body["came"], *entry.body["said"]]
-    step = (entry.study, entry.body["number"])
-    found = tables.execute("SELECT place FROM stored WHERE study = ? AND number = ? ORDER BY place", step).fetchall()
+    # One at a time: they can be large.
+    for place, row in enumerate(_rows_of(tables, entry)):
+        # A list of pieces would need a copy, and this buffer becomes the result without one.
+        buffer = io.BytesIO()
+        buffer.writelines(_pieces(tables, entry, place, row))
+        yield buffer.getvalue()
+
+
+def _rows_of(tables: Tables, entry: Entry) -> list[int]:
+    """Where the bytes of the step in an entry are stored: no rows, or one for each place."""
+    places = "SELECT place, rowid FROM stored WHERE study = ? AND number = ? ORDER BY place"
+    found = tables.execute(places, (entry.study, entry.body["number"])).fetchall()
     # All or none. A step of which only some messages are left could not be repeated byte for byte.
-    if found and found != [(place,) for place in range(len(digests))]:
+    if found and [place for place, _ in found] != [*range(1 + len(entry.body["said"]))]:
         raise LedgerError(f"entry {entry.number} ({entry.kind}) is about other bytes than are stored")
-    for (place,) in found:
-        # One at a time: they can be large.
-        one = "SELECT data FROM stored WHERE study = ? AND number = ? AND place = ?"
-        (data,) = tables.execute(one, (*step, place)).fetchone()
-        if not isinstance(data, bytes) or digest_of(key_of(tables), data) != digests[place]:
-            raise LedgerError(f"entry {entry.number} ({entry.kind}) has the digest of other bytes than are stored")
-        yield data
+    return [row for _, row in found]
+
+
+def _pieces(tables: Tables, entry: Entry, place: int, row: int) -> Iterator[bytes]:
+    """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their digest."""
+    # A query for all of them would have them in memory twice, and a device has no room for that.
+    (kind,) = tables.execute("SELECT typeof(data) FROM stored WHERE rowid = ?", (row,)).fetchone()
+    digest = Digest(key_of(tables))
+    if kind == "blob":
+        with tables.blobopen("stored", "data", row, readonly=True) as blob:
+            while piece := blob.read(_PIECE):
+                digest.add(piece)
+                yield piece
+    if kind != "blob" or digest.found != [entry.body["came"], *entry.body["said"]][place]:
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) has the digest of other bytes than are stored")
+
+
+def store(tables: Tables, study: str, number: int, messages: Iterable[bytes]) -> None:
+    """Write what came in a step and what was said, byte for byte."""
+    for place, data in enumerate(messages):
+        # Room first and the bytes after it: as values of a statement SQLite would copy them twice.
+        room = "INSERT INTO stored VALUES (?, ?, ?, zeroblob(?))"
+        row = tables.execute(room, (study, number, place, len(data))).lastrowid
+        assert row is not None
+        with tables.blobopen("stored", "data", row) as blob:
+            blob.write(data)
 
 
 def _one(tables: Tables, where: str, *values: str | int) -> Entry | None:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final, cast
 
 from eigenveil.errors import ParameterError, require, require_param
 from eigenveil.params import FederatedParams, SlotStreamParams, checked, declared
-from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamTerms
+from eigenveil.params.declarations.study import HubStudy, PeerStudy, StreamStudy
 from eigenveil.params.tables import missing
 from eigenveil.protocols.star.layout import star, tree
 
@@ -119,7 +119,7 @@ def _require_streaming(params: HubStudy) -> None:
     """Refuse keys of slots in a study of tables, and keys of tables in a study of streams."""
     names = declared(HubStudy)
     if not params.streaming:
-        for name in declared(StreamTerms):
+        for name in declared(StreamStudy):
             given = getattr(params, name) != names[name].default
             require_param(not given, f"{{{name}}} is for a study of streams: add {{streaming}}")
         return
@@ -144,11 +144,6 @@ def _require_streaming(params: HubStudy) -> None:
         not isinstance(params.scale, str),
         "{scale} must be public numbers: streams at many sites cannot search for them",
     )
-    require_param(
-        params.missing in ("refuse", "fill"),
-        "{missing=} is for a study of tables: a stream cannot count entries before its first slot. Use {missing=fill}",
-        missing=params.missing,
-    )
     center = params.center is None or isinstance(params.center, str)
     require_param(center, "{center} must be private or none in a study of streams. Give public numbers as {origin}")
 
@@ -166,13 +161,22 @@ def slots_of(study: "StudyFile") -> "SlotSpec":
     names = [place.name for place in study.sites]
     clock = params.slot_rows is None
     dim, budget = len(study.columns), study.budget
-    return slot_spec(asked, names, dim=dim, budget=budget, seed=study.seed, clock=clock, size=params.slot_rows)
+    return slot_spec(
+        asked,
+        names,
+        dim=dim,
+        budget=budget,
+        seed=study.seed,
+        clock=clock,
+        size=params.slot_rows,
+        columns=study.columns,
+    )
 
 
 def _require_sizes(study: "StudyFile") -> None:
     neighbours, sizes = study.params.neighbours, study.sizes
     if study.streaming:
-        require(sizes is None, "[sizes] is for tables: a stream has as many rows as it has")
+        require(sizes is None, "[sizes] is for tables: nobody knows beforehand how many rows a stream will have")
         return
     require_param(
         study.private or neighbours == "add-remove",
@@ -199,7 +203,7 @@ def _require_sizes(study: "StudyFile") -> None:
 
 
 def _require_hub(study: "StudyFile", params: HubStudy) -> None:
-    require(study.hub is not None, "[hub] is missing: who adds up")
+    require(study.hub is not None, "[hub] is missing: the party that adds up")
     for name, value in (("epsilon", params.epsilon), ("delta", params.delta)):
         require_param(
             params.trust == "both" or not isinstance(value, tuple),

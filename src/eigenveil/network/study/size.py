@@ -10,7 +10,6 @@ from eigenveil.errors import require_param
 from eigenveil.protocols.limits import FitSize, hub_limits, node_limits, peer_limits, site_limits
 from eigenveil.protocols.wire import LIMIT, MessageLimits
 from eigenveil.tasks.fit.gaps import gaps_of
-from eigenveil.tasks.fit.task import counted_at_once
 
 # What plans a fit is loaded by whoever asks for its size: a device that follows a stream does without.
 if TYPE_CHECKING:
@@ -45,6 +44,7 @@ def size_of(
     Where entries may be missing, `observed` counts of them go along with a sum.
     """
     from eigenveil.plan import SegmentsPlan, iterates
+    from eigenveil.tasks.fit.task import counted_at_once
 
     plan = request.plan
     method, width = ("segments", rank) if isinstance(plan, SegmentsPlan) else (plan.method, plan.width)

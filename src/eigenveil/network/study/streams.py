@@ -62,9 +62,9 @@ def rule_of(study: StudyFile) -> ByClock | ByCount:
 
 
 def _size(parties: SlotParties) -> FitSize:
-    spec = parties.spec
-    sums = isinstance(parties.task, SlotSums)
-    part = (spec.dim + 1) * (spec.dim + 2) // 2 if sums else spec.dim * (spec.width + 1) + spec.width + 2
+    spec, task = parties.spec, parties.task
+    sketch = spec.dim * (spec.width + 1) + spec.width + 2
+    part = task.side * (task.side + 1) // 2 if isinstance(task, SlotSums) else sketch
     return FitSize(
         1, part, spec.dim * (spec.dim + 1) + spec.dim + 3 if spec.adapt else spec.dim * (spec.rank + 1) + spec.rank + 3
     )

@@ -177,6 +177,8 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     if isinstance(params.row_bound, float):
         around = "zero" if params.origin is None else "the given origin"
         yield Fact("Clipping", f"rows are clipped to norm {params.row_bound:g} around {around}.")
+    if params.missing != "refuse":
+        yield Fact("Missing values", _gaps(study))
     names = [place.name for place in study.sites]
     rest = "Nobody waits for a site that is away."
     if study.masked:
@@ -247,7 +249,9 @@ def _gaps(study: "StudyFile") -> str:
     from eigenveil.tasks.fit.split import split_budget
 
     split = split_budget(mean=True, search=False, count=True, trace=False, observed=True)
-    cost = "" if study.budget is None else f" This takes {split.for_observed:.0%} of the budget."
+    # In a stream the counts are in the matrix of every slot, for a share that is rounded.
+    about, center = ("about ", "origin") if study.streaming else ("", "center")
+    cost = "" if study.budget is None else f" This takes {about}{split.for_observed:.0%} of the budget."
     match study.params.missing:
         case "counts":
             what = f"the study counts how many {_counted(study)} have each column, and divides sums by that.{cost}"
@@ -264,7 +268,7 @@ def _gaps(study: "StudyFile") -> str:
         case _:
             return "public values in the study file take the place of missing ones."
     return (
-        f"missing values are put at the center, where they add nothing. With noise, {what}" if study.private else what
+        f"missing values are put at the {center}, where they add nothing. With noise, {what}" if study.private else what
     )
 
 

@@ -1,4 +1,7 @@
-"""Published streaming methods with the `Tracker` interface, for comparison. None is private: each keeps raw data."""
+"""Published streaming methods with the `Tracker` interface, for comparison. None is private: each keeps raw data.
+
+Benchmarks and tests call them; nothing that users call does. They may import `tracking` and below.
+"""
 
 from eigenveil.papers.trackers.block_power import BlockPower, BlockPowerState
 from eigenveil.papers.trackers.frequent_directions import FrequentDirections, FrequentDirectionsState

@@ -1,5 +1,5 @@
 """The declarations: `groups` that several estimators share, and one module for each estimator, command and file.
 
-To add a parameter, add a `param(...)` here and use it. Everything else is derived. These modules may import the machinery of
-`params` and nothing else.
+To add a parameter, add a `param(...)` here and use it. Everything else is derived. Estimators, commands and study files use them,
+mostly through `params`. They may import the machinery of `params` and `errors`, and nothing else.
 """

@@ -36,6 +36,7 @@ __all__ = ["FederatedParams", "HubMethod", "HubParams", "PairBudget", "Rounds"]
 
 def local_steps_of(value: Any) -> Any:
     """A number, a list of numbers, or ("decay", number)."""
+    # Each step is charged with privacy, and a study file may be hostile: no more than a site would wait for.
     one = whole(1, 1000)
     try:
         if isinstance(value, list | tuple) and len(value) == 2 and value[0] == "decay":
@@ -93,6 +94,7 @@ def participation_from(text: str) -> Any:
 class PairBudget:
     """What one fit may cost: one budget, or a pair."""
 
+    # Not those of `BudgetParams`: a subclass cannot change a field's type, and these may be pairs.
     epsilon: float | tuple[float, float] | None = param(
         "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. "
         "With {trust=both} a pair such as 3,1: against the hub, and against everyone else.",
@@ -131,6 +133,7 @@ class HubParams:
         default="star",
         metavar="WHICH",
         section="study",
+        # Version 0.1 wrote this key, and the digests of its studies are of it.
         key="carrier",
     )
     fanout: int = param(
@@ -139,9 +142,11 @@ class HubParams:
         check=whole(2),
         strict=whole(2, 10_000),
         only="topology=tree",
+        # A script that tries both topologies may leave it in place.
         lenient=True,
         metavar="NUMBER",
     )
+    # WHICH SEES RAW PARTS stands in capitals because this is the default, and the help is where most people meet it.
     trust: Literal["hub", "site", "both", "masked"] = param(
         "Who adds the noise. With hub it is the hub, WHICH SEES RAW PARTS. With site it is every site, which also "
         "protects against the hub, at sqrt(M) times the noise. With both it is sites and hub, for two budgets. With "
@@ -162,6 +167,7 @@ class HubParams:
         parse=share_from,
         metavar="NUMBER",
         unset="all",
+        # Under masks a missing site takes its share of the noise along, so `quorum` is not enough.
         only="trust=masked",
         instead="With other trust use {quorum}",
         panel="Privacy",
@@ -173,6 +179,7 @@ class HubParams:
         default=1,
         check=whole(1),
         strict=whole(1, LARGEST_COUNT),
+        # Left out of files at 1, so that a study which does not need it reads as before.
         quiet=True,
         metavar="NUMBER",
         limit=PERSON_SITES_LIMIT,
@@ -215,6 +222,7 @@ class Rounds(Stopping):
     )
     align: Literal["procrustes", "sign", "none"] = param(
         "For fedpower: how sites align their products with the last basis: procrustes, sign or none.",
+        # Products of two sites may span the same space and differ by a rotation. Averaged as they are, they would cancel.
         default="procrustes",
         quiet=True,
         metavar="WHICH",
@@ -260,5 +268,6 @@ class FederatedParams(
         "exact: noise by exact accounting. paper: as FedPower prints it, without a guarantee, for comparison.",
         default="exact",
         metavar="WHICH",
+        # No study offers noise whose guarantee is not established.
         surfaces=OFFLINE,
     )

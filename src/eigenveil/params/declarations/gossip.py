@@ -25,10 +25,11 @@ from eigenveil.params.values import listed, whole
 
 __all__ = ["GRAPHS", "MOST_EDGES", "PEERS", "GossipParams", "Peers"]
 
+# A graph from a study file is walked many times before anybody agrees to it.
 MOST_EDGES = 20_000
 EDGES_IN_FILE = listed(listed(NAME, least=2, most=2), least=1, most=MOST_EDGES)
 
-PEERS = "Peers with no hub"
+PEERS = "Peers without a hub"
 GRAPHS = (
     "ring, path, grid, star, complete, random-regular:4 (four neighbours each), or a file with an edge on each line: two "
     "names or numbers with a comma between"
@@ -50,8 +51,9 @@ class Peers:
         key="edges",
     )
     consensus: Literal["metropolis", "chebyshev", "tree"] = param(
-        "How peers add up. With metropolis, by repeated averages with neighbours. With chebyshev, the same in about the root of "
-        "as many steps. With tree, up and down a spanning tree, which is exact.",
+        "How peers add up. With metropolis, by repeated averages with neighbours. With chebyshev, the same in about the square "
+        "root of as many steps. With tree, up and down a spanning tree, which is exact.",
+        # The method of the papers, which the other two are compared with.
         default="metropolis",
         metavar="WHICH",
     )
@@ -68,6 +70,7 @@ class Peers:
         "adds all of it, which protects against all others, at sqrt(M) times the noise. With published, it is "
         "D-DP-PM's own, for {epsilon=None}, because it has no guarantee.",
         more="None: no noise, for {epsilon=None}.",
+        # Nearly the noise of one curator, for one more assumption: that no more than `colluders` peers collude.
         default="pairwise",
         metavar="WHICH",
         section="privacy",
@@ -90,10 +93,12 @@ class Peers:
         help="How many peers may tell each other all they know.",
         more=None,
         only="noise=pairwise",
+        # Calls that compare kinds of noise share their other settings.
         lenient=True,
     )
     restarts: int = param(
-        "How many restarted rounds to keep some of the budget for. When peers vanish, a round restarts at its full cost.",
+        "Keep enough of the budget for this many restarted rounds. When peers vanish, a round restarts at its full cost.",
+        # Each one takes from the budget of every other round, whether or not anybody vanishes.
         default=0,
         check=whole(0, 1000),
         quiet=True,
@@ -121,6 +126,7 @@ class GossipParams(
         "quorum",
         help="How many peers must be left, such as 4, or which share of them, such as 0.8. Always more than half. Missing peers "
         "are left out from then on.",
+        # Otherwise two groups that lost each other could both go on, and release two answers about the same people.
         unset="more than half",
     )
     people: int | None = param(

@@ -80,6 +80,7 @@ DELTA_IN_FILE: Final = real("a number between 0 and 1, at least 1e-300", lambda 
 SHARE_IN_FILE: Final = share_of_at_most(LARGEST_COUNT)
 NAME: Final = line(200)  # The longest name that a message may carry.
 
+# Limits of a site's policy. Each default is what a careful site would choose, because many will never change it.
 EPSILON_LIMIT: Final = Limit(
     "budget",
     "study_epsilon",
@@ -107,6 +108,7 @@ METHOD_LIMIT: Final = Limit(
     "among",
     "The methods that may run.",
     default=("krylov", "power", "fedpower", "covariance", "merge", "uda", "wda"),
+    # A study says auto, and a site decides on the method that becomes of it. Segments run in one process only.
     but=("auto", "segments"),
 )
 NEIGHBOURS_LIMIT: Final = Limit(
@@ -114,6 +116,7 @@ NEIGHBOURS_LIMIT: Final = Limit(
     "neighbours",
     "among",
     "The neighbouring relations that are accepted. zero-out and replace-one make the number of people at this site public.",
+    # How many patients a hospital has may itself be confidential, so a site must allow that explicitly.
     default=("add-remove",),
 )
 COLLUDERS_LIMIT: Final = Limit(
@@ -140,6 +143,7 @@ class Components:
 
     n_components: int = param(
         "How many components.",
+        # Positional, as in scikit-learn's PCA.
         kw_only=False,
         check=whole(1),
         strict=whole(1, LARGEST_COUNT),
@@ -156,6 +160,7 @@ class Colluding:
     colluders: int = param(
         "How many sites may tell the hub all they know.",
         more="The noise is calibrated for the others.",
+        # Never 0: the hub may run one of the sites, and a site knows its own share of the noise.
         default=1,
         check=whole(1),
         strict=whole(1, LARGEST_COUNT),
@@ -179,6 +184,8 @@ class BudgetParams:
         limit=EPSILON_LIMIT,
         recorded=False,  # The guarantee records it. It may differ from this, or be none.
     )
+    # None in the signature only: with an epsilon, `beside` makes it required on every surface. A default would be wrong for
+    # somebody, since a good one depends on the number of people.
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.",
         default=None,
@@ -215,6 +222,7 @@ class Relation:
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable, add-remove, zero-out or replace-one. "
         "The last two declare the number of people public.",
+        # It hides how many people there are, too. Whoever gives that up must say so.
         default="add-remove",
         metavar="WHICH",
         limit=NEIGHBOURS_LIMIT,
@@ -239,6 +247,7 @@ class PersonParams:
         said="str, array of n or None",
         parse=str,
         metavar="COLUMN",
+        # A study has the `person` of `Places`, a name alone: identifiers of people must never be in its file.
         surfaces=OFFLINE,
     )
 
@@ -266,6 +275,7 @@ class Clipping:
         "Rows are clipped to this norm around the mean. private: find a good one, for about a tenth of the budget. Or a number "
         "that you know without looking at the data.",
         more="With {column_bounds} nothing is searched for.",
+        # A number that somebody read off the table would leak it, so the default is to search.
         default="private",
         check=bound_value,
         parse=bound_from,
@@ -306,7 +316,7 @@ class Clipping:
         "How far from the origin rows may lie while the mean is found.",
         default=None,
         check=length,
-        unset="searched for in up to three steps of the row bound",
+        unset="found in up to three steps",
     )
 
 
@@ -333,8 +343,9 @@ class ClipLevel:
     """Which of the norms that a fit finds privately it clips at."""
 
     quantile: float | None = param(
-        "Where a row bound is found privately: clip at the norm that this share of people stay within, from 0.01 to below 1.",
+        "If a row bound is found privately: the share of people whose rows are not to be clipped, from 0.01 to below 1.",
         more="Where noise hides the few people beyond it, a lower share is used.",
+        # A fixed quantile clips too much at a large budget and too little at a small one.
         default=None,
         check=real("a number from 0.01 to below 1", lambda number: 0.01 <= number < 1),
         metavar="SHARE",
@@ -349,9 +360,10 @@ class PooledBounds(ClipLevel, Bounds):
     center: Literal["private"] | Vector | None = again(
         Clipping,
         "center",
-        help="private: find the mean over all places, for a tenth to a quarter of the budget. {center=None}: leave rows where "
+        help="private: find the mean over all sites, for a tenth to a quarter of the budget. {center=None}: leave rows where "
         "they are. Or public numbers, one per column.",
-        more="It is never a place's own mean.",
+        # Around its own mean a site would leave out how it differs from the others.
+        more="It is never one site's own mean.",
     )
 
 
@@ -384,10 +396,11 @@ class Stopping:
         "For krylov, power, fedpower and segments: stop when the answer moves by no more than this sine.",
         default=None,
         check=real("in [0, 1)", lambda number: 0 <= number < 1),
-        unset="1e-8 without privacy, and 0, never, with it",
+        # Noise moves the answer in every round, so with privacy there is no threshold that suits all tables.
+        unset="1e-8 without privacy, and 0 (never) with it",
     )
     oversample: int | None = param(
-        "Directions carried beyond the components.",
+        "How many directions to carry beyond the components.",
         default=None,
         check=whole(0),
         strict=whole(0, LARGEST_COUNT),
@@ -412,6 +425,7 @@ class Waiting:
     )
     deadline: float = param(
         "Seconds to wait for an answer before asking again. In a simulation, simulated time.",
+        # With the four retries, time enough for a site to be started again.
         default=30.0,
         check=real("positive and finite", lambda number: 0 < number < float("inf")),
         strict=real("a number of seconds above 0 and at most 1e6", lambda number: 0 < number <= 1e6),

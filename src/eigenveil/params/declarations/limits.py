@@ -31,6 +31,7 @@ def limiting(
     def made(cls: type[Kind]) -> type[Kind]:
         limits = {limit.key: limit for kind in every for _, limit in limited(kind, section)}
         own = inspect.get_annotations(cls)
+        # Set before `parameters` sees the class, which takes them for declarations like any others.
         for key, limit in limits.items():
             setattr(cls, key, param(limit.help, default=limit.default, check=_check(limit, every)))
         cls.__annotations__ = {**dict.fromkeys(limits, Any), **own}
@@ -47,6 +48,7 @@ def words_allowed(limit: Limit, kinds: Iterable[type] = (FederatedParams, Gossip
     ('hub', 'site', 'both', 'masked', 'pairwise', 'independent', 'none')
     """
     known = [one for kind in kinds for one, other in limited(kind, limit.section) if other.key == limit.key]
+    # A dictionary keeps the order of the declarations, which messages and files then have.
     words = dict.fromkeys(word for one in known for word in one.words)
     return tuple(word for word in (*words, *limit.also) if word not in limit.but)
 

@@ -35,6 +35,7 @@ def people_from(text: str) -> int:
     (20000, 100000, 2500)
     """
     try:
+        # Through a float, because people write 1e5, and int() does not read that.
         number = float(text)
     except ValueError:
         raise Expected("a number such as 20000 or 1e5") from None
@@ -48,15 +49,16 @@ class _Sizes:
     """What is asked for, and of how many."""
 
     people: int = param(
-        "About how many people there are, one row each, such as 20000 or 1e5. A public number or its order; it is not "
-        "counted in any file.",
+        "About how many people there are, one row each, such as 20000 or 1e5. A public number, or its order of magnitude. It is "
+        "not counted in any file.",
+        # Required: counting the rows of a private table would spend something.
         parse=people_from,
         called="rows",
         short="-n",
         metavar="NUMBER",
     )
     dim: int | None = param(
-        "The number of columns; a file that is given may say it.",
+        "The number of columns. Not needed if a file that you give has it.",
         default=None,
         check=whole(2),
         called="features",
@@ -70,6 +72,7 @@ class _Sizes:
 class _Cost:
     """What the fit may cost, and what it finds privately. A plan without a budget would say nothing."""
 
+    # Without the switch --no-privacy of a fit: what an exact fit finds needs no plan.
     epsilon: float = param(
         declared(BudgetParams)["epsilon"].param.help,
         check=real("positive and finite", lambda number: 0 < number < math.inf),
@@ -84,7 +87,7 @@ class _Cost:
         Clipping,
         "center",
         help="private: the fit will find the mean, for a part of the budget. {center=None}: rows are left where they are. Or "
-        "public numbers, one per column; they cost nothing, as none does.",
+        "public numbers, one per column. Neither of these two costs anything.",
     )
     search: bool = param(
         "Whether the fit will look for the mean in several steps, as it does unless --mean-bound or --column-bounds are "
@@ -99,6 +102,7 @@ class _Guess:
 
     explained: float | None = param(
         "A guess: which share of the variance the first K components have, such as 0.6.",
+        # Of all guesses, the one that people who know their field can make.
         default=None,
         metavar="SHARE",
     )
@@ -106,6 +110,7 @@ class _Guess:
         "A guess: variance i is in proportion to i^-POWER. 0.5 is flat, 1 usual, 2 steep.",
         default=None,
         metavar="POWER",
+        # Spectra of real tables often fall like 1 / i. A flatter guess would call too much hopeless.
         unset="1, if nothing else is known",
     )
     fill: float | None = param(
@@ -115,6 +120,7 @@ class _Guess:
         check=real("more than 0 and at most 1, as no row exceeds the bound", lambda number: 0 < number <= 1),
         unset="0.5",
     )
+    # A number or nothing. The word private, which a fit takes, is what leaving it out means here.
     row_bound: float | None = param(
         "The bound that the fit will use, in the units of the spectrum or public table, if you know one. Without it the fit "
         "finds one privately, and the plan includes what that costs.",
@@ -137,6 +143,7 @@ class _Affordable:
     """Who has the rows, who is trusted with what, and what they can afford."""
 
     sites: int = param("The number of sites, with equal numbers of rows.", default=1, check=whole(1), metavar="M")
+    # More words than a fit has: a plan also compares settings in which nobody is asked whom to trust.
     trust: list[str] | None = param(
         "Who may add the noise. Repeat it for several. curator: one holder of all rows adds it. stream: the "
         "same, row after row. hub: sites send raw sums to a hub that adds it. site: every site adds all of it. masked: the "
@@ -170,7 +177,7 @@ class _Affordable:
         unset="any",
     )
     memory_limit: int | None = param(
-        "At most how much memory one holder has.",
+        "The most memory that one holder of rows may use.",
         default=None,
         parse=bytes_from,
         metavar="BYTES",

@@ -24,6 +24,7 @@ __all__ = ["PrivateParams"]
 def components_of(value: Any) -> int | float:
     """How many components, or a share of the variance."""
     try:
+        # Whole numbers first: 1 is one component, and 1.0 is refused below, as all of the variance is never found.
         return int(whole(1)(value))
     except Expected:
         number = as_float(value)
@@ -39,6 +40,7 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
     n_components: int | float | None = param(
         "How many components. Or a fraction such as 0.9, for as many as explain that share of the variance.",
         more="The share is read off the released spectrum. None means all.",
+        # Positional, as in scikit-learn's PCA.
         kw_only=False,
         check=components_of,
         parse=components_from,
@@ -61,7 +63,11 @@ class PrivateParams(ColumnsParams, Whitening, PersonParams, Protection, MissingP
         recorded=False,  # The settings have the width, which includes it.
     )
     rounds: int | None = param(
-        "For power: how many rounds of noisy products.", default=None, check=whole(1, 200), unset="planned"
+        # Each round divides the budget further, so more would only add noise.
+        "For power: how many rounds of noisy products.",
+        default=None,
+        check=whole(1, 200),
+        unset="planned",
     )
     calibration: Literal["exact", "paper"] = param(
         "exact: noise by exact accounting. paper: as published, which is more than needed.",

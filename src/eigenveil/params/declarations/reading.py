@@ -5,6 +5,7 @@ from __future__ import annotations
 import codecs
 import csv
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.groups import OFFLINE
@@ -17,7 +18,6 @@ __all__ = ["ColumnsParams", "FileParams", "MissingParams", "TableParams"]
 COLUMNS: Final = "Columns"
 FILES: Final = "Reading the table"
 MISSING_VALUES: Final = "Missing values"
-_CLI: Final = frozenset({"cli"})
 # More levels than a table has columns are a mistake, such as a list of people.
 _MOST_LEVELS: Final = 10_000
 
@@ -82,6 +82,7 @@ def groups_of_columns(value: Any) -> str:
                 "names without commas and semicolons. Write a pattern for such a name, with ? in their place"
             )
         value = ";".join(",".join(group) for group in parts)
+    # One text for both forms, so that a study file, a model and a command line have the same.
     groups = [[name.strip() for name in group.split(",")] for group in value.split(";")]
     if not value.isprintable() or not all(name for group in groups for name in group):
         raise Expected("names or patterns with commas between, and a semicolon between groups")
@@ -95,6 +96,7 @@ def public_numbers(value: Any) -> Any:
 
 def one_character(value: Any) -> str:
     """One character; the word tab is one too."""
+    # A shell passes on \t as two characters, and a real tab is hard to type.
     text = {"tab": "\t", "\\t": "\t"}.get(value, value) if isinstance(value, str) else ""
     if len(text) != 1 or not text.isascii() or text.isalnum() or text in "\r\n":
         raise Expected("one character that is neither a letter nor a digit, or the word tab")
@@ -120,36 +122,36 @@ def known_encoding(value: Any) -> str:
     return found.name
 
 
+# Not for studies, whose files list the columns that all sites have.
+_list_of_columns = partial(
+    param,
+    default=None,
+    said="list of str or None",
+    check=names_or_patterns,
+    parse=tuple,
+    many=True,
+    metavar="NAMES",
+    recorded=False,  # A model has the names of its columns.
+    surfaces=OFFLINE,
+)
+# In Python a table is read before it is handed over, and a study must not say how a site's file is written.
+_of_a_file = partial(param, surfaces=frozenset({"cli"}))
+
+
 @parameters(panel=COLUMNS)
 class ColumnsParams:
     """Which columns of a table with names are analysed, and what text becomes. Names and levels are public."""
 
-    columns: Any = param(
+    columns: Any = _list_of_columns(
         "The columns by name, or by patterns such as lab_*; others are not analysed.",
         more="A list, for a table with column names. Its order is that of the components.",
-        default=None,
-        said="list of str or None",
-        check=names_or_patterns,
-        parse=tuple,
-        many=True,
-        metavar="NAMES",
         written="a,b,lab_*",
         unset="all",
-        recorded=False,  # A model has the names of its columns.
-        surfaces=OFFLINE,
     )
-    drop: Any = param(
+    drop: Any = _list_of_columns(
         "Leave these columns out: names, or patterns such as *_note.",
         more="A list, for a table with column names.",
-        default=None,
-        said="list of str or None",
-        check=names_or_patterns,
-        parse=tuple,
-        many=True,
-        metavar="NAMES",
         written="a,b,*_note",
-        recorded=False,
-        surfaces=OFFLINE,
     )
     one_hot: Any = param(
         "Make a column of 0 and 1 for each of these public levels of a column of text. A value that is not listed, or is "
@@ -179,6 +181,7 @@ class MissingParams:
         more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
         "put at the center, where it adds nothing, and sums are divided by released counts of what is there. With drop the "
         "number of rows that are left is private. Infinite values are always refused.",
+        # Nothing is filled in unasked: the components would describe the filling, and nobody would notice.
         default="refuse",
         quiet=True,
         metavar="RULE",
@@ -200,6 +203,7 @@ class MissingParams:
     missing_fill: Any = param(
         "The public value that takes the place of missing ones: one number, or one per column.",
         more="You must know it without looking at these rows: a mean of them would leak them.",
+        # No default, not even 0: what stands for a missing value is a public statement about the table.
         default=None,
         said="float, list or None",
         check=public_numbers,
@@ -216,62 +220,49 @@ class MissingParams:
 class FileParams:
     """How the file of a table is written. Nothing of it is guessed from rows."""
 
-    kind: Literal["csv", "parquet", "arrow", "npy", "npz", "svm", "xlsx"] | None = param(
+    # By name or by this option, never by content: what the first bytes look like may depend on one person's row.
+    kind: Literal["csv", "parquet", "arrow", "npy", "npz", "svm", "xlsx"] | None = _of_a_file(
         "The format: csv, parquet, arrow, npy, npz, svm or xlsx. Needed for a pipe, which can be csv or arrow.",
         default=None,
         called="format",
         metavar="WHICH",
         unset="by the ending of the name",
-        surfaces=_CLI,
     )
-    header: bool = param(
-        "The csv has no line of column names.", default=True, switch=("--no-header", False), surfaces=_CLI
-    )
-    separator: str | None = param(
-        "What is between the columns of a csv: one character, or tab.",
+    header: bool = _of_a_file("The csv has no line of column names.", default=True, switch=("--no-header", False))
+    # Guessed from the header line only: it has names, which are public.
+    separator: str | None = _of_a_file(
+        "The separator of columns in a csv: one character, or tab.",
         default=None,
         check=one_character,
         metavar="CHARACTER",
         unset="read from the header line: comma, semicolon, tab or |",
-        surfaces=_CLI,
     )
-    decimal: str = param(
-        "The decimal mark of a csv, a point or a comma.",
-        default=".",
-        check=decimal_mark,
-        metavar="CHARACTER",
-        surfaces=_CLI,
+    # Never guessed: 1,5 may be one number or two, and only rows could tell.
+    decimal: str = _of_a_file(
+        "The decimal mark of a csv, a point or a comma.", default=".", check=decimal_mark, metavar="CHARACTER"
     )
-    quote: str | None = param(
-        "What is around texts in a csv, or none.",
+    quote: str | None = _of_a_file(
+        "The quote character of a csv, or none.",
         default='"',
         check=one_character,
         parse=str,
         none="none",
         metavar="CHARACTER",
-        surfaces=_CLI,
     )
-    encoding: str = param(
-        "The encoding of a csv, such as latin-1 or cp1252.",
-        default="utf-8",
-        check=known_encoding,
-        metavar="NAME",
-        surfaces=_CLI,
+    encoding: str = _of_a_file(
+        "The encoding of a csv, such as latin-1 or cp1252.", default="utf-8", check=known_encoding, metavar="NAME"
     )
-    sheet: str | None = param(
-        "The sheet of an xlsx file.", default=None, metavar="NAME", unset="the only one", surfaces=_CLI
-    )
-    features: int | None = param(
+    sheet: str | None = _of_a_file("The sheet of an xlsx file.", default=None, metavar="NAME", unset="the only one")
+    features: int | None = _of_a_file(
         "The number of columns of an svmlight file, which does not state it. Without this option it is the largest index in the "
         "file, a number from the data.",
         default=None,
         check=whole(1),
         short="-d",
         metavar="D",
-        surfaces=_CLI,
     )
-    one_based: bool = param(
-        "The svmlight file counts its columns from one.", default=False, switch=("--one-based", True), surfaces=_CLI
+    one_based: bool = _of_a_file(
+        "The svmlight file counts its columns from one.", default=False, switch=("--one-based", True)
     )
 
 

@@ -68,6 +68,7 @@ class RecommenderBudget:
     delta: float | None = param(
         "The chance that the guarantee of epsilon fails.",
         more="At item level its default is 1 / (10 n d), for n users and d items. It is rounded down.",
+        # Where users are public, a sound default is known, which a table of rows does not have.
         default=None,
         check=fraction,
         unset="a tenth of one over the number of users, at most 1e-5, where that is public",
@@ -89,6 +90,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         metavar="K",
         panel="",
     )
+    # A choice here and nowhere else, because the published guarantee is for single interactions.
     unit: Literal["user", "item"] = param(
         "What is protected. user: a user's whole history. item: one interaction of a user, which is far weaker.",
         more="The latter is PPM's guarantee.",
@@ -98,8 +100,8 @@ class RecommenderParams(Seed, RecommenderBudget):
     neighbours: Literal["zero-out", "add-remove", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out, one history is "
         "blank, and the number of users is public. With add-remove, one user is not there at all. Then {delta} is needed, and "
-        "there is no forecast. With replace-one, one history is another. Other commands begin with add-remove; here a plan "
-        "would then have nothing to say.",
+        "there is no forecast. With replace-one, one history is another. Other commands default to add-remove. Here no forecast "
+        "could be made then.",
         default="zero-out",
         only="unit=user",
         metavar="WHICH",
@@ -142,6 +144,7 @@ class RecommenderParams(Seed, RecommenderBudget):
         default=None,
         said="int, list or None",
         parse=int,
+        # Not --items: `recommend` has --items-file, a list of all items that there are.
         called="keep_items",
         metavar="C",
         unset="all of them",
@@ -181,7 +184,8 @@ class RecommenderParams(Seed, RecommenderBudget):
         panel="Method",
     )
     history: float | None = param(
-        "About how many items a user has, if you know it without looking. It changes what to expect, and nothing else.",
+        "About how many items a user has, if you know it without looking at the data. It changes the forecast, and nothing "
+        "else.",
         default=None,
         check=real("a positive number of items", lambda number: 0 < number < 1e12),
         metavar="ITEMS",
@@ -192,6 +196,7 @@ class RecommenderParams(Seed, RecommenderBudget):
     on_noise: Literal["raise", "warn"] = param(
         "Continue even if the budget is expected to give little but noise. Otherwise that is refused.",
         more="raise refuses before anything is spent, and warn continues.",
+        # A list that looks like any other would hide that it is noise, so going on must be asked for.
         default="raise",
         switch=("--even-if-noise", "warn"),
         recorded=False,

@@ -29,6 +29,7 @@ FOR_PEERS = frozenset(declared(GossipParams)) - set(declared(FederatedParams)) -
 class AnyMethod:
     """How the components are found, around a hub or between peers."""
 
+    # The words of both kinds of fit. Which of them the chosen kind has is checked when it is known.
     method: Literal[
         "auto", "krylov", "power", "fedpower", "covariance", "merge", "uda", "wda", "dr-svd", "segments"
     ] = param(
@@ -64,6 +65,7 @@ class SimulateParams(
         help="Sites are peers that talk to their neighbours on this graph, without a hub: ring, path, grid, star, complete or "
         "random-regular:4 (four neighbours each). Or a file with an edge on each line: two sites with a comma between, by "
         "name, such as site 3, or by number, counted from 0.",
+        # Whether there is a graph is what decides between the two estimators.
         default=None,
         unset="a hub",
     )
@@ -73,6 +75,7 @@ class SimulateParams(
         help="For {trust=masked}: how many sites may tell the hub all they know. For {graph} with pairwise noise: how many peers "
         "may tell each other.",
         more=None,
+        # Two conditions, of which `only` can state one: the command checks both.
         only=None,
         quiet=False,
     )

@@ -40,12 +40,14 @@ class SlotParams:
 
     slots: int = param(
         "How many slots there are, a public horizon. A slot is a stretch of every site's stream.",
+        # Required, because the budget is divided by it before the first slot.
         check=whole(1, LARGEST_COUNT),
         metavar="NUMBER",
     )
     window: int = param(
         "How many slots later a site may still send a slot that it missed. After that it is missing from the slot. Under masks a "
         "late part is lost at once.",
+        # A site that restarts is back within a slot or two, and the hub keeps what it needs for each open slot.
         default=2,
         check=whole(0, 10_000),
         metavar="SLOTS",
@@ -93,6 +95,7 @@ class SlotTrust:
         "cancel in the sum only, so this also protects against the hub, at the noise of one curator.",
         more="A tree is for site, or for no noise. Sites send sums with noise, and sketches without.",
     )
+    # No advice to use a quorum: a slot never waits for one.
     survivors: int | float | None = again(HubParams, "survivors", instead=None)
     colluders: int = again(HubParams, "colluders")
 
@@ -132,16 +135,23 @@ class SlotStreamParams(Whitening, SlotTrust, SlotParams, Relation, Seed, Units, 
     neighbours: Literal["add-remove", "zero-out", "replace-one"] = again(
         Relation,
         "neighbours",
+        # Slots of so many rows have public ends. One row fewer would move every end that follows.
         default="zero-out",
         help="Neighbouring relation: which two streams the guarantee makes indistinguishable, add-remove, zero-out or "
         "replace-one. The last two declare the number of rows in each slot public. add-remove is for slots of a clock.",
     )
-    missing_fill: Any = again(
+    missing: Literal["refuse", "counts", "groups", "drop", "fill"] = again(
         MissingParams,
-        "missing_fill",
-        help="Missing values: a public value takes their place, one number or one per column. Without it they are refused.",
-        only=None,
+        "missing",
+        help="Missing values. refuse: they are an error. counts: every slot also counts how many rows have each column, for "
+        "about 4% of the budget, and sums are divided by that. groups: the same for groups of columns. drop: leave incomplete "
+        "rows out. fill: put public values there.",
+        more="Whichever you choose is public, and holds whether or not there are any. With counts and groups a missing entry is "
+        "put at the origin, where it adds nothing. With drop the number of rows that are left is private. Infinite values are "
+        "always refused.",
     )
+    missing_groups: Any = again(MissingParams, "missing_groups")
+    missing_fill: Any = again(MissingParams, "missing_fill")
     oversample: int | None = again(
         StreamingParams,
         "oversample",

@@ -57,6 +57,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         metavar="K",
         panel="",
     )
+    # Declared anew for its help: "the result" of a fit is one, and a stream has many.
     epsilon: float | None = param(
         "How much everything released may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. The "
         "budget is for the whole stream, however long.",
@@ -90,8 +91,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     column_bounds: Any = again(Bounds, "column_bounds", panel=BOUNDS)
     center: Literal["private"] | None = param(
         "private: follow the mean and take it off. A private stream looks for it in its first block, for part of the budget. "
-        "{center=None}: leave rows where they are.",
-        more="Numbers are refused: subtract them from the rows, or give them as `origin`.",
+        "{center=None}: leave rows where they are. It takes no numbers: give those as {origin}.",
+        more="Or subtract them from the rows.",
         default="private",
         check=stream_center,
         parse=center_from,
@@ -121,6 +122,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         "every block on its own, for the least memory. With continual, every block along a binary tree over a {horizon}, if the "
         "estimate must be public all along.",
         more="If the d x d sum does not fit in `memory_limit`, sync becomes block. Without privacy it has no effect.",
+        # The least noise, and all that most need: an answer at the end.
         default="sync",
         metavar="WHICH",
         panel="Privacy",
@@ -145,6 +147,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     )
     person_blocks: int = param(
         "The largest number of blocks in which one person has a row. One row in each.",
+        # Costs of the blocks that one person is in add up, so a larger number means more noise for all.
         default=1,
         check=whole(1),
         quiet=True,
@@ -154,7 +157,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     # Blocks are slots with public ends. Under add-remove one missing row would move every later end (decision 7).
     neighbours: Literal["zero-out", "replace-one"] = param(
         "Neighbouring relation: which two streams the guarantee makes indistinguishable, zero-out or replace-one. Other "
-        "commands begin with add-remove, which hides how many rows there are; a stream cannot, as it releases after so many.",
+        "commands default to add-remove, which hides how many rows there are. A stream cannot hide that: it releases after a "
+        "set number of rows.",
         default="zero-out",
         metavar="WHICH",
         panel="Privacy",
@@ -172,6 +176,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     forget: float = param(
         "Old singular values are multiplied by this at every block. 1 forgets nothing.",
         more="A row j blocks old counts forget^(2 j).",
+        # Zero would forget all rows but those of the last block.
         default=1.0,
         check=real("in (0, 1]", lambda number: 0 < number <= 1),
     )
@@ -185,7 +190,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
         recorded=False,  # The settings have the planned block.
     )
     oversample: int | None = param(
-        "Directions kept beyond the components, because later rows may raise them.",
+        "How many directions to keep beyond the components, because later rows may raise them.",
         default=None,
         check=whole(0),
         unset="max(10, components)",

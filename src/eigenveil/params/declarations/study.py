@@ -21,6 +21,7 @@ __all__ = ["LARGEST_MESSAGE", "HubStudy", "NewStudy", "PeerStudy", "StudyTerms",
 
 # The largest message of the wire format, whatever a study needs.
 LARGEST_MESSAGE: Final = 1 << 30
+# What only a file says, and what `study new` may say for it. Estimators in Python have neither.
 _FILE: Final = frozenset({"study"})
 _WRITTEN: Final = frozenset({"study", "cli"})
 _WITH_EPSILON: Final = "must be given with epsilon"
@@ -37,6 +38,7 @@ class StudyTerms:
     columns: tuple[str, ...] = param(
         "The columns, by name and in this order, that every site has.",
         kw_only=False,
+        # One column has one component, and there is nothing to find.
         check=listed(NAME, least=2, distinct=True),
         section="task",
         surfaces=_FILE,
@@ -57,6 +59,7 @@ class StudyTerms:
     )
     join: float = param(
         "Seconds to wait at the beginning until everybody has joined.",
+        # A quarter of an hour, because people at several organisations start their commands by hand.
         default=900.0,
         check=real("a number of seconds above 0 and at most 1e7", lambda number: 0 < number <= 1e7),
         metavar="SECONDS",
@@ -91,8 +94,11 @@ class StudyTerms:
     )
 
 
-@parameters(section="slots", panel="Streams (with --streaming)")
-class StreamTerms:
+_STREAMS: Final = "Streams (with --streaming)"
+
+
+@parameters(section="slots", panel=_STREAMS)
+class StreamStudy:
     """What a study of streams has: slots in place of rounds."""
 
     streaming: bool = param(
@@ -103,7 +109,8 @@ class StreamTerms:
         section="study",
         surfaces=_WRITTEN,
     )
-    slots: int | None = again(SlotParams, "slots", default=None, unset="no streams", surfaces=_WRITTEN)
+    slots: int | None = again(SlotParams, "slots", default=None, unset="no streams", surfaces=_WRITTEN, panel=_STREAMS)
+    # By rows or by the clock. `network.study.rules` checks that a study of streams says exactly one of them.
     slot_rows: int | None = param(
         "A slot ends after so many rows at a site.",
         default=None,
@@ -128,17 +135,16 @@ class StreamTerms:
         metavar="SECONDS",
         surfaces=_WRITTEN,
     )
-    window: int = again(SlotParams, "window", quiet=True, surfaces=_WRITTEN)
-    person_slots: int = again(SlotParams, "person_slots", surfaces=_WRITTEN, panel="Streams (with --streaming)")
-    device: bool = again(SlotParams, "device", surfaces=_WRITTEN, panel="Streams (with --streaming)")
-    forget: float = again(SlotParams, "forget", quiet=True, surfaces=_WRITTEN, panel="Streams (with --streaming)")
-    adapt: tuple[float, float] | None = again(
-        SlotParams, "adapt", surfaces=_WRITTEN, panel="Streams (with --streaming)"
-    )
+    # Quiet, so that a study of tables, which has these at their defaults, does not mention streams.
+    window: int = again(SlotParams, "window", quiet=True, surfaces=_WRITTEN, panel=_STREAMS)
+    person_slots: int = again(SlotParams, "person_slots", surfaces=_WRITTEN, panel=_STREAMS)
+    device: bool = again(SlotParams, "device", surfaces=_WRITTEN, panel=_STREAMS)
+    forget: float = again(SlotParams, "forget", quiet=True, surfaces=_WRITTEN, panel=_STREAMS)
+    adapt: tuple[float, float] | None = again(SlotParams, "adapt", surfaces=_WRITTEN, panel=_STREAMS)
 
 
 @parameters(section="study", panel="Who takes part")
-class HubStudy(StudyTerms, StreamTerms, FederatedParams):
+class HubStudy(StudyTerms, StreamStudy, FederatedParams):
     """The parameters of a study around a hub, or in a tree."""
 
     topology: Literal["star", "tree"] = again(FederatedParams, "topology", default=MISSING)
@@ -169,6 +175,7 @@ class PeerStudy(StudyTerms, GossipParams):
         help="power, which is auto: products with a block of directions. krylov: the same with all products kept. "
         "covariance: one covariance.",
     )
+    # Without "published", which has no guarantee.
     noise: Literal["pairwise", "independent"] | None = again(
         GossipParams,
         "noise",
@@ -195,7 +202,7 @@ def _open(**changes: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
             if one.default not in (None, MISSING) and one.param.none is None and one.type is not bool:
                 found[name] = {"default": None, "unset": one.param.unset or text_of(one.default)}
             if one.param.panel == PEERS:
-                found.setdefault(name, {})["panel"] = f"{PEERS} (all but the first only with --graph)"
+                found.setdefault(name, {})["panel"] = f"{PEERS} (with --graph)"
     return found | {name: found.get(name, {}) | dict(change) for name, change in changes.items()}
 
 
@@ -205,7 +212,7 @@ NewStudy: Final = composed(
     (HubStudy, PeerStudy),
     leave=("columns", "id", "topology", "kind", *_FOREIGN),
     **_open(
-        name={"default": None, "unset": "as the file is"},
+        name={"default": None, "unset": "the name of the file"},
         fanout={
             "help": "A tree: at most this many below the hub and below each node between it and the sites.",
             "unset": "a star, all below the hub",

@@ -13,7 +13,7 @@ from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.privacy import Budget, Neighbours, gram_sensitivity
 from eigenveil.tasks import geometric_shares
 
-__all__ = ["Choice", "Plan", "PrivateMethod", "predict"]
+__all__ = ["Choice", "Plan", "PrivateMethod", "in_mebibytes", "predict"]
 
 MEMORY_LIMIT: Final = 1 << 30
 # The reason where the caller left the method open, and values may be missing.
@@ -126,6 +126,15 @@ def predict(
     return Plan(chosen, (covariance, power), why, asked=method != "auto")
 
 
+def in_mebibytes(size: float) -> str:
+    """A size for a sentence, in MiB, that is never nothing.
+
+    >>> in_mebibytes(1200), in_mebibytes(3.26 * 2**20)
+    ('less than 0.1', '3.3')
+    """
+    return "less than 0.1" if size < 0.1 * 2**20 else f"{size / 2**20:.1f}"
+
+
 def _choose(method: PrivateMethod, covariance: Choice, power: Choice, limit: int) -> tuple[Choice, str]:
     if method != "auto":
         chosen = covariance if method == "covariance" else power
@@ -136,7 +145,7 @@ def _choose(method: PrivateMethod, covariance: Choice, power: Choice, limit: int
         reason = "it is exact"
         if covariance.noise > 0:
             reason = f"its noise is {power.noise / covariance.noise:.1f} times lower than that of the power method"
-        return covariance, f"{reason}, and it fits ({covariance.memory / 2**20:.1f} of {allowed})"
+        return covariance, f"{reason}, and it fits ({in_mebibytes(covariance.memory)} of {allowed})"
     return power, f"the covariance would need {covariance.memory / 2**20:.0f} MiB, more than the {allowed}"
 
 

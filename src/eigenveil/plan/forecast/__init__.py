@@ -2,5 +2,5 @@
 method.
 
 The command `plan` calls it, and so can you. It runs the real tasks with real noise, so it cannot drift from the
-estimators. It may import `plan.choose`.
+estimators. It may import `plan.choose` and all that `plan` may.
 """

@@ -31,8 +31,6 @@ _FEWEST_COLUMNS: Final = 5
 _ALIKE: Final = 0.02
 # A method must find at least this share of what random directions leave.
 _CLEAR: Final = 0.1
-# Of the interval that nine of ten fits lie in: the mean of sixteen is not off by more in one case of a thousand.
-_NEAR: Final = 0.25
 # From so many columns on, noise this many times as large as what hides the first direction is taken to leave nothing of it.
 _WIDE, _HIDDEN = 1000, 2.0
 # Among equally good settings, the one that trusts the fewest parties comes first.
@@ -145,12 +143,13 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
         return None
     if facts.dim >= _WIDE and facts.people * values[0] * _HIDDEN < math.sqrt(facts.dim) * entry:
         return nothing, nothing
-    # Every fit waits for this. The fewest rehearsals decide, unless they end so near the line that chance may decide.
-    found = forecast(facts, method, fits=RehearsalTrial.of(facts, candidate).fits[0])
-    if abs(found.captured.value - nothing - _CLEAR * (1 - nothing)) < _NEAR * (
-        found.captured.high - found.captured.low
-    ):
-        found = forecast(facts, method)
+    # Every fit waits for this. So a few rehearsals decide, and twice as many where they end so near the line that chance may.
+    fits = RehearsalTrial.of(facts, candidate).fits[0]
+    for count in (fits, 2 * fits, 4 * fits, None):
+        found = forecast(facts, method, fits=count)
+        beyond = abs(found.captured.value - nothing - _CLEAR * (1 - nothing))
+        if count is not None and beyond >= (found.captured.high - found.captured.low) / math.sqrt(count):
+            break
     return (found.captured.value, found.nothing) if _verdict(found) == "hopeless" else None
 
 

@@ -142,7 +142,7 @@ def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Ar
     # Many small matrices: BLAS threads would only wait for each other.
     with blas_threads(1):
         while len(plain) < least or (len(plain) < most and not _sure(plain)):
-            plain.append(_fit(trial, values, seed + len(plain), columns=_SLOW_COLUMNS))
+            plain.append(_plain(trial, seed + len(plain)))
         others = [trial.spectrum.drawn(rng) for _ in range(trial.doubts)]
         doubted = np.array([_fit(trial, other, seed + at, columns=_DOUBTED_COLUMNS) for at, other in enumerate(others)])
         if others and trial.slow and len(values) > _DOUBTED_COLUMNS:
@@ -151,6 +151,12 @@ def tried(trial: RehearsalTrial, fits: int | None, seed: int) -> tuple[Array, Ar
             alike = [_fit(trial, values, seed + at, columns=_DOUBTED_COLUMNS) for at in range(_FOR_COMPARISON)]
             doubted = np.clip(doubted + np.mean(plain, axis=0) - np.mean(alike, axis=0), 0.0, 1.0)
     return _kept(plain), _kept(doubted)
+
+
+@lru_cache(maxsize=1024)
+def _plain(trial: RehearsalTrial, seed: int) -> tuple[float, float]:
+    # Kept one by one, so that whoever asks for more fits of a trial pays for the new ones alone.
+    return _fit(trial, trial.spectrum.values, seed, columns=_SLOW_COLUMNS)
 
 
 @lru_cache(maxsize=64)

@@ -2,7 +2,8 @@
 
 Estimators, recommenders and papers state who is protected and what is known of the rows (`protected`), who sees what
 (`seen_by`), and how noise was calibrated. From these facts `GuaranteeFacts` (`builder`) composes the guarantee. A privacy officer
-signs it, so review the sentences as prose: one idea a sentence, the field's terms, no assumption left out.
+signs it, so review the sentences as prose: one idea a sentence, the field's terms, no assumption left out. It may
+import the rest of `privacy`.
 """
 
 from eigenveil.privacy.facts.builder import (

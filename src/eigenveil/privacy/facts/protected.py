@@ -87,7 +87,7 @@ class Person:
     column: str | None = None
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
-        """The kind of this promise, by which ledgers know what they may add up."""
+        """The kind of this guarantee, by which ledgers know what they may add up."""
         several = self.grouped or (self.place in ("stream", "slots") and self.most > 1)
         return PrivacyUnit.of(neighbours, grouped=several, column=self.column)
 
@@ -178,7 +178,7 @@ class User:
     interaction: bool = False
 
     def protected(self, neighbours: Neighbours) -> PrivacyUnit:
-        """The kind of this promise: a user is a person, whose rows are their history."""
+        """The kind of this guarantee: a user is a person, whose rows are their history."""
         return PrivacyUnit.of(neighbours, grouped=True)
 
     @property

@@ -248,7 +248,7 @@ class SlotBySlot(SeenBy):
     @property
     def released(self) -> tuple[str, ...]:
         """What is covered besides the result."""
-        return ("the rank", *self.inner.released, "all of them anew after every slot")
+        return ("the rank", *self.inner.released, "all of them again after every slot")
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""
@@ -368,7 +368,7 @@ class OneDevice(SeenBy):
     @property
     def released(self) -> tuple[str, ...]:
         """What is covered besides the result."""
-        return ("the rank", f"all of them anew {self.anew}") if self.anew else ("the rank",)
+        return ("the rank", f"all of them again {self.anew}") if self.anew else ("the rank",)
 
     def against(self, protects: Person | User) -> str:
         """Who the guarantee holds against, and who sees more."""

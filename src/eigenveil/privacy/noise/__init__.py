@@ -1,5 +1,5 @@
 """Where noise comes from: the cryptographic stream, rounded normals drawn from it exactly, and the lattice of a release.
 
-Only mechanisms call it: noise is drawn here and added in `privacy/mechanism.py` and `privacy/integers/`. It may import `linalg`
-and `errors`, and never sees rows.
+Mechanisms draw noise here, and add it in `privacy/mechanism.py` and `privacy/integers/`. Tasks and protocols use the lattice.
+It may import `linalg` and `errors`, and never sees rows.
 """

@@ -47,6 +47,7 @@ __all__ = [
     "distance_in_steps",
     "pack",
     "packed_noise",
+    "packed_side",
     "packed_size",
     "step_of",
     "steps_of",
@@ -125,6 +126,17 @@ def packed_size(shape: tuple[int, ...], *, symmetric: bool) -> int:
     (6, 6)
     """
     return shape[0] * (shape[0] + 1) // 2 if symmetric else math.prod(shape)
+
+
+def packed_side(size: int) -> int:
+    """The side of a symmetric matrix that is packed into so many numbers; otherwise a `ValueError`.
+
+    >>> packed_side(6)
+    3
+    """
+    side = (math.isqrt(8 * size + 1) - 1) // 2
+    require(side * (side + 1) // 2 == size, f"no symmetric matrix is packed into {size} numbers")
+    return side
 
 
 def pack(value: Array, *, symmetric: bool) -> Array:

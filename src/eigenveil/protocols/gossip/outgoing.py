@@ -68,28 +68,28 @@ class PairKeys:
         self._name, self._terms, self._reproducible = name, terms, reproducible
         private = draw_key(stream(digest("pair key", secret)))
         self._private = private_key(private)
-        self.card = public_of(private)
-        self.signature = identity.sign(self._statement(name, self.card))
+        self.public = public_of(private)
+        self.signature = identity.sign(self._statement(name, self.public))
         self._agreed: dict[str, bytes] = {}
 
     def known(self, name: str) -> bool:
         """Whether this peer's key has arrived."""
         return name in self._agreed
 
-    def take(self, origin: str, card: bytes, signature: bytes, *, passed_on_by: str) -> None:
+    def take(self, origin: str, public: bytes, signature: bytes, *, passed_on_by: str) -> None:
         """Keep a peer's key; the first valid one counts. A `PeerError` if that peer did not sign it."""
         # The first valid key counts: pair noise may already have been drawn from it.
         if origin in self._agreed:
             return
-        genuine = is_public_key(card) and signed_by(
-            self._terms.roster[origin], self._statement(origin, card), signature
+        genuine = is_public_key(public) and signed_by(
+            self._terms.roster[origin], self._statement(origin, public), signature
         )
         if not genuine:
             raise PeerError(passed_on_by, f"passed on a key that {origin} has not signed")
         # Sorted names, so that both ends derive the same key. The digest of the terms makes it another key in another
         # study.
         self._agreed[origin] = agree(
-            self._private, card, self._terms.digest + digest("pair", *sorted((self._name, origin)))
+            self._private, public, self._terms.digest + digest("pair", *sorted((self._name, origin)))
         )
 
     def stream(
@@ -104,8 +104,8 @@ class PairKeys:
         key = digest("pair noise", self._agreed[other], base, round_, label, steps.words, *sorted(gone))
         return Noise(key, reproducible=self._reproducible)
 
-    def _statement(self, name: str, card: bytes) -> bytes:
-        return digest("card", self._terms.digest, name, card)
+    def _statement(self, name: str, public: bytes) -> bytes:
+        return digest("public key", self._terms.digest, name, public)
 
 
 @final

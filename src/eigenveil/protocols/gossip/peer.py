@@ -140,8 +140,8 @@ class Peer(Party):
 
     def start(self) -> list[Message]:
         """Its key where pairs share noise, otherwise its first numbers."""
-        cards = self._cards(self._keys_wanted(), again=False)
-        return cards if self._phase == "keys" and self._keys_wanted() else [*cards, *self._begin()]
+        keys = self._keys_to(self._keys_wanted(), again=False)
+        return keys if self._phase == "keys" and self._keys_wanted() else [*keys, *self._begin()]
 
     def receive(self, message: Message) -> list[Message]:
         """Take a neighbour's message."""
@@ -168,7 +168,7 @@ class Peer(Party):
             case Leave(round=round_, gone=gone):
                 return self._told(message.sender, round_, round_, gone)
             case PeerKey():
-                return self._card(message.sender, body)
+                return self._key_of(message.sender, body)
             case Pass(round=round_, without=without, base=base) | Again(round=round_, without=without, base=base):
                 if round_ < base:
                     raise PeerError(message.sender, f"sent round {round_}, before its new start at {base}")
@@ -185,7 +185,7 @@ class Peer(Party):
             return []
         if self._phase == "keys":
             through = tuple(name for name in self._keys_wanted() if self._hop(name) == other)
-            return self._cards(through, again=True) or self._again((other,), 0)
+            return self._keys_to(through, again=True) or self._again((other,), 0)
         if self._phase == "sum":
             return self._again((other,), self._sums[self._round].step)
         return []
@@ -196,7 +196,7 @@ class Peer(Party):
         if self._phase == "settling":
             self._phase = "keys"
             wanted = self._keys_wanted()
-            return self._cards(wanted, again=True) if wanted else self._begin()
+            return self._keys_to(wanted, again=True) if wanted else self._begin()
         if self._phase not in ("keys", "sum"):
             return []
         missing = self._keys_wanted() if self._phase == "keys" else self._sums[self._round].missing
@@ -213,7 +213,7 @@ class Peer(Party):
         if given_up:
             return self._leave_behind(self._gone | set(given_up), self._round)
         if self._phase == "keys":
-            return [*self._cards(missing, again=True), *self._again(tuple(dict.fromkeys(between)), 0)]
+            return [*self._keys_to(missing, again=True), *self._again(tuple(dict.fromkeys(between)), 0)]
         return self._again(missing, self._sums[self._round].step)
 
     # What comes in.
@@ -298,7 +298,7 @@ class Peer(Party):
             )
         return self._leave_behind(self._gone | told, back)
 
-    def _card(self, sender: str, body: PeerKey) -> list[Message]:
+    def _key_of(self, sender: str, body: PeerKey) -> list[Message]:
         names, keys = self._terms.graph.names, self._outgoing.keys
         if body.origin not in names or body.target not in names or body.origin == body.target or keys is None:
             raise PeerError(sender, "passed on a key that is for nobody here")
@@ -311,7 +311,7 @@ class Peer(Party):
         # A bad signature is blamed on the neighbour that passed it on: the transport vouches for nobody else.
         keys.take(body.origin, body.key, body.signature, passed_on_by=sender)
         self._silent[body.origin] = 0
-        answer = self._cards((body.origin,), again=False) if body.again else []
+        answer = self._keys_to((body.origin,), again=False) if body.again else []
         if self._phase != "keys" or self._keys_wanted():
             return answer
         return [*answer, *self._begin()]
@@ -506,7 +506,7 @@ class Peer(Party):
         wanted = {*pairing.graph.neighbours(self._name), *self._among.graph.neighbours(self._name)}
         return tuple(name for name in self.counted if name in wanted and not keys.known(name))
 
-    def _cards(self, to: tuple[str, ...], *, again: bool) -> list[Message]:
+    def _keys_to(self, to: tuple[str, ...], *, again: bool) -> list[Message]:
         keys = self._outgoing.keys
         if keys is None:
             return []
@@ -514,7 +514,7 @@ class Peer(Party):
             Message(
                 self._name,
                 self._hop(other),
-                PeerKey(0, self._name, other, keys.card, keys.signature, self._terms.digest, again),
+                PeerKey(0, self._name, other, keys.public, keys.signature, self._terms.digest, again),
             )
             for other in to
         ]

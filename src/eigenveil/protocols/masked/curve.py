@@ -1,6 +1,6 @@
 """Sums of public points of P-256, in plain Python, because `cryptography` has no addition of points.
 
-The time that this takes depends on the numbers in it. No secret may go through it: the points are of key cards, which everybody
+The time that this takes depends on the numbers in it. No secret may go through it: the points are public keys, which everybody
 may see, and the factors are computed from digests that are public as well.
 """
 

@@ -1,9 +1,9 @@
-"""Dealing: how a site that shares out its secrets shows, before anybody is charged, that they are those of its key card.
+"""Dealing: how a site that shares out its secrets shows, before anybody is charged, that they fit its public keys.
 
 A dealer has a polynomial f_w of degree below t for each secret s_w, and one more, g, for a secret that blinds
-(`KeyCard.blind`). Its card has the points P_w = s_w G and B = s_0 G, where s_0 is to be g(0). It commits itself to all shares by
-their digests. A hash of these digests gives factors r_w of 128 bits, which nobody can choose (Fiat and Shamir 1986). Then the
-dealer sends the hub F = g + sum_w r_w f_w.
+(`PublicKeys.blind`). Its public keys are the points P_w = s_w G and B = s_0 G, where s_0 is to be g(0). It commits itself to all
+shares by their digests. A hash of these digests gives factors r_w of 128 bits, which nobody can choose (Fiat and Shamir
+1986). Then the dealer sends the hub F = g + sum_w r_w f_w.
 
 The hub checks that F(0) G = B + sum_w r_w P_w. Each holder h works out g(h) + sum_w r_w f_w(h) from its own shares and puts it
 into its receipt, which the hub compares with F(h).
@@ -14,11 +14,11 @@ is not zero. F is such a polynomial, so d_0 + sum_w r_w d_w = 0, where d_0 is fo
 does that. So the shares that H has of each f_w are on such a polynomial, and F(0) = g(0) + sum_w r_w f_w(0) for these. With
 the hub's check, (g(0) - s_0) + sum_w r_w (f_w(0) - s_w) = 0. If some f_w(0) is not s_w, again one r_w does that. A dealer may
 try N commitments, and may provoke up to c holders to deny its bundle and leave H. So it gets through with probability at most
-2 N (holders choose c) / 2^128. Otherwise any t honest holders have the secrets of its card between them.
+2 N (holders choose c) / 2^128. Otherwise any t honest holders have the secrets of its public keys between them.
 
 Hiding. For any secrets and any f_w, exactly one g gives a certain F. So F is uniform whatever the secrets are. It is so for
 fewer than t holders together as well, except that they know F at their own points already. And B = F(0) G - sum_w r_w P_w
-follows from public numbers, as in Schnorr's proof of knowledge. So F tells nobody more than the points on the card do. This
+follows from public numbers, as in Schnorr's proof of knowledge. So F tells nobody more than the public keys do. This
 holds for one F: two with different factors would reveal a combination of the secrets, so a session deals once.
 """
 
@@ -30,7 +30,7 @@ from eigenveil.errors import require
 from eigenveil.protocols.keys import KEY, digest, public_of
 from eigenveil.protocols.masked.curve import weighted_sum
 from eigenveil.protocols.masked.shamir import PRIME, SHARE_BYTES, Polynomial, share_in, value_at
-from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms
+from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys
 
 __all__ = ["MARK", "Dealing", "ShareDigests", "bundle_mark", "factors_of", "receipt", "secret_count", "share_mark"]
 
@@ -106,14 +106,14 @@ class Dealing:
         )
         return cls(said, tuple(share_in(piece) for piece in _pieces(raw[end:], SHARE_BYTES)))
 
-    def fits(self, card: KeyCard, factors: Sequence[int]) -> bool:
-        """Whether F(0) is made of the secrets on the dealer's card."""
+    def fits(self, public: PublicKeys, factors: Sequence[int]) -> bool:
+        """Whether F(0) is made of the secrets of the dealer's public keys."""
         try:
             said = public_of(self.blend[-1].to_bytes(SHARE_BYTES, "big"))
         except ValueError:
             # Zero is no key. It comes out by chance once in 2^256.
             return False
-        return said == weighted_sum([*card.seeds, *card.keys, card.blind], factors)
+        return said == weighted_sum([*public.seeds, *public.keys, public.blind], factors)
 
     def receipts(self, points: Sequence[int]) -> list[bytes]:
         """The receipt of each holder, at these points, that got what the dealer says."""
@@ -124,12 +124,12 @@ class Dealing:
         ]
 
 
-def factors_of(terms: MaskedTerms, session: bytes, dealer: int, card: bytes, committed: bytes) -> list[int]:
+def factors_of(terms: MaskedTerms, session: bytes, dealer: int, public: bytes, committed: bytes) -> list[int]:
     """The factors of a dealer's polynomials, in the order of the shares in a bundle: r_w for each, and 1 for what blinds.
 
-    They depend on the digest of the dealer's `card` and on all that it has `committed` itself to.
+    They depend on the digest of the dealer's public keys and on all that it has `committed` itself to.
     """
-    asked = digest("factors", session, dealer, card, committed)
+    asked = digest("factors", session, dealer, public, committed)
     drawn = (digest("factor", asked, at)[:_FACTOR] for at in range(secret_count(terms) - 1))
     return [*(int.from_bytes(one, "big") for one in drawn), 1]
 

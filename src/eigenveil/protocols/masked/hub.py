@@ -12,14 +12,14 @@ when the star's hub has waited long enough. The next step awaits only the sites 
     | event                                                | effect
     | a step closes, enough sites answered                 | next step
     | a step closes, too few answered                      | the star's hub stalls, with `QuorumLost`
-    | packets: shares are not of the secrets on the card   | the dealer is banned, and the step goes on without it
+    | packets: shares do not fit the dealer's public keys  | the dealer is banned, and the step goes on without it
     | seal: bundles are not what their dealer says         | failed, nothing charged; the dealer is banned
     | seal: a dealer and a holder contradict each other,   | failed, nothing charged; both are banned, or one of them if
     |   and the dealer's secrets could be lost by it       |   it contradicts more sites than may collude
     | open: too few shares, and sites have not answered    | the star's hub stalls, with `QuorumLost`
     | open: the same after a resume, in sums without noise | failed
     | open: too few valid shares, all have answered        | failed; liars, and sites that contradict each other, are banned
-    | open: no set of shares fits the key card             | failed; the dealer is banned
+    | open: no set of shares fits the public keys          | failed; the dealer is banned
     | resume, failed, or in a step before `mask`           | a new round, with new keys
     | resume in `mask` or later                            | the same step waits again for the missing sites
     | resume in `mask`, second time, and others could join | a new round, with new keys
@@ -43,7 +43,7 @@ from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
 from eigenveil.protocols.masked.session import bundle_size, pair_purpose
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
-from eigenveil.protocols.masked.terms import DECLINED, KeyCard, MaskedTerms, question_digest
+from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
 from eigenveil.protocols.star.rounds import Exchange
 from eigenveil.tasks import Question, Task
@@ -76,7 +76,7 @@ class Masking:
     """Makes the exchanges of a study: a `NewExchange` for a hub. Changes in place: keys serve many rounds.
 
     `liars` are the sites that have certainly lied, with the reason, as long as no more collude than was agreed. A dealer says
-    what it sent, and shows that it fits its key card (`masked.dealing`). Holders give receipts before anything is charged, and
+    what it sent, and shows that it fits its public keys (`masked.dealing`). Holders give receipts before anything is charged, and
     what they reveal is compared with both. From later rounds are `banned` liars that the round could not do with, and sites that
     contradict each other about a bundle. A hub that must survive a restart has a `secret`, from which it derives the same
     nonces again.
@@ -173,7 +173,7 @@ class MaskedExchange(Exchange):
         self._step: Step = "mask" if ready else "keys"
         self._common: Brief | None = None
         self._answers: dict[str, Body | None] = {}
-        # Those whose dealings do not fit their cards: their answers count as declined.
+        # Those whose dealings do not fit their public keys: their answers count as declined.
         self._liars: set[str] = set()
         self._awaited = 0
         there = [name for name in asked if name not in masking.banned]
@@ -224,7 +224,7 @@ class MaskedExchange(Exchange):
             case "mask":
                 return self._ask
             case "packets":
-                return Brief(self.round, "packets", b"", self._cards_for(name))
+                return Brief(self.round, "packets", b"", self._keys_for(name))
             case "roster":
                 return Brief(self.round, "roster", self._shared_brief().data, self._bundles_to(name))
             # Each site drew its own places, so each gets other signatures.
@@ -262,7 +262,7 @@ class MaskedExchange(Exchange):
         dead = set(self._keys.roster) - set(self._alive)
         return self._terms.bits(self._alive) + self._terms.bits(dead)
 
-    def _cards_for(self, name: str) -> Table:
+    def _keys_for(self, name: str) -> Table:
         return tuple((other, self._keys.signed[other]) for other in self._keys.near(name))
 
     def _bundles_to(self, name: str) -> Table:
@@ -349,7 +349,7 @@ class MaskedExchange(Exchange):
             case "seal":
                 due = (KEY + MARK) * len(keys.dealers(sender))
             case "keys":
-                KeyCard.read(self._terms, keys.places[sender], body.data)
+                PublicKeys.read(self._terms, keys.places[sender], body.data)
                 due = len(body.data)
             case "roster claim" | "list claim":
                 due = KEY
@@ -377,7 +377,7 @@ class MaskedExchange(Exchange):
         match self._step:
             case "keys":
                 for name, answer in returns.items():
-                    self._keys.cards[name] = KeyCard.read(self._terms, self._keys.places[name], answer.data)
+                    self._keys.public[name] = PublicKeys.read(self._terms, self._keys.places[name], answer.data)
                     self._keys.signed[name] = answer.data + answer.signature
             case "packets":
                 self._bundles = {name: dict(answer.table) for name, answer in returns.items()}
@@ -443,14 +443,14 @@ class MaskedExchange(Exchange):
         for name in keys.roster:
             self._require_shares(pool, name, revealed)
             if name in alive:
-                seed = self._joined(pool, name, keys.cards[name].seeds[at])
+                seed = self._joined(pool, name, keys.public[name].seeds[at])
                 masks.append((digest("own mask", keys.bound, round_, seed), False))
                 continue
-            private = private_key(self._joined(pool, name, keys.cards[name].keys[at]))
+            private = private_key(self._joined(pool, name, keys.public[name].keys[at]))
             for other in keys.near(name):
                 if other in alive:
                     one, two = keys.places[other], keys.places[name]
-                    key = agree(private, keys.cards[other].keys[at], pair_purpose(keys.bound, round_, one, two))
+                    key = agree(private, keys.public[other].keys[at], pair_purpose(keys.bound, round_, one, two))
                     # The survivor added this mask if it comes first on the roster, so here it is subtracted, and the reverse.
                     masks.append((key, not one < two))
         add_masks(self._words, masks, self._digest)
@@ -550,7 +550,7 @@ class MaskedExchange(Exchange):
         )
 
     def _joined(self, pool: SharePool, name: str, expected: bytes) -> bytes:
-        """A site's secret, whose public half is `expected` on the site's key card."""
+        """A site's secret, whose public half is `expected`, one of its public keys."""
         for at, secret in enumerate(pool.secrets(name)):
             if _public_half(secret) == expected:
                 if at > 0:

@@ -11,7 +11,7 @@ from eigenveil.protocols.keys import KEY, SIGNATURE, digest
 from eigenveil.protocols.masked.dealing import MARK, Dealing, bundle_mark, factors_of, secret_count
 from eigenveil.protocols.masked.session import BEFORE_ROSTER, roster_of
 from eigenveil.protocols.masked.shamir import Joiner
-from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, bound_to, said_in
+from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, said_in
 from eigenveil.protocols.messages import Return
 
 __all__ = ["Keyring", "SharePool"]
@@ -23,13 +23,13 @@ _TRIES: Final = 4096
 
 @final
 class Keyring:
-    """The key cards, who takes part, and who has which shares. Changes in place, step by step."""
+    """The public keys, who takes part, and who has which shares. Changes in place, step by step."""
 
     def __init__(self, terms: MaskedTerms, first: int, nonce: bytes | None = None) -> None:
         self.terms, self.first, self.nonce = terms, first, os.urandom(KEY) if nonce is None else nonce
         self.id = terms.session(self.nonce, first)
         self.places = terms.places
-        self.cards: dict[str, KeyCard] = {}
+        self.public: dict[str, PublicKeys] = {}
         self.signed: dict[str, bytes] = {}
         self.roster: tuple[str, ...] = ()
         self._dealers: dict[str, list[str]] = {}
@@ -42,8 +42,10 @@ class Keyring:
         self.bound = b""
 
     def stored(self) -> Return:
-        """All that later rounds need of sealed keys: for each site its card, and what is known of the shares that it dealt."""
-        return Return(self.first, "keyring", self.nonce, tuple((name, self._kept_of(name)) for name in self.cards), b"")
+        """All that later rounds need of sealed keys: each site's public keys, and what is known of the shares that it dealt."""
+        return Return(
+            self.first, "keyring", self.nonce, tuple((name, self._kept_of(name)) for name in self.public), b""
+        )
 
     def _kept_of(self, name: str) -> bytes:
         pieces = [len(self.signed[name]).to_bytes(4, "big"), self.signed[name]]
@@ -60,7 +62,7 @@ class Keyring:
         for name, raw in kept.table:
             end = 4 + int.from_bytes(raw[:4], "big")
             keys.signed[name] = raw[4:end]
-            keys.cards[name] = KeyCard.read(terms, keys.places[name], keys.raw(name))
+            keys.public[name] = PublicKeys.read(terms, keys.places[name], keys.raw(name))
             for start in range(end, len(raw), size):
                 holder = terms.names[int.from_bytes(raw[start : start + 4], "big")]
                 marks = [raw[at : at + MARK] for at in range(start + 5, start + size, MARK)]
@@ -73,7 +75,7 @@ class Keyring:
         return keys
 
     def enrol(self, names: Iterable[str]) -> None:
-        """Fix the roster. From here on every signature and every mask depends on who takes part and on their fresh cards."""
+        """Fix the roster. From here on every signature and every mask depends on who takes part and on their fresh keys."""
         self.roster = tuple(names)
         self.bound = bound_to(self.id, digest("roster", self.roster_bytes()))
 
@@ -86,11 +88,11 @@ class Keyring:
         return said_in(self.id if step in BEFORE_ROSTER else self.bound, round_, step, what)
 
     def proves(self, name: str, answer: Return) -> bool:
-        """Whether what a dealer says of its shares fits the secrets on its card."""
+        """Whether what a dealer says of its shares fits its public keys."""
         dealing = self._dealing(answer)
-        committed, card = Dealing.commitment(dealing.holders), digest("card", self.raw(name))
-        factors = factors_of(self.terms, self.id, 1 + self.places[name], card, committed)
-        return dealing.fits(self.cards[name], factors)
+        committed, public = Dealing.commitment(dealing.holders), digest("public keys", self.raw(name))
+        factors = factors_of(self.terms, self.id, 1 + self.places[name], public, committed)
+        return dealing.fits(self.public[name], factors)
 
     def _dealing(self, answer: Return) -> Dealing:
         return Dealing.read(self.terms, 1 + len(answer.table), answer.data)
@@ -145,20 +147,20 @@ class Keyring:
         return [name for name in self.roster if len(self.confirmed.get(name, ())) < self.terms.graph.threshold]
 
     def raw(self, name: str) -> bytes:
-        """A site's key card as received."""
+        """A site's public keys as received."""
         return self.signed[name][:-SIGNATURE]
 
     def holders(self, name: str) -> list[str]:
-        """The other sites with a card that are holders of a site's secrets."""
-        return [other for other in self.cards if self.places[other] in self.cards[name].holders]
+        """The other sites with keys that are holders of a site's secrets."""
+        return [other for other in self.public if self.places[other] in self.public[name].holders]
 
     def near(self, name: str) -> list[str]:
-        """The sites with a card that share a mask with a site."""
-        place, mine = self.places[name], self.cards[name].holders
+        """The sites with keys that share a mask with a site."""
+        place, mine = self.places[name], self.public[name].holders
         return [
             other
-            for other, card in self.cards.items()
-            if other != name and (place in card.holders or self.places[other] in mine)
+            for other, keys in self.public.items()
+            if other != name and (place in keys.holders or self.places[other] in mine)
         ]
 
     def dealers(self, name: str) -> list[str]:
@@ -168,7 +170,7 @@ class Keyring:
             names = self.terms.names
             self._dealers = {other: [] for other in self.roster}
             for dealer in self.roster:
-                for place in self.cards[dealer].holders | {self.places[dealer]}:
+                for place in self.public[dealer].holders | {self.places[dealer]}:
                     if names[place] in self._dealers:
                         self._dealers[names[place]].append(dealer)
         return self._dealers[name]
@@ -194,7 +196,7 @@ class SharePool:
         """What the shares of a site's secret join to, first those of the lowest holders, then those of other sets of holders.
 
         The shares of an honest dealer all join to its secret. If a dealer lies together with some holders, theirs may be spoiled
-        and still have the digests it gave. Those of honest holders join to the secret on its card (`masked.dealing`).
+        and still have the digests it gave. Those of honest holders join to the secret of its public key (`masked.dealing`).
         """
         held = self._shares[name]
         points = sorted(held)

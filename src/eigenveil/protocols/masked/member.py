@@ -5,9 +5,9 @@ number of survivors agreed on. The site's state is the last step it has answered
 brackets exist only where a site checks some of many signatures.
 
     | step           | the hub sends                 | the site checks                       | the site answers
-    | keys           | a nonce                       | a later round, sessions left          | its key card
-    | packets        | the cards of its neighbours   | each card is signed by its site       | sealed bundles, a `Dealing`
-    | roster         | the roster, its own bundles   | itself, its holders, same cards, t    | its signature under the roster
+    | keys           | a nonce                       | a later round, sessions left          | its public keys
+    | packets        | its neighbours' public keys   | each is signed by its site            | sealed bundles, a `Dealing`
+    | roster         | the roster, its own bundles   | itself, its holders, same keys, t     | its signature under the roster
     | [roster claim] | the signers, a hash root      | t signers, the only claim             | the seed of its draws
     | seal           | signatures under the roster   | t sites have signed                   | receipts for the bundles
     | Ask            | the question of a round       | a sealed session covers the round     | its masked part
@@ -240,7 +240,7 @@ class MaskedMember(Party):
 
     def _keys(self, brief: Brief) -> Body:
         session = self._session
-        # The same nonce again is the hub asking again, and gets the same card.
+        # The same nonce again is the hub asking again, and gets the same keys.
         if session is None or (session.first, session.nonce) != (brief.round, brief.data):
             require(len(brief.data) == KEY, f"the nonce of a session must have {KEY} bytes")
             require(self._round < brief.round, "this round has begun with other keys")

@@ -1,10 +1,10 @@
-"""`Session`: one exchange of keys as one site sees it, from its own key card to a sealed roster of who takes part.
+"""`Session`: one exchange of keys as one site sees it, from its own public keys to a sealed roster of who takes part.
 
 A site has two secrets for each round: a mask key, for the masks it shares with its neighbours, and a seed for a mask of its own.
-Both are split among holders, in a way that shows whether they fit the site's card (`masked.dealing`). In a round the holders
-reveal the seed of a site whose part came, or the mask key of a site whose part did not. They never reveal both: that would show
-what the site sent. Each mask key serves one round. When a site drops out its key is revealed, and a key used before would lay
-open what the site had sent before.
+Both are split among holders, in a way that shows whether they fit the site's public keys (`masked.dealing`). In a round the
+holders reveal the seed of a site whose part came, or the mask key of a site whose part did not. They never reveal both: that
+would show what the site sent. Each mask key serves one round. When a site drops out its key is revealed, and a key used before
+would lay open what the site had sent before.
 """
 
 import os
@@ -28,7 +28,7 @@ from eigenveil.protocols.keys import (
 from eigenveil.protocols.masked.dealing import Dealing, ShareDigests, bundle_mark, factors_of, receipt, secret_count
 from eigenveil.protocols.masked.evidence import SignatureCheck
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, blended, is_share, polynomial, share_in, split
-from eigenveil.protocols.masked.terms import KeyCard, MaskedTerms, bound_to, said_in
+from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, said_in
 from eigenveil.protocols.messages import Table
 
 __all__ = ["BEFORE_ROSTER", "NO_SHARE", "Session", "bundle_size", "pair_purpose", "roster_of"]
@@ -46,9 +46,9 @@ def bundle_size(terms: MaskedTerms) -> int:
     return KEY + SHARE_BYTES * secret_count(terms) + SEAL
 
 
-def roster_of(terms: MaskedTerms, cards: Mapping[str, bytes]) -> bytes:
-    """Who takes part, with the digest of each site's card, in the order of the roster."""
-    return terms.bits(cards) + b"".join(digest("card", cards[name]) for name in terms.roster if name in cards)
+def roster_of(terms: MaskedTerms, keys: Mapping[str, bytes]) -> bytes:
+    """Who takes part, with the digest of each site's public keys, in the order of the roster."""
+    return terms.bits(keys) + b"".join(digest("public keys", keys[name]) for name in terms.roster if name in keys)
 
 
 def pair_purpose(context: bytes, round_: int, one: int, two: int) -> bytes:
@@ -84,16 +84,16 @@ class Session:
         self._keys = [draw_key(self._draw) for _ in range(terms.rounds)]
         self._seeds = [draw_key(self._draw) for _ in range(terms.rounds)]
         self._blind = draw_key(self._draw)
-        self.card = KeyCard(
+        self.public = PublicKeys(
             public_of(bundles),
             tuple(public_of(key) for key in self._keys),
             tuple(public_of(seed) for seed in self._seeds),
             public_of(self._blind),
             self._draw_holders(),
         )
-        self._raw = self.card.encode(terms)
-        self._cards: dict[str, KeyCard] = {}
-        self._digests = {name: digest("card", self._raw)}
+        self._raw = self.public.encode(terms)
+        self._keys_of: dict[str, PublicKeys] = {}
+        self._digests = {name: digest("public keys", self._raw)}
         self.roster: frozenset[str] = frozenset()
         self._roster_digest = b""
         self._bound = b""
@@ -125,25 +125,25 @@ class Session:
         return self._identity.sign(self.said(round_, step, what))
 
     def introduce(self) -> bytes:
-        """This site's card."""
+        """This site's public keys."""
         return self._raw
 
-    def share_out(self, cards: Table) -> tuple[bytes, Table] | None:
-        """What this site says of the shares of its secrets (a `Dealing`), and a sealed bundle for each holder among `cards`.
+    def share_out(self, signed_keys: Table) -> tuple[bytes, Table] | None:
+        """What this site says of the shares of its secrets (a `Dealing`), and a sealed bundle for each holder in the table.
 
         None if the holders are too few. Called once: two blends of the same secrets would reveal something about them.
         """
-        read: dict[str, KeyCard] = {}
-        # Every card is checked before any is kept.
-        for name, signed in cards:
+        read: dict[str, PublicKeys] = {}
+        # The keys of all are checked before any are kept.
+        for name, signed in signed_keys:
             require(name in self._places and name != self._name, "signed keys are not of another site on the roster")
             raw, signature = signed[:-SIGNATURE], signed[-SIGNATURE:]
-            self._require_signed_card(name, raw, signature)
-            read[name] = KeyCard.read(self._terms, self._places[name], raw)
-            # Only cards of neighbours: a site makes a mask with every site whose card it accepts.
-            near = self._place in read[name].holders or self._places[name] in self.card.holders
+            self._require_signed_keys(name, raw, signature)
+            read[name] = PublicKeys.read(self._terms, self._places[name], raw)
+            # Only keys of neighbours: a site makes a mask with every site whose keys it accepts.
+            near = self._place in read[name].holders or self._places[name] in self.public.holders
             require(near, "signed keys are of a site that is not a neighbour of this one")
-        holders = [name for name in read if self._places[name] in self.card.holders]
+        holders = [name for name in read if self._places[name] in self.public.holders]
         if len(holders) + 1 < self._terms.graph.threshold:
             return None
         points = [1 + self._places[name] for name in (self._name, *holders)]
@@ -156,8 +156,8 @@ class Session:
         blend = blended(polynomials, self._factors(self._name, committed))
         # The site is a holder of its own secrets too: with few survivors its own share may be needed.
         self._held = {self._name: (shares[1 + self._place], committed)}
-        self._cards = read
-        self._digests |= {name: digest("card", signed[:-SIGNATURE]) for name, signed in cards}
+        self._keys_of = read
+        self._digests |= {name: digest("public keys", signed[:-SIGNATURE]) for name, signed in signed_keys}
         sealed = tuple(
             (name, self._bundle(name, b"".join([committed, *shares[1 + self._places[name]]]), read[name].bundles))
             for name in holders
@@ -188,10 +188,10 @@ class Session:
 
     def _dealers(self) -> list[str]:
         """The sites on the roster of whose secrets this site has shares, itself included, in the order of the roster."""
-        mine = {name for name, card in self._cards.items() if self._place in card.holders} | {self._name}
+        mine = {name for name, keys in self._keys_of.items() if self._place in keys.holders} | {self._name}
         return [name for name in self._terms.roster if name in mine and name in self.roster]
 
-    def _require_signed_card(self, name: str, raw: bytes, signature: bytes) -> None:
+    def _require_signed_keys(self, name: str, raw: bytes, signature: bytes) -> None:
         statement = self.said(self.first, "keys", digest("return", raw))
         require(self._terms.signed(name, statement, signature), f"the list of keys of {name} is not signed by {name}")
 
@@ -204,15 +204,15 @@ class Session:
         named, digests = self._read_roster(roster)
         self._require_my_roster(named, digests)
         given = dict(bundles)
-        dealers = {name for name, card in self._cards.items() if name in named and self._place in card.holders}
+        dealers = {name for name, keys in self._keys_of.items() if name in named and self._place in keys.holders}
         # All of them: without the bundle of a dealer on the roster this site could not help to recover its secrets.
         require(set(given) == dealers, "the bundles are not from exactly the sites that have this one as a holder")
-        if sum(self._places[name] in self.card.holders for name in named) + 1 < self._terms.graph.threshold:
+        if sum(self._places[name] in self.public.holders for name in named) + 1 < self._terms.graph.threshold:
             return None
         # Kept even if a bundle cannot be opened: the receipt must show which bytes arrived.
         self._seen = {name: bundle_mark(sealed) for name, sealed in given.items()}
         for name, sealed in given.items():
-            key = agree(self._bundles, self._cards[name].bundles, digest("bundle key", self.id, name, self._name))
+            key = agree(self._bundles, self._keys_of[name].bundles, digest("bundle key", self.id, name, self._name))
             bundle = open_bundle(key, sealed, about=digest("about", self.id, name, self._name))
             shares = None if bundle is None else self._shares_in(bundle)
             if bundle is not None and shares is not None:
@@ -241,16 +241,16 @@ class Session:
             len(named) >= self._terms.survivors,
             f"the roster has {len(named)} sites, and at least {self._terms.survivors} are needed",
         )
-        self._require_same_cards(named, digests)
+        self._require_same_keys(named, digests)
         self._require_all_holders(named)
 
-    def _require_same_cards(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
-        # All sites must have the same card of each site, or their masks would not cancel.
+    def _require_same_keys(self, named: frozenset[str], digests: Mapping[str, bytes]) -> None:
+        # All sites must have the same keys of each site, or their masks would not cancel.
         others = all(digests[name] == known for name, known in self._digests.items() if name in named)
         require(others, "the roster has other signed keys than this site has seen")
 
     def _require_all_holders(self, named: frozenset[str]) -> None:
-        hidden = [name for name in named if self._places[name] in self.card.holders and name not in self._cards]
+        hidden = [name for name in named if self._places[name] in self.public.holders and name not in self._keys_of]
         require(not hidden, "the roster has holders of this site whose signed keys it was not sent")
 
     def seal(self, signatures: Table) -> None:
@@ -269,12 +269,12 @@ class Session:
         key = private_key(self._keys[at])
         # Without its own mask, a part whose pair masks all become known would lie open (Bonawitz et al. 2017).
         found = [(digest("own mask", self._bound, round_, self._seeds[at]), True)]
-        for name, card in self._cards.items():
+        for name, keys in self._keys_of.items():
             if name in self.roster:
                 place = self._places[name]
                 purpose = pair_purpose(self._bound, round_, self._place, place)
                 # The site that comes first on the roster adds, the other subtracts: the mask cancels in the sum of both.
-                found.append((agree(key, card.keys[at], purpose), self._place < place))
+                found.append((agree(key, keys.keys[at], purpose), self._place < place))
         return found
 
     def reveal(self, round_: int, alive: frozenset[str]) -> bytes:

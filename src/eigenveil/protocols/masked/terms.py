@@ -19,7 +19,7 @@ from eigenveil.protocols.keys import KEY, POINT, SIGNATURE, digest, is_public_ke
 from eigenveil.protocols.masked.graph import MaskGraph
 from eigenveil.tasks import Question, SumTask
 
-__all__ = ["DECLINED", "KeyCard", "MaskedTerms", "bound_to", "question_digest", "require_survivors", "said_in"]
+__all__ = ["DECLINED", "MaskedTerms", "PublicKeys", "bound_to", "question_digest", "require_survivors", "said_in"]
 
 # What a site answers in place of a part or a step.
 DECLINED: Final = b"declined"
@@ -194,7 +194,7 @@ def require_survivors(sites: int, *, survivors: int, colluders: int) -> None:
 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
-class KeyCard:
+class PublicKeys:
     """What a site publishes about itself when keys are exchanged: the public half of each of its secrets.
 
     Bundles sent to it are sealed with the key `bundles`. For every round it has one of the mask `keys` and one of the `seeds`.
@@ -209,13 +209,13 @@ class KeyCard:
     holders: frozenset[int]
 
     def encode(self, terms: MaskedTerms) -> bytes:
-        """The card as bytes."""
+        """The keys as bytes."""
         named = b"" if terms.graph.complete else b"".join(at.to_bytes(4, "big") for at in sorted(self.holders))
         return b"".join([self.bundles, *self.keys, *self.seeds, self.blind, named])
 
     @classmethod
-    def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "KeyCard":
-        """The card in `raw` of the site at this place; a `ValueError` if it is not valid."""
+    def read(cls, terms: MaskedTerms, place: int, raw: bytes) -> "PublicKeys":
+        """The keys in `raw` of the site at this place; a `ValueError` if they are not valid."""
         sites, rounds = len(terms.roster), terms.rounds
         count, end = 0 if terms.graph.complete else terms.graph.holders, POINT * (2 + 2 * rounds)
         require(len(raw) == end + 4 * count, "signed keys have the wrong length")
@@ -243,7 +243,7 @@ def said_in(context: bytes, round_: int, step: str, what: bytes) -> bytes:
 def bound_to(session: bytes, roster: bytes) -> bytes:
     """The context of every statement and every mask, once the roster is fixed.
 
-    A roster has the digest of every site's fresh card. So a statement signed under another roster is invalid here, even if the
+    A roster has the digest of every site's fresh keys. So a statement signed under another roster is invalid here, even if the
     hub gives two sessions the same name.
     """
     return digest("bound", session, roster)

@@ -64,6 +64,11 @@ class SlotMember(Party):
         """The last slot that was asked for; -1 before the first."""
         return self._newest
 
+    @property
+    def asked(self) -> int:
+        """The slot of the last question; -1 before the first."""
+        return self._asked
+
     def start(self) -> list[Message]:
         """Nothing: the hub speaks first."""
         return []
@@ -79,9 +84,7 @@ class SlotMember(Party):
         # First, so that an interrupt in the middle of a release cannot lead to a second one of this slot.
         self._closed = slot
         try:
-            arrays = self._task.arrays(self._task.work(question, closed, self._mechanism(slot)))
-            # The hub makes the same check. Failing here keeps the reason at the site.
-            self._task.part(question, arrays)
+            arrays = self._task.sent(question, closed, self._mechanism(slot))
         except (ValueError, BudgetExceeded) as error:
             self.error = error
             return None

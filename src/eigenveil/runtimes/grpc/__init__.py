@@ -1,7 +1,8 @@
 """Named connections between processes, over gRPC with mutual TLS. This package does not interpret the bytes it carries.
 
 A `Transport` listens, dials, keeps what it dialled connected, and puts all events into one queue. The party at the other end has
-shown the certificate expected of it, and works on the same study: it sent the same greeting. `network` calls it.
+shown the certificate expected of it, and works on the same study: it sent the same greeting. `network` calls it. It may
+import `protocols` and below.
 """
 
 import os

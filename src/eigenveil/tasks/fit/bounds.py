@@ -119,35 +119,21 @@ class RowBounds:
             units is None or bool(((units >= SMALLEST) & (units <= LARGEST)).all()),
             f"every {{scale}} must be positive, between {SMALLEST:g} and {LARGEST:g}",
         )
-        if low is not None and high is not None and sparse:
-            require_param(
-                bool(((low <= 0) & (high >= 0)).all()),
-                "{column_bounds} of sparse rows must include zero in every column; otherwise every zero would have to be stored",
-            )
         start = None if origin is None else _vector("origin", origin, dim)
         half = math.inf
         if low is not None and high is not None:
+            _require_usable(low, high, units, sparse=sparse, alone=math.isinf(radius))
             start = (low + high) / 2 if start is None else start
             half = _norm(np.maximum(np.abs(high - start), np.abs(low - start)), units)
-            require_param(
-                # Without a row bound the box decides the radius, whose square must not overflow.
-                math.isfinite(radius) or _norm(high - low, units) <= LARGEST,
-                f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
-            )
         # The mean lies in the box, so the farthest corner bounds it. Otherwise only the row bound is known.
         default = half if math.isfinite(half) else radius
         reach_of_mean = default if mean_bound is None else _positive("mean_bound", mean_bound)
         if sparse and private and not find and not unknown:
             # Checked before anything is charged: the start, and any center the search can reach, must be near enough to zero.
+            # Each step of the search may move the center by the whole bound of the mean.
+            steps = 3 if low is None and mean_bound is None else 1
             _require_near(start, units, reach_of_mean, steps=0, radius=reach_of_mean)
-            _require_near(
-                start,
-                units,
-                reach_of_mean,
-                # Each step of the search may move the center by the whole bound of the mean.
-                steps=3 if low is None and mean_bound is None else 1,
-                radius=min(radius, half),
-            )
+            _require_near(start, units, reach_of_mean, steps=steps, radius=min(radius, half))
         # If the caller said nothing about the mean, the first ball may not contain it, so the search may take further steps.
         search = mean_bound is None and low is None and math.isfinite(radius) and not unknown
         return cls(
@@ -310,6 +296,19 @@ def _vector(name: str, value: Any, dim: int, which: str = "") -> Array:
     require_param(bool(np.isfinite(array).all()), f"{{{name}}}{which} must be finite")
     # A copy: bounds must not change when the caller's array does.
     return np.array(np.broadcast_to(array, (dim,)))
+
+
+def _require_usable(low: Array, high: Array, units: Array | None, *, sparse: bool, alone: bool) -> None:
+    """Refuse column bounds that `sparse` rows cannot keep, or that are too wide where they bound rows `alone`."""
+    require_param(
+        not sparse or bool(((low <= 0) & (high >= 0)).all()),
+        "{column_bounds} of sparse rows must include zero in every column; otherwise every zero would have to be stored",
+    )
+    require_param(
+        # Without a row bound the box decides the radius, whose square must not overflow.
+        not alone or _norm(high - low, units) <= LARGEST,
+        f"{{column_bounds}} must span at most {LARGEST:g} where no {{row_bound}} is given",
+    )
 
 
 def _box(value: Any, dim: int) -> tuple[Array, Array]:

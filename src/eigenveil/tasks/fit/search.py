@@ -211,12 +211,15 @@ class BoundSearch(SumTask[Center, Center]):
             # Rows alike are all as far from the center as the center is off. In a smaller ball the next mean could not reach
             # them, and what is left of the way would pass for a component.
             bound = max(bound, state.doubt * norm_edge(self.bounds.dim) / math.sqrt(self.bounds.dim))
+        bound = max(bound, self._nearest(state.center))
+        # Of the bound that is used, which may be larger than the one that was chosen.
+        beyond = float(np.interp(bound, NORMS.edges, tails.beyond))
         return replace(
             state,
             people=tails.people,
             steps=step + 1,
-            bound=max(bound, self._nearest(state.center)),
-            clipped=float(tails.beyond[edge] / max(tails.people, 1.0)),
+            bound=bound,
+            clipped=beyond / max(tails.people, 1.0),
             far=self._moves,
         )
 

@@ -221,7 +221,8 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     """The median of a column, from the center of the cells, and its spread: about a standard deviation, zero where it is flat.
 
     The spread is the larger of two. The middle: (q.8 - q.2) / 1.68, as for a normal column. A weak moment, for columns that are
-    mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations.
+    mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations. If
+    few people differ, and noise could hide them at some h and not at others, half as many deviations will do.
 
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
     >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
@@ -247,16 +248,19 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     # Further in where noise could pass for a fifth of the people: it would put a quantile anywhere.
     tail = min(max(_TAIL, sure * float(tails.error.max()) / people), _NARROWEST)
     middle = (place(tail) - place(1 - tail)) / (-2 * float(ndtri(tail)))
-    sizes = edges[edges > 0]
-    above = np.interp(median + sizes, edges, tails.beyond, right=0.0)
-    below = people - np.interp(median - sizes, edges, tails.beyond, left=people)
-    # Counts above and below are added, and the sum has the errors of both.
-    noise = sure * math.sqrt(2) * float(tails.error.max())
-    share = np.clip((above + below - noise) / people, 0.0, 1.0)
-    weak = float((sizes * np.sqrt(share)).max()) / _WEAK
     # Within one cell a column cannot be told from one that never varies.
     cell = int(np.clip(np.searchsorted(edges, median), 1, len(edges) - 1))
     smallest = _CELLS * float(edges[cell] - edges[cell - 1])
+    sizes = edges[edges > smallest]
+    above = np.interp(median + sizes, edges, tails.beyond, right=0.0)
+    below = people - np.interp(median - sizes, edges, tails.beyond, left=people)
+    # Counts above and below are added, and the sum has the errors of both.
+    noise, others = sure * math.sqrt(2) * float(tails.error.max()), above + below
+    if noise < float(others.max(initial=0.0)) < 2 * noise:
+        # They may stand out at a tiny h by chance and not where they are. So small a unit would clip their rows to this column.
+        noise /= 2
+    share = np.clip((others - noise) / people, 0.0, 1.0)
+    weak = float((sizes * np.sqrt(share)).max(initial=0.0)) / _WEAK
     spread = max(middle, weak)
     return median, spread if spread > smallest else 0.0
 

@@ -113,6 +113,13 @@ class SlotTask(Task[SlotState, Part, SlotState]):
     def open(self) -> OpenSlot:
         """An empty slot, for a site to fill."""
 
+    def sent(self, question: Question, closed: ClosedSlot, mechanism: Mechanism) -> tuple[Array, ...]:
+        """What a site sends of a closed slot, released through `mechanism`. It may take the memory of what the slot kept."""
+        arrays = self.arrays(self.work(question, closed, mechanism))
+        # The hub makes the same check. Failing here keeps the reason at the site.
+        self.part(question, arrays)
+        return arrays
+
     @abstractmethod
     def fold(
         self, state: SlotState, slot: int, total: Part, mechanism: Mechanism, *, parts: int, noise: float, group: str

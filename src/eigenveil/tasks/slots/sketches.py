@@ -11,10 +11,10 @@ from typing import Any, Final, final
 
 import numpy as np
 
-from eigenveil.data.rows import Rows
+from eigenveil.data.rows import Block, Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Sketch, Subspace, merge_many
-from eigenveil.privacy import Bounded, Mechanism
+from eigenveil.privacy import Bounded, Gaps, Mechanism
 from eigenveil.tasks.base import Question, require_array
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
@@ -47,13 +47,14 @@ class SlotSketches(SlotTask[Sketches]):
     slots: int
     forget: float = 1.0
     center: bool = False
-    # Public values, (d,), that take the place of missing entries.
-    fill: Array | None = None
+    # Which entries may be missing: incomplete rows are left out, or public values fill them. Sketches cannot be divided.
+    gaps: Gaps | None = None
 
     def __post_init__(self) -> None:
         require(1 <= self.width <= self.dim, f"width must lie in 1..{self.dim}, got {self.width}")
         require(self.slots >= 1, f"slots must be at least 1, got {self.slots}")
         require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
+        require(self.gaps is None or not self.gaps.divides, "sketches cannot be divided by counts of entries")
 
     # What a site makes of a slot.
 
@@ -161,8 +162,11 @@ class _OpenSketch(OpenSlot):
         )
         # A copy: the caller may reuse its block.
         block = np.array(rows, dtype=np.float64)
-        if task.fill is not None:
-            block = np.where(np.isnan(block), task.fill, block)
+        if task.gaps is not None:
+            # Infinity is no gap, so it is refused even in a row that is left out.
+            require(not np.isinf(block).any(), "rows must be finite")
+            values = task.gaps.values
+            block = block[task.gaps.kept(Block(block))] if values is None else np.where(np.isnan(block), values, block)
         require(bool(np.isfinite(block).all()), "rows must be finite")
         self._held.append(block)
         self._rows, self._waiting = self._rows + len(block), self._waiting + len(block)

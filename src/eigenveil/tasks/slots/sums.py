@@ -1,7 +1,8 @@
 """`SlotSums`: with noise, a slot is one symmetric matrix, which has the products of its rows, their sum and their number.
 
 A row x, clipped to norm B, gets a constant last entry g: u = (x, g). The sum of u u^T over a slot's rows holds the products
-of rows, g times their sum, and g^2 times their number. One matrix is one release, one masked vector and one charge.
+of rows, g times their sum, and g^2 times their number. One matrix is one release, one masked vector and one charge. Where
+entries may be missing, some columns before those say how many rows have each entry, and the hub divides by that.
 """
 
 import math
@@ -14,17 +15,24 @@ import numpy as np
 from eigenveil.data.rows import Block, Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy import Bounded, Domain, Mechanism, Neighbours, Slot, add_block
-from eigenveil.privacy.noise.steps import ROUNDING_COST
-from eigenveil.tasks.base import Question, SumTask
+from eigenveil.privacy import Bounded, Domain, Gaps, Mechanism, Neighbours, Slot
+from eigenveil.privacy.noise.steps import ROUNDING_COST, packed_size, unpack
+from eigenveil.privacy.sums.whole import COUNT_UNIT, add_packed, observed_in
+from eigenveil.tasks.base import Question, SumTask, require_array
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSums"]
 
 # g^2 over B^2. The products get 2.5% more noise, and the sum of rows as much as with 5% of the budget (`tracking.sums`).
 _SHARE: Final = 0.025
-# Rows of the matrix that are converted at a time.
-_STRIP: Final = 128
+# What the counts of entries add to the squared sensitivity, where entries may be missing: as in a fit of a table.
+_OBSERVED: Final = 0.04
+# Counts are released in whole numbers of 2^-20: with these 48 bits and five of their factor, no product is rounded.
+_COARSER: Final = 14
+# Weights of so many rows, 34 bits each, add up exactly in float64.
+_COUNTED_ROWS: Final = 1 << 18
+# Numbers that are converted at a time.
+_STRIP: Final = 1 << 14
 # This many rows, 34 bits each, keep a sum below 2^62.
 _MOST_ROWS: Final = 1 << 28
 
@@ -32,7 +40,7 @@ _MOST_ROWS: Final = 1 << 28
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
-    """The matrix of each slot's rows in `domain`, (d + 1, d + 1), over `slots` slots.
+    """The matrix of each slot's rows in `domain`, (d + 1 + w, d + 1 + w), over `slots` slots, with w columns for counts.
 
     A person has at most one row in a slot, and rows in at most `person_slots` slots. With `device`, each site is one person,
     who is in every slot: the mean of the slot's matrices counts, however many rows there are. Where a hub adds noise to a sum
@@ -44,6 +52,12 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
     (`gram_sensitivity`). A mean of matrices u u^T is positive semi-definite of trace at most R^2, and `Symmetric` proves the
     same bounds for it. Dividing whole numbers rounds every entry down by less than a unit, which moves an array of (d + 1)^2
     entries by at most d + 1 units.
+
+    Where entries may be missing, a row adds h times its c zeros and ones (`Gaps.sensitivity`) to rows of their own, before
+    those of u u^T, and the same again below the diagonal. Each of 2 c entries moves by at most h, for all relations and for
+    a mean of such rows: rounded down, it stays in [0, 1]. They share no entry with u u^T, so the squares add up:
+    s^2 + 2 c h^2. Incomplete rows that are left out add nothing, not even their constant. Against a complete row that moves
+    the matrix by u u^T, R^2 at most, and the number of rows left is protected under every relation.
 
     >>> task = SlotSums(Domain(dim=1, radius=2.0), Neighbours.ZERO_OUT, slots=3)
     >>> slot = task.open()
@@ -82,6 +96,29 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         return 2.0 ** round(math.log2(self.domain.radius * math.sqrt(_SHARE)))
 
     @property
+    def gaps(self) -> Gaps | None:
+        """Which entries of rows may be missing."""
+        return self.domain.gaps
+
+    @property
+    def entries(self) -> int:
+        """How many counts of entries c there are, zero unless sums are divided by them."""
+        return 0 if self.gaps is None else self.gaps.entries
+
+    @property
+    def side(self) -> int:
+        """The number of columns: those of the rows, the constant, and as many as the counts of entries fill."""
+        return self.domain.dim + 1 + -(-self.entries // (self.domain.dim + 1))
+
+    @property
+    def seen(self) -> float:
+        """The factor h of the counts of entries, of five bits, so that their multiples are exact."""
+        if self.entries == 0:
+            return 0.0
+        mantissa, power = math.frexp(self.wide.radius**2 * math.sqrt(_OBSERVED / (2 * self.entries)))
+        return math.ldexp(round(mantissa * 32), power - 5)
+
+    @property
     def wide(self) -> Domain:
         """The ball of rows with their constant."""
         return Domain(self.domain.dim + 1, math.hypot(self.domain.radius, self.constant))
@@ -100,7 +137,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def private(self, question: Question, rows: Rows) -> Bounded:
         """The matrix of the slot."""
-        return Bounded(self.closed(question, rows).kept, self.sensitivity(question), symmetric=True)
+        return Bounded(self._whole(self.closed(question, rows).kept), self.sensitivity(question), symmetric=True)
 
     def sensitivity(self, question: Question) -> float:
         """The same for every slot."""
@@ -108,11 +145,16 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         found = wide.gram_sensitivity(self.neighbours)
         assert wide.unit is not None
         # A device's mean is rounded down, which moves each of (d + 1)^2 entries by less than a unit.
-        return found + (wide.dim * wide.unit**2 if self.device else 0.0)
+        found += wide.dim * wide.unit**2 if self.device else 0.0
+        if self.entries == 0:
+            return found
+        # Rounded up, twice: once for the root, and once for the length.
+        by_counts = math.nextafter(self.seen * math.sqrt(2 * self.entries), math.inf)
+        return math.nextafter(math.hypot(found, by_counts), math.inf)
 
     def shape(self, question: Question) -> tuple[int, ...]:
-        """All pairs of columns and the constant."""
-        return (self.domain.dim + 1, self.domain.dim + 1)
+        """All pairs of columns and the constant, and the counts of entries."""
+        return (self.side, self.side)
 
     @property
     def symmetric(self) -> bool:
@@ -133,23 +175,45 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
 
     def work(self, question: Question, rows: Rows, mechanism: Mechanism) -> Array:
         """The released matrix. Where the number of rows is public, it is put back without noise."""
-        # It is closed once, because the exact corner must come from the sums that are released.
         closed = self.closed(question, rows)
-        released = SumTask.work(self, question, closed, mechanism)
-        if self.counts and released is not closed.kept:
-            # A release with noise is a new array, so it may be changed. A device has no room for a copy.
-            released[-1, -1] = closed.kept[-1, -1]
-        return released
+        # A copy, because whoever passed a closed slot may use it again.
+        kept = np.array(closed.kept) if rows is closed else closed.kept
+        return self._whole(*self.sent(question, replace(closed, kept=kept), mechanism))
+
+    def sent(self, question: Question, closed: ClosedSlot, mechanism: Mechanism) -> tuple[Array, ...]:
+        """The same, packed: a device has no room for a whole matrix, nor for two halves."""
+        corner = closed.kept[-1]
+        released = mechanism.release_packed(
+            closed.kept,
+            sensitivity=self.sensitivity(question),
+            label=self.label(question),
+            share=self.share(question),
+            slot=self.slot(question),
+        )
+        if self.counts:
+            released[-1] = corner
+        # The hub checks the same. Failing here keeps the reason at the site.
+        return (require_array(released, closed.kept.shape),)
+
+    def _whole(self, packed: Array) -> Array:
+        return unpack(packed, self.shape(Question(0)), symmetric=True)
 
     @property
     def counts(self) -> bool:
-        """Whether a slot's number of rows is public and sent exactly."""
-        return self.neighbours.count_is_public
+        """Whether a slot's number of rows is public and sent exactly. How many of them are complete never is."""
+        return self.neighbours.count_is_public and not self.drops
+
+    @property
+    def drops(self) -> bool:
+        """Whether incomplete rows are left out."""
+        return self.gaps is not None and self.gaps.drops
 
     # What a hub makes of the slots.
 
     def part(self, question: Question, arrays: tuple[Array, ...]) -> Array:
-        """One matrix, of the right shape and with numbers that can be added; on the grid, if there is one."""
+        """One matrix, whole or packed, with numbers that can be added; on the grid, if there is one."""
+        if len(arrays) == 1 and np.ndim(arrays[0]) == 1:
+            arrays = (self._whole(require_array(arrays[0], (packed_size(self.shape(question), symmetric=True),))),)
         matrix = SumTask.part(self, question, arrays)
         return matrix if self.grid == 0 else self.gridded(question, matrix, parts=self.grid)
 
@@ -204,22 +268,35 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
             noise=before**2 * state.noise + now**2 * noise,
         )
 
+    def gram_of(self, matrix: Array) -> Array:
+        """The sum of products of the columns, (d, d), in a matrix of slots."""
+        inner = slice(-1 - self.domain.dim, -1)
+        return matrix[inner, inner]
+
     def total_of(self, matrix: Array) -> Array:
         """The sum of rows, (d,), in a matrix of slots."""
-        return np.asarray(matrix[:-1, -1] / self.constant)
+        return np.asarray(matrix[-1 - self.domain.dim : -1, -1] / self.constant)
 
     def count_of(self, matrix: Array) -> float:
         """The number of rows, or of devices, in a matrix of slots; with noise where it is protected."""
         return float(matrix[-1, -1]) / self.constant**2
 
+    def observed_of(self, matrix: Array) -> Array:
+        """How many rows have each entry, (c,), in a matrix of slots, with noise."""
+        more = self.side - self.domain.dim - 1
+        return np.asarray(matrix[:more, more:].ravel()[: self.entries] / self.seen)
+
 
 @final
 class _OpenSums(OpenSlot):
-    """The whole sums of a slot. Changes in place."""
+    """The whole sums of a slot: the upper triangle of their matrix, row by row. Changes in place."""
 
     def __init__(self, task: SlotSums) -> None:
-        self._task, self._wide, self._rows = task, task.wide, 0
-        self._gram = np.zeros((self._wide.dim, self._wide.dim), dtype=np.int64)
+        self._task, self._wide, self._rows, self._kept = task, task.wide, 0, 0
+        self._packed = np.zeros(packed_size((task.side, task.side), symmetric=True), dtype=np.int64)
+        # The triangle of the rows is all that follows the counts of entries.
+        self._counted = len(self._packed) - packed_size((self._wide.dim, self._wide.dim), symmetric=True)
+        self._seen = np.zeros(task.entries, dtype=np.int64)
         self._people = 0.0
 
     def add(self, rows: Array) -> None:
@@ -235,33 +312,50 @@ class _OpenSums(OpenSlot):
             f"rows of this stream must have {dim} columns, got {getattr(rows, 'shape', type(rows).__name__)}",
         )
         require(self._rows + len(rows) <= _MOST_ROWS, f"a slot must have at most {_MOST_ROWS} rows")
-        # A missing entry gets its public value in the domain, row by row and before the row is clipped. So a filled row is in
-        # the same ball as any other, and all sensitivities stay.
+        # A missing entry gets its public value in the domain, or is put at the origin, row by row and before the row is clipped.
+        # So such a row is in the same ball as any other, and all sensitivities stay.
         good = np.isfinite(rows) if task.domain.gaps is None else ~np.isinf(rows)
         require(bool(good.all()), "rows must be finite")
         whole = np.full((len(rows), dim + 1), task.constant)
+        given = Block(rows, weights)
         task.domain.dense(Block(rows), out=whole[:, :dim] if len(rows) else None)
+        kept = len(rows)
+        if task.gaps is not None and task.drops:
+            there = task.gaps.kept(given)
+            # Without its constant a row adds nothing at all.
+            whole[~there, dim] = 0.0
+            kept = int(there.sum())
         # Clipped again with the constant, on the grid this time: the bound then holds to the last bit.
-        add_block(Block(whole, weights), self._wide, gram=self._gram, total=None)
-        self._rows += len(rows)
+        add_packed(Block(whole, weights), self._wide, self._packed[self._counted :])
+        if task.gaps is not None and task.entries:
+            for start in range(0, len(rows), _COUNTED_ROWS):
+                self._seen += observed_in(given.piece(start, _COUNTED_ROWS), task.gaps)
+        self._rows, self._kept = self._rows + len(rows), self._kept + kept
         self._people += len(rows) if weights is None else float(weights.sum())
 
     def close(self) -> ClosedSlot:
-        """The matrix in float64, rounded once. For a device, the mean over its rows."""
+        """The packed matrix in float64, rounded once. For a device, the mean over its rows."""
         task, unit = self._task, self._wide.unit
         assert unit is not None
-        # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
         # Given away: nothing can be added to a closed slot.
-        gram, self._gram = self._gram, np.empty((0, 0), dtype=np.int64)
-        # The float matrix takes the memory of the whole one, a strip at a time: a device has no room for both.
-        matrix = gram.view(np.float64)
-        for start in range(0, len(gram), _STRIP):
-            here = slice(start, start + _STRIP)
-            strip = gram[here] // max(self._rows, 1) if task.device else gram[here]
-            matrix[here] = strip.astype(np.float64) * unit**2
+        sums, self._packed = self._packed, np.empty(0, dtype=np.int64)
+        # The floats take the memory of the whole numbers, some at a time: a device has no room for both.
+        kept = sums.view(np.float64)
+        for start in range(self._counted, len(sums), _STRIP):
+            some = sums[start : start + _STRIP]
+            # Whole numbers are divided, before any conversion: the sensitivity counts the unit that this rounds off.
+            # A device has the mean of the rows that count.
+            some = some // max(self._kept, 1) if task.device else some
+            kept[start : start + _STRIP] = some.astype(np.float64) * unit**2
+        if task.entries:
+            whole = (self._seen // max(self._rows, 1) if task.device else self._seen) >> _COARSER
+            more = task.side - self._wide.dim
+            counts = np.zeros((more, task.side))
+            counts[:, more:].flat[: task.entries] = whole * (COUNT_UNIT * 2**_COARSER * task.seen)
+            kept[: self._counted] = np.concatenate([line[at:] for at, line in enumerate(counts)])
         if task.counts:
             # Exact, where it is public: on the grid the constant is a little shorter.
             size = 1.0 if task.device else float(round(self._people))
-            matrix[-1, -1] = size * task.constant**2
+            kept[-1] = size * task.constant**2
         # The size would tell how many rows came, so it is zero where that is protected.
-        return ClosedSlot(matrix, task.domain.dim, self._rows if task.counts else 0)
+        return ClosedSlot(kept, task.domain.dim, self._rows if task.counts else 0)

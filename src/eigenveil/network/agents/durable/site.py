@@ -160,7 +160,7 @@ class DurableSite(DurableParty):
                 require_plain(message.body.arrays)
                 found_in(self._parties, message.body.arrays)
             except ValueError as error:
-                raise PeerError(message.sender, f"sent a result that cannot be one: {error}") from error
+                raise PeerError(message.sender, f"sent an invalid result: {error}") from error
 
     def _charges(self, before: int, answers: list[Message]) -> tuple[Charge, ...]:
         """What these answers cost: new charges of the party, or all of the study where the hub adds the noise."""

@@ -29,7 +29,7 @@ from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
 from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
 from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
-from eigenveil.protocols.wire import MessageLimits, decode, encode
+from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
 from eigenveil.tasks import OpenSlot
 
 __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
@@ -83,11 +83,12 @@ class SlotsBefore:
 class StoredParts(MutableMapping[int, Any]):
     """The parts of a site's closed slots, which are in its ledger and not in memory. Changes in place.
 
-    One that was set is in memory until `stored` says at which step of the ledger it is.
+    One that was set is in memory until `stored` says at which step of the ledger it is. From then on it has no arrays here, and
+    `said` repeats the message that has them.
     """
 
-    def __init__(self, durable_ledger: DurableLedger, study: str) -> None:
-        self._durable_ledger, self._study = durable_ledger, study
+    def __init__(self, durable_ledger: DurableLedger, study: str, *, masked: bool = False) -> None:
+        self._durable_ledger, self._study, self._masked = durable_ledger, study, masked
         self._fresh: dict[int, Any] = {}
         self._steps: dict[int, int] = {}
 
@@ -96,14 +97,20 @@ class StoredParts(MutableMapping[int, Any]):
         self._fresh.pop(slot, None)
         self._steps[slot] = step
 
+    def said(self, slot: int, round_: int) -> bytes:
+        """What was committed for this slot, byte for byte but for the round that asks."""
+        # The ledger compares what it reads with the digest that was committed.
+        return in_round(self._durable_ledger.said(self._study, self._steps[slot]), round_)
+
     def __getitem__(self, slot: int) -> Any:
         if slot in self._fresh:
             return self._fresh[slot]
-        # The ledger compares what it reads with the digest that was committed.
-        (said,) = self._durable_ledger.said(self._study, self._steps[slot])
-        body = decode(said).body
-        assert isinstance(body, Give | Masked)
-        return body.arrays if isinstance(body, Give) else body.words
+        if not self._masked:
+            return ()
+        # Masks are added to the words of a share, so they are read.
+        body = decode(self.said(slot, 0)).body
+        assert isinstance(body, Masked)
+        return body.words
 
     def __setitem__(self, slot: int, part: Any) -> None:
         self._fresh[slot] = part
@@ -211,10 +218,12 @@ class DurableSlotSite(DurableParty):
         }
         # Not an answer yet: whoever asks gets these numbers in a message of that round.
         said = [] if part is None else [encode(Message(self.party.name, self._above, self._stored(slot, part)))]
+        if part is not None:
+            # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
+            self._parts.stored(slot, self._number)
+            del part
         self._commit(record, said, charges)
         self._steps[slot] = self._number - 1
-        if part is not None:
-            self._parts.stored(slot, self._number - 1)
         if not isinstance(self.party, MaskedSlotMember):
             self._drop(slot)
         if self.party.error is not None:
@@ -267,7 +276,7 @@ class DurableSlotSite(DurableParty):
             self._ahead = True
             self._commit({"what": _RESULT}, [data], ())
             self._on_event(Event("over", self._above, "the result is here"))
-        outgoing = [(answer.receiver, encode(answer)) for answer in answers]
+        outgoing = [(answer.receiver, self._encoded(answer)) for answer in answers]
         if isinstance(self.party, MaskedSlotMember) and answers:
             self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=data)
             # A new round, or new keys: what came before them is not needed any more.
@@ -277,6 +286,12 @@ class DurableSlotSite(DurableParty):
             if not any(is_refusal(answer) for answer in answers):
                 self._said.add(data, outgoing)
         return outgoing
+
+    def _encoded(self, answer: Message) -> bytes:
+        """The bytes of an answer. A part comes from the ledger: it is not in memory."""
+        if isinstance(answer.body, Give) and isinstance(self.party, SlotMember):
+            return self._parts.said(self.party.asked, answer.body.round)
+        return encode(answer)
 
     def _require_few(self, message: Message) -> None:
         """Refuse a flood of questions. Repeating one in other bytes costs no budget, but it fills the disk."""

@@ -20,10 +20,10 @@ The files:
   - `center.py`: subtracts the center of sparse rows from finished sums.
   - `total.py`: the running sum, and what rows that are elsewhere send back. `grid.py`: units.
 Each sum is a `Work` (`eigenveil.data.elsewhere`), so that it can be worked out where the rows are.
-The rest of `privacy.sums`, streams and hidden starts call this package.
+The rest of `privacy.sums`, streams and hidden starts call this package. It may import what they may.
 """
 
-from eigenveil.privacy.sums.whole.gram import GramWork, add_block, whole_gram, whole_gram_columns
+from eigenveil.privacy.sums.whole.gram import GramWork, add_block, add_packed, whole_gram, whole_gram_columns
 from eigenveil.privacy.sums.whole.grid import on_basis_grid, sum_unit
 from eigenveil.privacy.sums.whole.products import ProductsWork, whole_gram_times, whole_scores, whole_symmetric_times
 from eigenveil.privacy.sums.whole.rows import (
@@ -33,6 +33,7 @@ from eigenveil.privacy.sums.whole.rows import (
     ObservedWork,
     SumWork,
     TraceWork,
+    observed_in,
     whole_count,
     whole_kept,
     whole_observed,
@@ -55,6 +56,8 @@ __all__ = [
     "TraceWork",
     "WholeSums",
     "add_block",
+    "add_packed",
+    "observed_in",
     "on_basis_grid",
     "sum_unit",
     "whole_count",

@@ -6,9 +6,10 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
@@ -20,7 +21,7 @@ from eigenveil.privacy.sums.whole.rows import sparse_block_sum
 from eigenveil.privacy.sums.whole.total import EXACT, Integers, Total, WholeSums
 from eigenveil.privacy.sums.workers import added_up
 
-__all__ = ["GramWork", "add_block", "whole_gram", "whole_gram_columns"]
+__all__ = ["GramWork", "add_block", "add_packed", "whole_gram", "whole_gram_columns"]
 
 # The most that a row adds to a product: those of tables have 34 bits, those of histories 36.
 _PRODUCT = 1 << 36
@@ -30,6 +31,8 @@ _STRIP = 512
 _DENSE_ROWS, _SPARSE_ROWS = 1 << 18, 1 << 14
 # A block of at most so many rows and at least so many columns is added a strip at a time: its products take more than it does.
 _FEW_ROWS, _MANY_COLUMNS = 256, 256
+# Columns whose products with all others are in memory together, where a device adds them up.
+_FEW_COLUMNS = 32
 
 
 def whole_gram(rows: Rows, region: Region) -> Array:
@@ -98,6 +101,32 @@ def add_block(block: Block, domain: Domain, *, gram: Integers, total: Integers |
         return
     for start in range(0, len(block), _DENSE_ROWS):
         _add_dense(block.piece(start, _DENSE_ROWS), domain, gram, total)
+
+
+def add_packed(block: Block, domain: Domain, packed: Integers) -> None:
+    """Add the products of a dense block to the upper triangle of a Gram matrix, row by row in `packed`. Changes it in place.
+
+    For devices: it has half the numbers of the matrix, in the units of `add_block`, and nothing else of that size is made.
+    """
+    if domain.dim < _MANY_COLUMNS:
+        # So small a matrix costs nothing, and all its rows at once are faster.
+        gram = np.zeros((domain.dim, domain.dim), dtype=np.int64)
+        add_block(block, domain, gram=gram, total=None)
+        _add_triangle(gram, packed)
+        return
+    for first in range(0, len(block), _FEW_ROWS):
+        rows, rest = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True), packed
+        for start in range(0, domain.dim, _FEW_COLUMNS):
+            # Whole numbers below 2^53, as in `_add_few`.
+            rest = _add_triangle(rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:], rest)
+
+
+def _add_triangle(rows: NDArray[Any], packed: Integers) -> Integers:
+    """Add the upper triangle of these rows to the first numbers of `packed`, and return the others."""
+    for row, line in enumerate(rows):
+        packed[: len(line) - row] += line[row:].astype(np.int64)
+        packed = packed[len(line) - row :]
+    return packed
 
 
 def _add_few(block: Block, domain: Domain, gram: Integers) -> None:

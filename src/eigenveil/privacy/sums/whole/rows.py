@@ -25,6 +25,7 @@ __all__ = [
     "ObservedWork",
     "SumWork",
     "TraceWork",
+    "observed_in",
     "sparse_block_sum",
     "whole_count",
     "whole_kept",
@@ -66,8 +67,8 @@ def whole_observed(rows: Rows, gaps: Gaps) -> Array:
     return total_of(rows, ObservedWork(gaps)).value(COUNT_UNIT)
 
 
-def _observed(block: Block, gaps: Gaps) -> Integers:
-    """The observed counts of one block, in whole numbers of `COUNT_UNIT`."""
+def observed_in(block: Block, gaps: Gaps) -> Integers:
+    """The observed counts of one block, (c,), in whole numbers of `COUNT_UNIT`. A block has at most 2^18 rows."""
     one = round(1 / COUNT_UNIT)
     weights = np.full(len(block), one) if block.weights is None else whole_weights(block.weights)
     if block.sparse and gaps.rule == "counts":
@@ -143,7 +144,7 @@ class ObservedWork:
         """The counts of rows that are here."""
         total = Total.zeros((self.gaps.entries,), each=round(1 / COUNT_UNIT))
         for block in rows.blocks(block_size(rows)):
-            total.add(_observed(block, self.gaps), len(block))
+            total.add(observed_in(block, self.gaps), len(block))
         return total
 
     def joined(self, left: Total, right: Total) -> Total:
