@@ -250,6 +250,9 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
     counted = [len(hub.durable.party.counted(slot)) for slot in range(SLOTS)]
     # Masks need all three sites here.
     assert counted == ([3, 0, 0, 0] if kind == "masked" else [3, 2, 0, 0])
+    model = hub.model()
+    assert model is not None
+    assert any("stream has ended" in words for words in model.guarantee.assumptions)
     assert (lines[-1]["over"], lines[-1]["horizon"], lines[-1]["slots"]) == (True, 1 if kind == "masked" else 2, SLOTS)
     for name in company.names:
         with DurableLedger.open(company.ledger(name)) as ledger:
