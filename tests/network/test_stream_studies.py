@@ -241,7 +241,7 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
         async with asyncio.timeout(60):
             nodes = map(company.run_node, [place.name for place in company.study.nodes])
             sites = [company.follow_site(name, source=pipe) for name, pipe in pipes.items()]
-            hub, *_ = await asyncio.gather(company.serve(lines), *sites, *nodes)
+            hub, _ = await asyncio.gather(company.serve(lines), asyncio.gather(*sites, *nodes))
             return hub
 
     hub = asyncio.run(all_of_them())

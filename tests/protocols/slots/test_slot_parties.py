@@ -339,7 +339,7 @@ COUNTED = replace(BASE, clock=False, size=9, window=1)
 
 
 def test_a_hub_ends_when_no_source_can_fill_a_slot() -> None:
-    hub = SlotParties(COUNTED, roster={}).hub()
+    hub: Any = SlotParties(COUNTED, roster={}).hub()
     hub.tick()
     for name in NAMES:
         hub.receive(Message(name, "hub", replace(GOOD, round=hub.round)))
@@ -352,7 +352,7 @@ def test_a_hub_ends_when_no_source_can_fill_a_slot() -> None:
     assert (hub.shorten(), hub.horizon) == (True, 2)
     assert hub.shorten() is False
     # The second slot, and then those who were late, for as long as the window says.
-    answers = {1: [replace(GOOD), *[Decline(0)] * 5], 2: [Decline(0)] * 6}
+    answers: dict[int, list[Any]] = {1: [GOOD, *[Decline(0)] * 5], 2: [Decline(0)] * 6}
     for tick in (1, 2):
         asked = [message.receiver for message in hub.tick()]
         for name, body in zip(asked, answers[tick], strict=False):
@@ -391,7 +391,7 @@ def test_a_site_cannot_say_what_cannot_be(name: str, closed: int) -> None:
 
 def test_under_masks_a_slot_of_rows_is_due_when_enough_have_closed_it() -> None:
     simulation = SlotSimulation(replace(COUNTED, trust="masked"), faults=None)
-    hub = simulation.hub
+    hub: Any = simulation.hub
     for name in NAMES[:3]:
         hub.heard(name, 1, ended=False)
     assert not hub.due

@@ -223,8 +223,8 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
             if there == slots
             else f"the sources have ended after {there} of {slots} slots"
         )
-        found = "nothing was released" if agent.model() is None else f"the model is in {model}"
-        voice.say(f"{over}; {found}", style="green", whole=True)
+        result = "nothing was released" if agent.model() is None else f"the model is in {model}"
+        voice.say(f"{over}; {result}", style="green", whole=True)
 
 
 @errors_as_lines
