@@ -198,7 +198,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> 
     spec = parties.spec
     kind = "sums" if isinstance(parties.task, SlotSums) else "sketches"
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
-    newest = min(hub.newest, spec.slots - 1)
+    newest = hub.last
     return settings_of(
         asked,
         method=_METHODS[kind],
