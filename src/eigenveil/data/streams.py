@@ -29,11 +29,13 @@ _BATCH_NUMBERS: Final = 1 << 20
 class Source:
     """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any.
 
-    Where a column names the person of each row, batches are Arrow tables, and that column is their last.
+    `count` is how many rows will come, where the file says so. Where a column names the person of each row, batches are Arrow
+    tables, and that column is their last.
     """
 
     batches: Iterator[Any]
     columns: tuple[str, ...] | None
+    count: int | None = None
 
 
 def open_source(
@@ -65,13 +67,13 @@ def open_source(
         return follow_named(open_named(source, said), ColumnChoice(wanted, tuple(drop), levels, person))
     table = read_table(source, columns=columns, drop=drop, one_hot=one_hot, person=person, **how)
     size = _BATCH if table.rows.sparse else _batch(table.rows.shape[1])
-    return Source((block.values for block in table.rows.blocks(size)), table.columns)
+    return Source((block.values for block in table.rows.blocks(size)), table.columns, table.rows.shape[0])
 
 
 def follow_named(table: NamedTable, choice: ColumnChoice) -> Source:
     """The rows of a table with column names, as they come. Its names and types are checked now."""
     layout = laid_out(table, choice, gaps=True)
-    return Source(_followed(table, layout), layout.names if table.named else None)
+    return Source(_followed(table, layout), layout.names if table.named else None, table.count)
 
 
 def _followed(table: NamedTable, layout: ColumnLayout) -> Iterator[Any]:

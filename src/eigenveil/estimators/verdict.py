@@ -29,7 +29,7 @@ from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensiti
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
-from eigenveil.tasks.fit.units import least_for_units
+from eigenveil.tasks.fit.units import are_flat, least_for_units
 
 __all__ = [
     "FitVerdict",
@@ -119,6 +119,11 @@ def noise_floor(study: Fit, found: FitResult, method: str, *, width: int, last: 
 
     `width` is the number of columns of the last product, and `last` its share. How the level is kept is proved with each edge
     (`eigenveil.linalg.edges`). Products that are all kept stay well below the edge of the last one.
+
+    A bound that was found changes nothing. The noise on the matrix is drawn after the search, in proportion to the bound. So
+    given all that the search released, the level is the same, for any bound. Rows that are all alike add only n e e^T, where e is
+    the error of the last mean: see `_mean_spike`. That mean can reach them, because its ball is no smaller than the 1% point of
+    the distance to the mean before (`BoundSearch`). Rows of zeros are all in the lowest cell of norms, and so is that distance.
     """
     if found.scale == 0:
         return 0.0
@@ -200,7 +205,7 @@ def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
     """The places of columns, from zero, in which a private search for units found hardly any spread."""
     if not bounds.units or units is None:
         return ()
-    return tuple(place for place, unit in enumerate(units.tolist()) if unit == 1.0)
+    return tuple(np.flatnonzero(are_flat(units)).tolist())
 
 
 def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
@@ -227,16 +232,18 @@ def verdict_of(
     names: tuple[str, ...] | None,
     sites: int = 1,
     before: tuple[ParameterWarning, ...] = (),
+    finds: bool = True,
 ) -> FitVerdict:
     """The verdict on a fit: None for one without noise, of which there is nothing to say.
 
     `asked` are its settings, `method` its name in a plan, `names` those of the columns, and `before` what was said already.
+    Bounds and units that are found privately are recommended only if such a fit `finds` them.
     """
     if seen is None or not math.isfinite(seen.radius):
         return FitVerdict(warned=before, said=len(before))
     warned = (
         *before,
-        *_warned(seen, asked, names, budget),
+        *_warned(seen, asked, names, budget, finds=finds),
         *_flat(seen, names),
         *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
@@ -247,9 +254,10 @@ def verdict_of(
 
 
 def _warned(
-    seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None
+    seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None, *, finds: bool
 ) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
+    private = "{row_bound=private} or " if finds else ""
     boxed = asked.get("column_bounds") is not None and asked.get("row_bound") in (None, "private")
     # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
     given = asked.get("row_bound") != "private" and seen.scaled != "private"
@@ -257,15 +265,14 @@ def _warned(
     if given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
             f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
-            "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
-            "this norm by design, nothing is wrong."
+            f"components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows have this norm by "
+            "design, nothing is wrong."
         )
     elif seen.scaled == "private" and low > _CLIPPED:
         # In units that fit, rows of few norms fill two thirds of the bound or so.
         yield ParameterWarning(
-            f"Nearly every row was clipped (fill {fill:.2f}): units that were found are too small, or a column lies elsewhere. "
-            "There are hardly enough people to find units of so many columns. Refit with a larger {epsilon}, or give public "
-            "numbers as {scale} and {origin}."
+            f"Nearly every row was clipped (fill {fill:.2f}): the units that were found do not fit the rows. Refit with a larger "
+            "{epsilon}, or give public numbers as {scale} and {origin}."
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
@@ -278,7 +285,7 @@ def _warned(
     elif given and large:
         yield ParameterWarning(
             f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
-            "grows with its square. Refit with {row_bound=private} or a smaller {row_bound}."
+            f"grows with its square. Refit with {private}a smaller {{row_bound}}."
         )
     searched = asked.get("row_bound") == "private" and seen.scaled != "private" and not boxed
     if seen.at_edge and not searched:
@@ -296,7 +303,7 @@ def _warned(
         name = f"Column {column + 1}" if names is None else f"Column {verbatim(names[column])}"
         yield ParameterWarning(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
-            "the reason, refit with {scale=private}, or give public units as {scale}."
+            f"the reason, {'refit with {scale=private}, or ' * finds}give public units as {{scale}}."
         )
 
 
@@ -311,8 +318,9 @@ def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[P
         )
     elif seen.radius <= least:
         yield ParameterWarning(
-            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If they do "
-            "vary, refit with a public unit as {scale}, such as 1e-6."
+            f"Nearly all rows lie within {least:.0e} of their mean, the smallest bound that the search can find. If only a few "
+            "rows differ, the components describe their directions: for variances refit with a {row_bound} that you know. If "
+            "all rows differ, refit with a public unit as {scale}, such as 1e-6."
         )
     elif (nothing and (seen.at_edge or times > _FOUR_TIMES)) or (seen.at_edge and times > _FAR_OFF):
         # Units are found where columns lie, however far that is, but only among enough people.
@@ -330,7 +338,7 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
         shown = [str(place + 1) if names is None else verbatim(names[place]) for place in seen.flat[:10]]
         which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
         yield ParameterWarning(
-            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and keep their own unit: "
+            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: "
             f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
             "rows."
         )

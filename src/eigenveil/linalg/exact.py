@@ -14,6 +14,7 @@ from eigenveil.errors import require
 from eigenveil.linalg.kernel import Array, blas_threads
 
 __all__ = [
+    "TOEPLITZ_COLUMNS",
     "DoubleDouble",
     "exact_product",
     "joined",
@@ -22,6 +23,8 @@ __all__ = [
     "limbs_product",
     "minus_outer",
     "plus",
+    "toeplitz_product",
+    "toeplitz_times",
     "two_product",
     "two_sum",
 ]
@@ -35,8 +38,8 @@ _HALVES = 134217729.0
 _EXACT_BITS = 53
 # Columns that are multiplied at once: many for BLAS, and little memory beside the result.
 _ABREAST = 64
-# Rows of the right side that are multiplied with at a time where the left one is triangular.
-_TOGETHER = 128
+# Rows of the right side that are multiplied with at a time where the left one is a lower triangular Toeplitz matrix.
+TOEPLITZ_COLUMNS = 128
 
 
 def two_sum(a: Array, b: Array) -> DoubleDouble:
@@ -126,31 +129,45 @@ def exact_product(left: Integers, right: Integers) -> Array:
     return limbs_product(limbs_of(left, terms=left.shape[1]), right)
 
 
-def limbs_product(lefts: Sequence[Array], right: Integers, *, lower: bool = False) -> Array:
-    """The same product from the limbs of the left matrix. A constant is then split only once.
+def limbs_product(lefts: Sequence[Array], right: Integers) -> Array:
+    """The same product from the limbs of the left matrix. A constant is then split only once."""
+    return _all_columns(lefts, right, np.matmul)
 
-    With `lower` nothing of the left matrix is above its diagonal, and what is there is not multiplied with.
+
+def toeplitz_product(lefts: Sequence[Array], right: Integers) -> Array:
+    """The same for a lower triangular Toeplitz matrix, (k, k), from the limbs of its first `TOEPLITZ_COLUMNS` columns.
+
+    >>> ones = np.tril(np.ones((300, 300), dtype=np.int64))
+    >>> first = limbs_of(ones[:, :TOEPLITZ_COLUMNS], terms=300)
+    >>> toeplitz_product(first, np.ones((300, 1), dtype=np.int64))[-1].tolist()
+    [300.0]
     """
+    return _all_columns(lefts, right, toeplitz_times)
+
+
+def _all_columns(lefts: Sequence[Array], right: Integers, times: Callable[[Array, Array], Array]) -> Array:
     terms = right.shape[0]
     rights, width = limbs_of(right, terms=terms), _width(terms)
     found = np.empty((lefts[0].shape[0], right.shape[1]))
-    times = _lower_times if lower else np.matmul
     for start in range(0, right.shape[1], _ABREAST):
         few = slice(start, start + _ABREAST)
         found[:, few] = _shifted_sum(lefts, [one[:, few] for one in rights], width, times)
     return found
 
 
-def _lower_times(left: Array, right: Array) -> Array:
-    """left @ right, (m, n), for a lower triangular left matrix and whole numbers, whose sums are exact in any order."""
-    found = np.zeros((len(left), right.shape[1]))
+def toeplitz_times(first: Array, right: Array) -> Array:
+    """left @ right, (k, n), for a lower triangular Toeplitz matrix whose first `TOEPLITZ_COLUMNS` columns are `first`.
+
+    Further columns are the first ones moved down, so the whole matrix need not be stored, or read from memory.
+    """
+    found = np.zeros(right.shape)
     # The products are so small that a second thread of BLAS would be waited for longer than it works.
     with blas_threads(1):
-        for start in range(0, len(right), _TOGETHER):
-            here = slice(start, start + _TOGETHER)
+        for start in range(0, len(right), TOEPLITZ_COLUMNS):
+            here = right[start : start + TOEPLITZ_COLUMNS]
             # Counts are zero in long stretches, and those need not be multiplied with.
-            if right[here].any():
-                found[start:] += left[start:, here] @ right[here]
+            if here.any():
+                found[start:] += first[: len(right) - start, : len(here)] @ here
     return found
 
 

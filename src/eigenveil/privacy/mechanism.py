@@ -166,9 +166,12 @@ class Gaussian(Mechanism):
     def release_packed(
         self, packed: Array, *, sensitivity: float, label: str, share: float = 1.0, slot: Slot | None = None
     ) -> Array:
-        """The noisy half, in the memory of `packed`."""
-        # Step and noise are those of the whole matrix: half of it determines the rest.
+        """The noisy half: of a large matrix, in the memory of `packed`."""
         side = packed_side(len(packed))
+        if side <= _STRIP:
+            # So small a matrix costs nothing, and all its rows at once are faster.
+            return Mechanism.release_packed(self, packed, sensitivity=sensitivity, label=label, share=share, slot=slot)
+        # Step and noise are those of the whole matrix: half of it determines the rest.
         step, deviation = self._lattice(sensitivity, side * side, label, share, slot)
         return _plus_packed(packed, side, step, deviation, self.noise)
 

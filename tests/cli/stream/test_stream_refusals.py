@@ -2,9 +2,11 @@
 
 from pathlib import Path
 
+import numpy as np
+import pyarrow.parquet as pq
 import pytest
 
-from cli.cli_tables import COUNT, NAMES, PRIVATE, eigenveil, files_in, refusal, rows, written
+from cli.cli_tables import COUNT, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from cli.stream.cli_streams import ARROW, CSV, EXACT, as_csv, piped, refused
 from eigenveil.estimators.streaming.pca import StreamingPCA
 
@@ -152,3 +154,26 @@ def test_semicolons_are_refused_without_showing_the_first_line(tmp_path: Path) -
     source.write_text("1;123456.789\n2;3\n")
     line = refusal("stream", source, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors")
     assert "no header line" in line and "123456" not in line
+
+
+@pytest.mark.parametrize("kind", ["npy", "parquet"])
+def test_a_hopeless_budget_is_said_before_it_is_spent_where_the_file_has_a_count(tmp_path: Path, kind: str) -> None:
+    values = np.random.default_rng(0).standard_normal((200, 60))
+    source, target = tmp_path / f"many.{kind}", tmp_path / "model.safetensors"
+    if kind == "npy":
+        np.save(source, values)
+    else:
+        pq.write_table(arrow_table(values, tuple(f"c{i}" for i in range(60))), source)
+    command = ("stream", source, "-k", 2, "--epsilon", 0.2, "--delta", "1e-6", "--row-bound", 12, "-o", target)
+    line = refusal(*command)
+    assert "-n 200 -d 60 -k 2" in line and "Nothing was spent" in line
+    assert not target.exists()
+    assert eigenveil(*command, "--even-if-noise").exit_code == 0
+
+
+def test_a_file_that_cannot_be_read_leaves_no_trace_in_a_ledger(tmp_path: Path, target: Path) -> None:
+    source, ledger = tmp_path / "people.parquet", tmp_path / "ledger.db"
+    source.write_bytes(b"PAR1 and no more")
+    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 2)
+    assert "cannot be read as parquet" in refusal("stream", source, "-k", 2, *PRIVATE, "-o", target, *charged)
+    assert files_in(tmp_path) == {source.name}

@@ -23,6 +23,8 @@ from cli.test_process import COMMAND, QUIET
 from eigenveil import Model
 from eigenveil.cli._interrupts import Interrupts
 from eigenveil.estimators.streaming.pca import StreamingPCA
+from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.privacy import Budget
 
 # Far longer than anything here takes: a process that hangs fails the test.
 PATIENCE = 60
@@ -122,9 +124,11 @@ def test_ctrl_c_at_a_silent_pipe_loses_nothing(tmp_path: Path, terms: tuple[obje
     assert np.allclose(Model.load(target).explained_variance, Model.load(whole).explained_variance)
 
 
-def test_sigterm_moves_a_private_stream_into_its_state(tmp_path: Path) -> None:
-    state, target = tmp_path / "stream.state", tmp_path / "model.safetensors"
-    with watched(*CSV, "-k", 2, *PRIVATE, "--sync-every", 400, "-o", target, "--state", state) as stream:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_moves_a_private_stream_into_its_state(tmp_path: Path, number: int) -> None:
+    state, target, ledger = (tmp_path / name for name in ("stream.state", "model.safetensors", "ledger.db"))
+    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 2)
+    with watched(*CSV, "-k", 2, *PRIVATE, "--sync-every", 400, "-o", target, "--state", state, *charged) as stream:
         stream.give(as_csv(rows()[:450]))
         stream.wait_for(r"rows\s+450\s")
         stream.wait_for(r"released\s+1 time, of the first 400 rows")
@@ -132,8 +136,14 @@ def test_sigterm_moves_a_private_stream_into_its_state(tmp_path: Path) -> None:
         # The sensor has a model from its first release on, and keeps it.
         assert Model.load(target).settings["rows"] == 400
         words = f"450 rows had been read, the last release, of the first 400, was written to {target}, and their state was saved"
-        assert words in stream.stop(signal.SIGTERM)
-    assert files_in(tmp_path) == {state.name, target.name}
+        assert words in stream.stop(number)
+    assert files_in(tmp_path) == {state.name, target.name, ledger.name}
+    # The file is whole, and what the state may still release is paid for.
+    assert Model.load(target).settings["rows"] == 400
+    with DurableLedger.reading(ledger) as opened:
+        opened.verify()
+        (study,) = opened.studies()
+    assert (study.state, study.spent) == ("finished", pytest.approx(Budget(1.0, 1e-6).mu))
     resume = ("--sync-every", 400, "-o", target, "--force", "--state", state, "--resume")
     assert piped(as_csv(rows()[450:]), *CSV, *resume).exit_code == 0
     model = Model.load(target)
@@ -142,7 +152,9 @@ def test_sigterm_moves_a_private_stream_into_its_state(tmp_path: Path) -> None:
 
 
 def test_ctrl_c_without_a_state_releases_nothing_and_says_so(tmp_path: Path) -> None:
-    with watched(*ARROW, "-k", 2, *PRIVATE, "-o", tmp_path / "model.safetensors", "--no-state") as stream:
+    ledger = tmp_path / "ledger.db"
+    charged = ("--ledger", ledger, "--dataset", "people", "--life-epsilon", 2)
+    with watched(*ARROW, "-k", 2, *PRIVATE, "-o", tmp_path / "model.safetensors", "--no-state", *charged) as stream:
         # Without the mark of its end, which is eight bytes.
         stream.give(as_arrow_stream(rows(), 100)[:-8])
         stream.wait_for(r"rows\s+1,009\s")
@@ -150,7 +162,9 @@ def test_ctrl_c_without_a_state_releases_nothing_and_says_so(tmp_path: Path) -> 
             "interrupted; 1009 rows had been read, and nothing of them was released or written. "
             "Next time, --state FILE keeps them"
         )
-    assert files_in(tmp_path) == set()
+    assert files_in(tmp_path) == {ledger.name}
+    with DurableLedger.reading(ledger) as opened:
+        assert [study.spent for study in opened.studies()] == [0.0]
 
 
 def test_a_named_pipe_is_followed(tmp_path: Path) -> None:

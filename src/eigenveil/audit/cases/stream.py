@@ -32,6 +32,7 @@ from eigenveil.errors import require
 from eigenveil.estimators import FederatedStream, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, unpack
+from eigenveil.privacy.noise.steps import packed_side
 
 __all__ = ["CASES"]
 
@@ -190,7 +191,7 @@ def _slots(
             views.append(_matrix(stream))
         require_guarantee(stream.guarantee_, budget)
         if trust == "site":
-            return [_sent(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
+            return [_whole(part.arrays[0])[:-1, :-1] for part in tap.parts(to="hub", by=names[0])]
         return [after - before for before, after in pairwise(views)]
 
     def in_units(there: NDArray[np.bool_], seed: int) -> list[Array]:
@@ -229,18 +230,17 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
         stream.partial_fit({_SITES[0]: np.where(there[:, None], row, np.full_like(row, np.nan))})
         require_guarantee(stream.guarantee_, budget)
         (part,) = tap.parts(to="hub", by=_SITES[0])
-        return _sent(part.arrays[0])
+        return _whole(part.arrays[0])
 
     moved = moved_by_one(lambda there, seed: [sent(there, seed) / deviation], present, rng)
     found = sent(present, state)
-    # What it adds: u u^T, and before it each of its counts, above and below the diagonal.
+    # What it adds: u u^T, and each of its counts above and below the diagonal.
     more, adds = len(found) - _DIM - 1, np.zeros_like(found)
     long = np.append(_AXES[0], constant)
     adds[more:, more:] = np.outer(long, long)
-    counts = np.zeros(more * (_DIM + 1))
-    counts[:number] = each
-    adds[:more, more:] = counts.reshape(more, _DIM + 1)
-    adds[more:, :more] = adds[:more, more:].T
+    counted = np.zeros((more, _DIM + 1))
+    counted.flat[:number] = each
+    adds[:more, more:], adds[more:, :more] = counted, counted.T
     known = np.zeros_like(found)
     if rule != "drop":
         # That somebody has a row is public, and only what is in it is not. So this number has no noise.
@@ -248,15 +248,15 @@ def _torn_slot(budget: Budget, rng: Generator, state: int | None, *, rule: str) 
     rest = found - known - adds * float(present[0])
     noise = symmetric_noise(rest, deviation=deviation)
     if rule != "drop":
-        # The diagonal comes first.
+        # The last of the diagonal, which comes first.
         noise = np.delete(noise, len(found) - 1)
     score: Array = present + np.full(1, (rest * adds).sum() / np.square(adds).sum())
     return Trial(score, present, noise, moved=moved)
 
 
-def _sent(packed: Array) -> Array:
-    """The matrix that a site sent, of which only the upper triangle travels."""
-    side = math.isqrt(2 * packed.size)
+def _whole(packed: Array) -> Array:
+    """The matrix of which a site has sent the upper triangle."""
+    side = packed_side(len(packed))
     return unpack(packed, (side, side), symmetric=True)
 
 

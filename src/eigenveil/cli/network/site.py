@@ -119,16 +119,24 @@ def site(
         page=page_at(page, page_token),
         report=report,
         carry=tuple(carry or ()),
+        followed=follow is not None,
     )
     # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)
     if follow is not None:
         from eigenveil.cli.network.streams import followed
 
-        require(
-            model is None and scores is None and not carry,
-            "--output, --scores and --carry are for a table: of a stream the hub has the model",
-        )
+        # A stream has no end at which this site could write something of its own. Nothing given is silently ignored.
+        unused = {
+            "--output": model,
+            "--scores": scores,
+            "--carry": carry,
+            "--report": report,
+            "--page": page,
+            "--dask": dask,
+        }
+        given_too = [name for name, value in unused.items() if value]
+        require(not given_too, f"with --follow the hub has the model and the report. Leave out {', '.join(given_too)}")
         followed(given, follow, connect=where)
         return
     take_part(given, _Site(where))

@@ -27,6 +27,8 @@ _PER_SECOND: Final = 4
 _LOOK_AFTER: Final = 1.0
 _SHARE: Final = 0.05
 _RECENT: Final = 5.0
+# A share of a private release that is not told from all of it.
+_NEARLY_ALL: Final = 0.985
 
 
 @contextmanager
@@ -164,15 +166,28 @@ def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, st
 def _explained(model: "Model", *, private: bool, rows: int) -> str:
     """The share of the variance that the components explain, as far as anyone knows it."""
     rank, dim = model.components.shape
-    if private and model.n_above_noise == 0:
-        return "nothing stands out from the noise"
-    if not private and rows <= rank + 1:
+    if private:
+        return _released_share(model)
+    if rows <= rank + 1:
         # So few rows have no more directions than there are components.
         return "too few rows to tell"
     share = float(model.explained_variance_ratio.sum())
-    # Rounding up would claim what noise, or rows to come, may contradict.
-    words = "over 99.9%" if share >= 0.9995 and (private or rank < dim) else f"{share:.1%}"
-    return f"{words} of what was released" if private else f"{words} of the rows so far"
+    # Rounding up would claim what rows to come may contradict.
+    words = "over 99.9%" if share >= 0.9995 and rank < dim else f"{share:.1%}"
+    return f"{words} of the rows so far"
+
+
+def _released_share(model: "Model") -> str:
+    """The share of components above the noise. Those below it may be noise alone, and so may what seems to be left over."""
+    rank, above = len(model.values), model.n_above_noise
+    if above == 0:
+        return "nothing stands out from the noise"
+    share = float(model.explained_variance_ratio[:above].sum())
+    which = "" if above == rank else f", in the {above} of {rank} components above the noise"
+    # Noise can hide what is left, or make it negative. Nobody knows then that the components have it all.
+    return (
+        f"nearly all of what stands out{which}" if share >= _NEARLY_ALL else f"{share:.0%} of what was released{which}"
+    )
 
 
 def _releases(model: "Model") -> str:

@@ -36,6 +36,14 @@ class Instant:
         steady = getattr(time, "CLOCK_BOOTTIME", None)
         return cls(time.time(), time.monotonic() if steady is None else time.clock_gettime(steady))
 
+    def ahead_of(self, before: "Instant") -> float:
+        """How many seconds the clock on the wall was set ahead between the two; negative if it was set back.
+
+        >>> Instant(160.0, 20.0).ahead_of(Instant(100.0, 10.0))
+        50.0
+        """
+        return (self.wall - before.wall) - (self.steady - before.steady)
+
 
 @final
 @dataclass(frozen=True, slots=True)
@@ -72,6 +80,14 @@ class ByClock:
         [-1, 0, 1, 3]
         """
         return min(math.floor((wall - self.start) / self.seconds), self.horizon)
+
+    def require_steady(self, ahead: float) -> None:
+        """Refuse a clock that was set so many seconds ahead, or back if that is negative."""
+        tolerated = self.seconds * _TOLERATED
+        if ahead < -tolerated:
+            raise ClockJumped(f"the clock went back by {-ahead:.0f} seconds. Set it right, and the slots go on")
+        if ahead > tolerated:
+            raise ClockJumped(f"the clock jumped ahead by {ahead:.0f} seconds. Set it right, and the slots go on")
 
 
 @final
@@ -171,19 +187,12 @@ class Follower:
         """The slot that is open at this time. A slot that was closed is never opened again."""
         if isinstance(self.rule, ByCount):
             return min(self.start.slot + (self._count == self.rule.rows), self.rule.horizon)
-        self._require_steady(now, self.rule.seconds * _TOLERATED)
+        # After a restart only the time on the wall is known, and a device may have been away for long.
+        away = min(now.wall - self.start.wall, 0.0)
+        self.rule.require_steady(away if self._last is None else now.ahead_of(self._last))
         slot = self.rule.slot_at(now.wall)
         # A clock that is set back must not open a closed slot again, and before the first slot nothing is read.
         return slot if slot < 0 and self.start.slot == 0 else max(slot, self.start.slot)
-
-    def _require_steady(self, now: Instant, tolerated: float) -> None:
-        last = self._last
-        # After a restart only the time on the wall is known, and a device may have been away for long.
-        past = now.wall - self.start.wall if last is None else (now.wall - last.wall) - (now.steady - last.steady)
-        if past < -tolerated:
-            raise ClockJumped(f"the clock went back by {-past:.0f} seconds. Set it right, and the slots go on")
-        if last is not None and past > tolerated:
-            raise ClockJumped(f"the clock jumped ahead by {past:.0f} seconds. Set it right, and the slots go on")
 
     def _close(self, slot: int, now: Instant) -> Closed:
         # Slots that passed while nobody looked are skipped: this site has nothing to say of them.

@@ -291,6 +291,14 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         asked.missing, asked.missing_groups, asked.missing_fill = "refuse", None, None
         return terms_of(asked, columns, sparse=sparse).plan
 
+    def expect(self, rows: int | None) -> "StreamingPCA":
+        """Say how many rows the whole stream will have, a public number, before the first one comes; None if nobody knows.
+
+        Where so few rows make a budget hopeless, the first rows warn of it, and nothing has been spent. Nothing else changes.
+        """
+        self._expected = rows
+        return self
+
     @in_silence
     def transform(self, X: Any) -> Array:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
@@ -706,7 +714,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         ledger = None if terms.budget is None else asked.ledger
         if terms.budget is not None and ledger is None:
             ledger = Ledger(epsilon=terms.budget.epsilon, delta=terms.budget.delta)
-        self._forewarn(terms, people)
+        self._forewarn(terms, self.__dict__.get("_expected") if people is None else people)
         self._sparse = sp.issparse(rows)
         self._stream = Stream(terms, ledger, shared=asked.ledger is not None)
 

@@ -98,7 +98,7 @@ class Peers:
     )
     restarts: int = param(
         "Keep enough of the budget for this many restarted rounds. When peers vanish, a round restarts at its full cost.",
-        # Each one takes from the noise of every other round, whether or not anybody vanishes.
+        # Each one takes from the budget of every other round, whether or not anybody vanishes.
         default=0,
         check=whole(0, 1000),
         quiet=True,

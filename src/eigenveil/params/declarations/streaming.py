@@ -176,7 +176,7 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     forget: float = param(
         "Old singular values are multiplied by this at every block. 1 forgets nothing.",
         more="A row j blocks old counts forget^(2 j).",
-        # Zero would forget the block that has just come.
+        # Zero would forget all rows but those of the last block.
         default=1.0,
         check=real("in (0, 1]", lambda number: 0 < number <= 1),
     )

@@ -21,7 +21,7 @@ from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.errors import require, require_param
 from eigenveil.linalg import Array
-from eigenveil.linalg.exact import exact_product, limbs_of, limbs_product
+from eigenveil.linalg.exact import TOEPLITZ_COLUMNS, exact_product, limbs_of, toeplitz_product, toeplitz_times
 from eigenveil.privacy.sensitivity import Neighbours
 from eigenveil.privacy.sums.bounded import Bounded
 from eigenveil.privacy.sums.domain import LARGEST, SMALLEST, Domain, row_sums
@@ -44,7 +44,7 @@ __all__ = [
 
 # A few rows at a time stay in the inner cache while they are centered and measured.
 _CACHED_ROWS: Final = 256
-# The root A is stored as a matrix of at most this many rows and columns.
+# The root A has at most this many rows and columns.
 _MOST_CELLS: Final = 4000
 # Entries of A are whole multiples of this, so that its products with counts are exact.
 _ROOT_UNIT: Final = 2.0**-40
@@ -309,8 +309,8 @@ def read_tails(
     >>> tails.beyond.round(9).tolist(), round(tails.people, 9)
     ([3.0, 1.0], 7.0)
     """
-    root = _root(cells.count)
-    sums = root @ np.atleast_2d(released.T).T
+    root = _columns(cells.count)
+    sums = toeplitz_times(root, np.atleast_2d(released.T).T)
     # A row of A is its column reversed, so one column gives the error of each sum.
     error = noise * np.sqrt(np.cumsum(np.square(root[:, 0])))
     from scipy.optimize import isotonic_regression
@@ -326,7 +326,7 @@ def read_tails(
     number = max(counted, 0.0) if people is None else people
     off = float(error[-1]) / math.sqrt(sums.shape[1]) if people is None else 0.0
     if noise > 0 and off < float(error[-1]):
-        together = root @ root[-1]
+        together = _with_last(cells.count)
         slope = together / (together[-1] + (off / noise) ** 2)
         sums = sums - np.outer(slope, sums[-1] - number)
         error = np.sqrt(np.maximum(error**2 - noise**2 * slope * together, 0.0))
@@ -376,35 +376,54 @@ def _whole_times_root(counts: Integers, columns: int) -> Array:
     # Where few cells have anybody in them, A need not be multiplied with the others. The product is exact either way.
     used = np.flatnonzero(table.any(axis=1))
     if _FEW_CELLS * len(used) > len(table):
-        return limbs_product(_root_limbs(len(table)), table, lower=True)
-    left = np.rint(_root(len(table))[:, used] / _ROOT_UNIT).astype(np.int64)
-    return exact_product(left, table[used])
+        return toeplitz_product(_root_limbs(len(table)), table)
+    return exact_product(np.rint(_toeplitz(len(table), used) / _ROOT_UNIT).astype(np.int64), table[used])
 
 
 @lru_cache(maxsize=2)
 def _root_limbs(cells: int) -> tuple[Array, ...]:
-    """A as whole numbers of `_ROOT_UNIT`, split: of one product with counts, splitting A takes three quarters of the time."""
-    return limbs_of(np.rint(_root(cells) / _ROOT_UNIT).astype(np.int64), terms=cells)
+    """The first columns of A as whole numbers of `_ROOT_UNIT`, split: splitting them takes most of the time of a product."""
+    return limbs_of(np.rint(_columns(cells) / _ROOT_UNIT).astype(np.int64), terms=cells)
 
 
 @lru_cache(maxsize=4)
+def _columns(cells: int) -> Array:
+    """The first columns of A, (cells, 128): the others are these, moved down."""
+    columns = _toeplitz(cells, np.arange(min(cells, TOEPLITZ_COLUMNS)))
+    columns.flags.writeable = False
+    return columns
+
+
+@lru_cache(maxsize=4)
+def _with_last(cells: int) -> Array:
+    """The products of the rows of A with its last one, (cells,)."""
+    columns = _columns(cells)
+    products = toeplitz_times(columns, columns[::-1, :1])[:, 0]
+    products.flags.writeable = False
+    return products
+
+
 def _root(cells: int) -> Array:
     """A, (cells, cells): the lower Toeplitz matrix whose square is the lower triangle of ones, in multiples of 2^-40."""
+    return _toeplitz(cells, np.arange(cells))
+
+
+def _toeplitz(cells: int, columns: Integers) -> Array:
+    """Some columns of A, by their places."""
     steps = np.arange(1, cells)
     coefficients = np.cumprod(np.concatenate([[1.0], (2 * steps - 1) / (2 * steps)]))
     coefficients = np.rint(coefficients / _ROOT_UNIT) * _ROOT_UNIT
-    distance = np.subtract.outer(np.arange(cells), np.arange(cells))
-    root: Array = np.where(distance >= 0, coefficients[np.abs(distance)], 0.0)
-    root.flags.writeable = False
-    return root
+    distance = np.subtract.outer(np.arange(cells), columns)
+    found: Array = np.where(distance >= 0, coefficients[np.abs(distance)], 0.0)
+    return found
 
 
 @lru_cache(maxsize=8)
 def _farthest(cells: int, *, replaced: bool) -> float:
     """The norm of the first column of A, or the largest distance of another column from it."""
-    root = _root(cells)
     if not replaced:
-        return float(np.linalg.norm(root[:, 0])) * _ROUNDED_UP
+        return float(np.linalg.norm(_columns(cells)[:, 0])) * _ROUNDED_UP
+    root = _root(cells)
     return math.sqrt(float(np.square(root[:, :1] - root).sum(axis=0).max())) * _ROUNDED_UP
 
 

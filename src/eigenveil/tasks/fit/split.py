@@ -15,7 +15,7 @@ _COUNT_SHARE: Final = 0.01
 _BOUND_SHARES: Final = (0.015, 0.03, *(0.02, 0.035) * 6)
 # Entries of columns in four rounds, of which the last gives the units, and the mean in these units. With .02 for the first two,
 # noise passed for half of the people now and then where these are just enough.
-_UNIT_SHARES: Final = (0.04, 0.03, 0.03, 0.12, 0.05)
+_UNIT_SHARES: Final = (0.035, 0.03, 0.03, 0.14, 0.035)
 # With a given center, norms around it are all there is to search for.
 _NORMS_SHARE: Final = 0.03
 _TRACE_SHARE: Final = 0.01

@@ -6,9 +6,10 @@
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import final
+from typing import Any, final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
@@ -107,23 +108,25 @@ def add_packed(block: Block, domain: Domain, packed: Integers) -> None:
 
     For devices: it has half the numbers of the matrix, in the units of `add_block`, and nothing else of that size is made.
     """
-    dim = domain.dim
-    if dim < _MANY_COLUMNS:
+    if domain.dim < _MANY_COLUMNS:
         # So small a matrix costs nothing, and all its rows at once are faster.
-        gram = np.zeros((dim, dim), dtype=np.int64)
+        gram = np.zeros((domain.dim, domain.dim), dtype=np.int64)
         add_block(block, domain, gram=gram, total=None)
-        packed += gram[np.triu_indices(dim)]
+        _add_triangle(gram, packed)
         return
     for first in range(0, len(block), _FEW_ROWS):
-        rows = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True)
-        place = 0
-        for start in range(0, dim, _FEW_COLUMNS):
+        rows, rest = domain.whole(block.piece(first, _FEW_ROWS), unit=unit_of(domain), squared=True), packed
+        for start in range(0, domain.dim, _FEW_COLUMNS):
             # Whole numbers below 2^53, as in `_add_few`.
-            strip = rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:]
-            for row, products in enumerate(strip):
-                line = packed[place : place + dim - start - row]
-                line += products[row:].astype(np.int64)
-                place += len(line)
+            rest = _add_triangle(rows[:, start : start + _FEW_COLUMNS].T @ rows[:, start:], rest)
+
+
+def _add_triangle(rows: NDArray[Any], packed: Integers) -> Integers:
+    """Add the upper triangle of these rows to the first numbers of `packed`, and return the others."""
+    for row, line in enumerate(rows):
+        packed[: len(line) - row] += line[row:].astype(np.int64)
+        packed = packed[len(line) - row :]
+    return packed
 
 
 def _add_few(block: Block, domain: Domain, gram: Integers) -> None:
