@@ -642,6 +642,9 @@ RELEASES: dict[str, Callable[[Rows, Domain, Neighbours], Bounded]] = {
     "lengths": lambda rows, domain, near: bounded_tails(rows, domain=domain, cells=LENGTHS, neighbours=near),
     "columns": lambda rows, domain, near: bounded_column_tails(rows, domain=domain, cells=SIGNED, neighbours=near),
     "entries there": lambda rows, domain, near: bounded_observed(rows, gaps=Gaps.counted(domain.dim)),
+    "entries there, for the relation": lambda rows, domain, near: bounded_observed(
+        rows, gaps=Gaps.counted(domain.dim).under(near)
+    ),
     "complete rows": lambda rows, domain, near: bounded_kept(rows, gaps=Gaps.dropped(domain.dim)),
 }
 
