@@ -62,3 +62,19 @@ def test_a_site_that_follows_a_csv_needs_no_table_reader(tmp_path: Path) -> None
     # Nor what only tables and simulations need: random generators and the planner take several MiB.
     assert not found & {"numpy.random", "eigenveil.plan", "eigenveil.model"}
     assert not found & {"eigenveil.protocols.gossip", "eigenveil.runtimes.local", "eigenveil.tasks.fit.task"}
+
+
+READING = """
+import sys
+from pathlib import Path
+from eigenveil.data.tables import read_table
+table = read_table(Path(sys.argv[1]))
+assert sum(float(block.values.sum()) for block in table.rows.blocks(10)) == 10.5
+"""
+
+
+def test_a_table_of_numbers_is_read_without_pandas(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2.5\n3,4\n")
+    found = loaded_by(READING, str(path))
+    assert "pyarrow" in found and "pandas" not in found

@@ -1,13 +1,16 @@
 """The example of streams is run as it is written: three sites that follow files, a node, a hub that serves, and `watch`."""
 
 import json
+import os
 import re
+import signal
 import subprocess
 from pathlib import Path
 
 import pytest
 
 from eigenveil.model import Model
+from eigenveil.network.ledger.durable import DurableLedger
 from network.network_studies import free_port
 from network.test_quickstart import BLOCK, environment
 
@@ -56,3 +59,59 @@ def test_the_example_of_streams_runs_as_it_is_written(tmp_path: Path) -> None:
     model = Model.load(folder / "sensors.safetensors")
     assert (model.guarantee.epsilon, model.guarantee.delta) == (1.0, 1e-6)
     assert abs(model.components[0, 0]) > 0.8
+
+
+MASKS = re.compile(r"<!-- masks, (terminal \d[^>]*?) -->\n```sh\n(.*?)```", re.DOTALL)
+
+
+@pytest.mark.slow
+def test_the_example_of_masks_runs_as_it_is_written_and_its_hub_may_be_killed(tmp_path: Path) -> None:
+    env, port = environment(tmp_path), str(free_port())
+    folder = tmp_path / "study"
+    folder.mkdir()
+    readings = re.search(r"cat > readings.py <<'END'\n(.*?)END\n", PAGE.read_text(), re.DOTALL)
+    assert readings is not None
+    (folder / "readings.py").write_text(readings[1])
+    there = {where: text.replace("7445", port) for where, text in MASKS.findall(PAGE.read_text())}
+
+    def run(text: str) -> str:
+        done = subprocess.run(
+            ["bash", "-ec", text], cwd=folder, env=env, text=True, capture_output=True, check=False, timeout=180
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        return done.stdout
+
+    def begun(text: str) -> "subprocess.Popen[bytes]":
+        # A group of its own, so that all of it can be killed at once.
+        with (folder / "log.txt").open("ab") as log:
+            return subprocess.Popen(
+                ["bash", "-ec", text], cwd=folder, env=env, stdout=log, stderr=log, start_new_session=True
+            )
+
+    run(there["terminal 1"])
+    parties = [begun(there["terminal 1, stays"]), begun(there["terminal 2, stays"])]
+    try:
+        run(there["terminal 3"])
+        os.killpg(parties[0].pid, signal.SIGKILL)
+        parties[0].wait(30)
+        parties[0] = begun(there["terminal 1, stays"])
+        seen = run(there["terminal 3, later"])
+        assert parties[0].wait(60) == 0, (folder / "log.txt").read_text()
+        parties[1].wait(60)
+    finally:
+        for child in parties:
+            if child.poll() is None:
+                os.killpg(child.pid, signal.SIGKILL)
+                child.wait(30)
+    assert "slot 4 of 4: 4 of 4 heard" in seen
+    lines = [json.loads(line) for line in (folder / "masked" / "sensors.watch.jsonl").read_text().splitlines()]
+    heard = {line["slot"]: line["heard"] for line in lines}
+    assert [len(heard[slot]) for slot in (1, 2, 3, 4)] == [4, 4, 3, 4]
+    assert "bern" not in heard[3]
+    model = Model.load(folder / "masked" / "sensors.safetensors")
+    assert (model.guarantee.epsilon, model.settings["trust"]) == (1.0, "masked")
+    for site in ("oslo", "bern"):
+        with DurableLedger.reading(folder / "masked" / site / "ledger.db") as ledger:
+            (state,) = ledger.studies()
+            assert state.state == "finished"
+            ledger.verify()

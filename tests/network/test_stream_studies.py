@@ -10,13 +10,13 @@ import numpy as np
 import pytest
 
 from eigenveil import FederatedStream
-from eigenveil.cli.network import streams
+from eigenveil.cli.network import consent, streams
 from eigenveil.data.follow import Instant, follow
 from eigenveil.errors import ClockJumped, OtherStudy, ParameterError
 from eigenveil.network.agents.slot_hub import SlotHubAgent, current_line
 from eigenveil.network.agents.slot_site import SlotSiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
-from eigenveil.network.policy import Policy, PolicyRefusal
+from eigenveil.network.policy import Policy, PolicyRefusal, template
 from eigenveil.network.study.file import StudyFile
 from eigenveil.network.study.words import facts_of
 from network.network_studies import COLUMNS, Company, keys_of, table_of
@@ -82,13 +82,19 @@ def simulated(company: Streams, rows: dict[str, np.ndarray[Any, Any]], **more: A
     return stream.finish()
 
 
-@pytest.mark.parametrize("kind", ["star", "tree", "hub", "no noise", "fill", "counts", "groups", "drop"])
+@pytest.mark.parametrize(
+    "kind", ["star", "tree", "hub", "masked", "device", "no noise", "fill", "counts", "groups", "drop"]
+)
 def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str, tmp_path: Path) -> None:
     over, more, fanout = dict[str, Any](), dict[str, Any](), None
     if kind == "tree":
         fanout, more = 2, {"topology": "tree", "fanout": 2}
     if kind == "hub":
         over, more = {"privacy": {"trust": "hub"}}, {"trust": "hub"}
+    if kind == "device":
+        over, more = {"slots": {"device": True}}, {"device": True}
+    if kind == "masked":
+        over, more = {"privacy": {"trust": "masked"}}, {"trust": "masked"}
     if kind == "no noise":
         over = {
             "privacy": {"trust": None, "epsilon": None, "delta": None, "none": True},
@@ -217,6 +223,42 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
     assert any("slot 3 cannot be filled" in words for words in said)
 
 
+@pytest.mark.parametrize("kind", ["site", "tree", "masked"])
+def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, tmp_path: Path) -> None:
+    given = sections(privacy={"trust": "masked"} if kind == "masked" else {}, network={"deadline": 1.0})
+    company = Streams(tmp_path, sections=given, fanout=2 if kind == "tree" else None)
+    pipes = {}
+    for at, name in enumerate(company.names):
+        # Two slots and a half at two of them, and one slot less at the last.
+        path = company.write(name, table_of(at, (5 if at < 2 else 3) * ROWS // 2))
+        reading, writing = os.pipe()
+        os.write(writing, path.read_bytes())
+        os.close(writing)
+        pipes[name] = os.fdopen(reading, "rb", buffering=0)
+    lines: list[dict[str, Any]] = []
+
+    async def all_of_them() -> SlotHubAgent:
+        async with asyncio.timeout(60):
+            nodes = map(company.run_node, [place.name for place in company.study.nodes])
+            sites = [company.follow_site(name, source=pipe) for name, pipe in pipes.items()]
+            hub, _ = await asyncio.gather(company.serve(lines), asyncio.gather(*sites, *nodes))
+            return hub
+
+    hub = asyncio.run(all_of_them())
+    for pipe in pipes.values():
+        pipe.close()
+    counted = [len(hub.durable.party.counted(slot)) for slot in range(SLOTS)]
+    # Masks need all three sites here.
+    assert counted == ([3, 0, 0, 0] if kind == "masked" else [3, 2, 0, 0])
+    model = hub.model()
+    assert model is not None
+    assert any("stream has ended" in words for words in model.guarantee.assumptions)
+    assert (lines[-1]["over"], lines[-1]["horizon"], lines[-1]["slots"]) == (True, 1 if kind == "masked" else 2, SLOTS)
+    for name in company.names:
+        with DurableLedger.open(company.ledger(name)) as ledger:
+            assert [study.state for study in ledger.studies()] == ["finished"]
+
+
 @pytest.mark.parametrize(
     ("over", "why"),
     [
@@ -225,7 +267,8 @@ def test_a_pipe_that_ends_says_which_slot_is_not_filled_and_its_closed_slots_cou
         ({"slots": {"slot_rows": None, "slot_seconds": 60.0}}, "begins goes with"),
         ({"task": {"row_bound": None}}, "row_bound is missing"),
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
-        ({"privacy": {"trust": "masked"}}, "not for streams over a network"),
+        ({"privacy": {"trust": "both"}}, "not for streams"),
+        ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
         ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
         ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),
@@ -270,6 +313,33 @@ def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(
     path.unlink()
     with pytest.raises(ValueError, match="has no line yet"):
         next(streams._followed_lines(path, study, once=True))
+
+
+@pytest.mark.parametrize(
+    ("slots", "units"), [({}, ["row"]), ({"device": True}, ["stream"]), ({"person_slots": 3}, ["stream"])]
+)
+def test_a_policy_says_whether_people_are_in_several_slots(
+    slots: dict[str, Any], units: list[str], tmp_path: Path
+) -> None:
+    study = Streams(tmp_path, sections=sections(slots=slots, rehearsal={})).study
+    found = []
+    for unit in ("row", "stream", "person"):
+        column = '\nperson = "patient"' if unit == "person" else ""
+        policy = Policy.parse(f'[limits]\nunit = "{unit}"{column}\n')
+        refused = [reason for reason in policy.refusals(study, me="site 0", method="covariance") if " unit " in reason]
+        found += [] if refused else [unit]
+    assert found == units
+    # What `policy new` proposes is what the study needs, and --yes asks for just that.
+    assert f'# unit = "{units[0]}"' in template(study)
+    with pytest.raises(ValueError, match=f'write unit = "{units[0]}" under'):
+        consent.require_unit(study, Policy.parse(""), tmp_path / "policy.toml")
+
+
+def test_what_watch_says_of_masked_slots(tmp_path: Path) -> None:
+    names = {"heard": ["a", "b"], "missing": ["c"], "late": {}, "skipped": [2, 3], "horizon": 4, "slots": 6, "slot": 4}
+    shown = "\n".join(streams._shown({"at": "now", **names}))
+    assert "slot 2, 3" in shown
+    assert "there are 4 slots" in shown
 
 
 @pytest.mark.parametrize(("jump", "why"), [(3600.0, "jumped ahead by 3600"), (-3600.0, "went back by 3600")])

@@ -115,9 +115,10 @@ class Limits:
     columns: tuple[str, ...] | None = param(
         "The columns that may be used; all if not given.", default=None, check=listed(NAME)
     )
-    unit: Literal["row", "person"] | None = param(
+    unit: Literal["row", "person", "stream"] | None = param(
         "Who must be protected. row: each row of my table is a different person. person: people may have several rows, and "
-        "{person} names the column that says whose row it is. Without this key you are asked each time, and --yes is refused.",
+        "{person} names the column that says whose row it is. stream: people have rows in several slots of my stream, or it is "
+        "one person's device. Without this key you are asked each time, and --yes is refused.",
         default=None,
         unset="you are asked each time",
     )
@@ -271,6 +272,12 @@ class Policy:
             yield f'[limits] unit = "person": the study must name people by the column {person!r}, and it {taken}'
         elif unit == "row" and named is not None:
             yield f'[limits] unit = "row": the study protects people, by the column {named!r}, and not rows'
+        # Only a stream has people without a column: those of a device, or of several slots.
+        people = study.unit.each == "person" and named is None
+        if unit == "row" and people:
+            yield '[limits] unit = "row": the study protects people in several slots. If yours are, write unit = "stream"'
+        elif unit == "stream" and not people:
+            yield '[limits] unit = "stream": the study must be of streams, and protect people in several slots'
         # Between peers, nothing multiplies the cost for people who are at several.
         most = self.limit(PERSON_SITES_LIMIT)
         if most > 1 and study.carrier == "gossip":
@@ -421,7 +428,9 @@ def _unit_lines(study: StudyFile | None) -> Iterator[str]:
         # The coordinator cannot know the table of this site, so what the study says is not taken over.
         asks = f"From the study {study.name!r}, NOT CHECKED YET."
         yield from comment(f"{asks} Remove the # if it is true of your table:")
-    yield f"# unit = {toml_value(unit if person is None else 'person')}"
+    if study is not None and study.unit.each == "person":
+        unit = "stream" if person is None else "person"
+    yield f"# unit = {toml_value(unit)}"
     if person is not None:
         yield f"# person = {toml_value(person)}"
 

@@ -12,7 +12,7 @@ from eigenveil.tasks.local_power import Align, LocalPart, LocalPower, LocalState
 from eigenveil.tasks.power import PowerIteration, PowerState, geometric_shares, ritz
 from eigenveil.tasks.randomised import RandomisedState, RandomisedSvd, randomised_width
 from eigenveil.tasks.segments import Segments, SegmentsState
-from eigenveil.tasks.slots import ClosedSlot, OpenSlot, SlotShelf, SlotSketches, SlotState, SlotSums, SlotTask
+from eigenveil.tasks.slots import ClosedSlot, OpenSlot, SlotSketches, SlotState, SlotSums, SlotTask
 from eigenveil.tasks.spaces import SiteSpace, SiteSpaces, SpacesKind
 from eigenveil.tasks.totals import Totals, TotalsResult, lies_far, shrunk
 
@@ -37,7 +37,6 @@ __all__ = [
     "SegmentsState",
     "SiteSpace",
     "SiteSpaces",
-    "SlotShelf",
     "SlotSketches",
     "SlotState",
     "SlotSums",

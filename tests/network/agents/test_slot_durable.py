@@ -20,6 +20,7 @@ from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBef
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.privacy import Charge, packed_size
 from eigenveil.protocols import Ask, Give, Message
+from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
 from eigenveil.protocols.wire import decode, encode
 from eigenveil.tasks import Question
@@ -39,16 +40,25 @@ class World:
         self.ledgers: dict[str, DurableLedger] = {}
         self.log: HubLog | None = None
         self.before: dict[str, SlotsBefore] = {}
+        # Identities are made once: signatures are checked against them.
+        masked = spec.trust == "masked"
+        self.accounts: dict[str, StudyBudget] = {}
+        self.identities = {name: Identity.fresh() for name in NAMES} if masked else {}
         self.start_hub()
         for name in NAMES:
             self.start_site(name)
+
+    def parties(self) -> SlotParties:
+        roster = {name: one.public for name, one in self.identities.items()}
+        return SlotParties(self.spec, roster=roster, title="a study")
 
     def start_hub(self) -> None:
         if self.log is not None:
             self.log.close()
         self.log = HubLog.open(self.folder / "hub.log", study=STUDY, wheel="slots 1")
-        self.hub_parties = SlotParties(self.spec, roster={})
-        self.hub = DurableSlotHub(self.hub_parties, self.log, limits=hub_limits(SIZE, [*NAMES, "hub"]))
+        self.hub_parties = self.parties()
+        limits = hub_limits(SIZE, [*NAMES, "hub"], self.hub_parties.masked)
+        self.hub = DurableSlotHub(self.hub_parties, self.log, limits=limits)
 
     def start_site(self, name: str) -> None:
         if name in self.ledgers:
@@ -56,7 +66,7 @@ class World:
         ledger = self.ledgers[name] = DurableLedger.open(self.folder / f"{name}.db")
         budget = self.spec.budget
         assert budget is not None
-        account = StudyBudget(
+        account = self.accounts[name] = StudyBudget(
             STUDY,
             "stream",
             "rows",
@@ -68,13 +78,21 @@ class World:
             unit=self.spec.unit,
         )
         joined = ledger.join(account, life=None)
-        parties = SlotParties(self.spec, roster={})
-        at_site = self.spec.trust == "site"
-        before = SlotsBefore.read(joined.steps, budget if at_site else None, self.spec.unit)
+        parties = self.parties()
+        at_site, masked = self.spec.trust != "hub", parties.masked
+        spends = budget if masked is None else masked.lattice.gaussian
+        before = SlotsBefore.read(joined.steps, spends if at_site else None, self.spec.unit)
         self.before[name] = before
-        parts = StoredParts(ledger, STUDY)
+        parts = StoredParts(ledger, STUDY, masked=masked is not None)
+        party: Any
+        if masked is None:
+            party = parties.member(name, ledger=before.ledger, kept=parts)
+        else:
+            party = parties.masked_member(
+                name, identity=self.identities[name], secret=joined.secret, ledger=before.ledger, kept=parts
+            )
         self.sites[name] = DurableSlotSite(
-            parties.member(name, ledger=before.ledger, kept=parts),
+            party,
             ledger,
             joined,
             parts=parts,
@@ -82,13 +100,13 @@ class World:
             study=STUDY,
             above="hub",
             window=self.spec.window,
-            limits=site_limits(SIZE, [*NAMES, "hub"]),
+            limits=site_limits(SIZE, [*NAMES, "hub"], masked),
+            most=200,
             whole=None if at_site else Charge("the whole study", budget.mu),
         )
 
     def close(self, slot: int, name: str) -> None:
-        parties = SlotParties(self.spec, roster={})
-        filled = parties.task.open()
+        filled = self.spec.task().open()
         filled.add(rows(slot, name))
         self.sites[name].close(slot, filled, then=f"after slot {slot}")
 

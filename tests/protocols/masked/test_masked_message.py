@@ -13,7 +13,6 @@ from cryptography.hazmat.primitives.ciphers import Cipher, algorithms
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-import eigenveil.protocols.masked.hub as exchange_module
 import eigenveil.protocols.masked.keyring as keyring_module
 import eigenveil.protocols.masked.session as session_module
 import eigenveil.protocols.wire as wire_module
@@ -237,7 +236,7 @@ def test_a_part_of_an_earlier_study_is_not_taken_in_the_next(monkeypatch: Patch)
         assert {refusal.peer for refusal in process.refused} == {BAD}
         assert right(them, result)
         assert BAD not in them.hub.rounds[-1].answered
-    for module in (session_module, exchange_module):
+    for module in (session_module, keyring_module):
         monkeypatch.setattr(module, "bound_to", lambda session, roster: session)
     them, result, process = attack()
     assert process.refused == []

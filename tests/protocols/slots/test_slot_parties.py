@@ -335,6 +335,80 @@ def test_without_a_clock_a_slot_that_nobody_has_closed_does_not_pass() -> None:
     assert hub.newest == 1
 
 
+COUNTED = replace(BASE, clock=False, size=9, window=1)
+
+
+def test_a_hub_ends_when_no_source_can_fill_a_slot() -> None:
+    hub = SlotParties(COUNTED, roster={}).hub()
+    hub.tick()
+    for name in NAMES:
+        hub.receive(Message(name, "hub", replace(GOOD, round=hub.round)))
+    for name in NAMES[:-1]:
+        hub.heard(name, 1, ended=True)
+    # One of them goes on, so there may be another slot.
+    hub.heard(NAMES[-1], 2, ended=False)
+    assert (hub.shorten(), hub.horizon) == (False, SLOTS)
+    hub.heard(NAMES[-1], 2, ended=True)
+    assert (hub.shorten(), hub.horizon) == (True, 2)
+    assert hub.shorten() is False
+    # The second slot, and then those who were late, for as long as the window says.
+    answers: dict[int, list[Any]] = {1: [GOOD, *[Decline(0)] * 5], 2: [Decline(0)] * 6}
+    for tick in (1, 2):
+        asked = [message.receiver for message in hub.tick()]
+        for name, body in zip(asked, answers[tick], strict=False):
+            hub.receive(Message(name, "hub", replace(body, round=hub.round)))
+    over = [hub.result is not None]
+    told = hub.tick()
+    over.append(hub.result is not None)
+    assert over == [False, True]
+    assert [type(message.body) for message in told] == [Done] * 6
+    assert (hub.last, len(hub.counted(1))) == (1, 1)
+    again = SlotParties(COUNTED, roster={}).hub()
+    again.restore(hub.snapshot())
+    again.conclude()
+    assert again.result is not None
+
+
+def test_a_source_that_goes_on_after_all_and_one_that_was_never_heard_of() -> None:
+    hub = SlotParties(COUNTED, roster={}).hub()
+    for name in NAMES:
+        hub.heard(name, 0, ended=True)
+    hub.heard(NAMES[0], 1, ended=False)
+    assert (hub.shorten(), hub.horizon) == (False, SLOTS)
+    # With a clock slots pass by themselves.
+    clocked = SlotParties(BASE, roster={}).hub()
+    for name in NAMES:
+        clocked.heard(name, 0, ended=True)
+    assert clocked.shorten() is False
+
+
+@pytest.mark.parametrize(("name", "closed"), [("stranger", 1), (NAMES[0], -1), (NAMES[0], SLOTS + 1)])
+def test_a_site_cannot_say_what_cannot_be(name: str, closed: int) -> None:
+    hub = SlotParties(COUNTED, roster={}).hub()
+    with pytest.raises(PeerError, match=r"part of this study|has closed"):
+        hub.heard(name, closed, ended=True)
+    assert hub._progress == {}
+
+
+def test_under_masks_a_slot_of_rows_is_due_when_enough_have_closed_it() -> None:
+    simulation = SlotSimulation(replace(COUNTED, trust="masked"), faults=None)
+    hub: Any = simulation.hub
+    for name in NAMES[:3]:
+        hub.heard(name, 1, ended=False)
+    assert not hub.due
+    hub.heard(NAMES[3], 1, ended=False)
+    assert hub.due
+    simulation.slot({name: [rows(0, name)] for name in NAMES})
+    assert not hub.due
+    # Four must be in each sum. Three sources have ended after one slot, so there is no second one.
+    for name in NAMES[:3]:
+        hub.heard(name, 1, ended=True)
+    assert hub.shorten()
+    assert (hub.horizon, hub.due) == (1, True)
+    hub.tick()
+    assert hub.result is not None
+
+
 def test_a_hub_goes_on_from_its_snapshot() -> None:
     whole, first = run(BASE), SlotSimulation(BASE, faults=None)
     for slot in range(2):

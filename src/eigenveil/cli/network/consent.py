@@ -111,6 +111,8 @@ def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
     unit = study.unit
     if unit.each == "row":
         true, keys = "If no person has more than one row in your table", 'unit = "row"'
+    elif unit.column is None:
+        true, keys = "If that is true of your stream", 'unit = "stream"'
     else:
         true, keys = (
             "If that column tells people apart in your table",

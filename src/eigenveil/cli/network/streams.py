@@ -217,7 +217,14 @@ def served(found: "StudyFile", keys: "Keys", *, study: Path, log: Path, model: P
                 left=lambda: f"nothing is lost: the same command goes on from {log}",
                 look=view.look,
             )
-        voice.say(f"all {agent.parties.spec.slots} slots are over; the model is in {model}", style="green", whole=True)
+        slots, there = agent.parties.spec.slots, agent.durable.party.horizon
+        over = (
+            f"all {slots} slots are over"
+            if there == slots
+            else f"the sources have ended after {there} of {slots} slots"
+        )
+        result = "nothing was released" if agent.model() is None else f"the model is in {model}"
+        voice.say(f"{over}; {result}", style="green", whole=True)
 
 
 @errors_as_lines
@@ -284,6 +291,10 @@ def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
     for slot, names in facts["late"].items():
         if names:
             yield f"  slot {slot} still lacks {listed(names, most=10)}"
+    if facts.get("skipped"):
+        yield f"  skipped, because too few sites were left: slot {listed(list(map(str, facts['skipped'])), most=10)}"
+    if facts.get("horizon", facts["slots"]) < facts["slots"]:
+        yield f"  sources have ended: there are {facts['horizon']} slots"
     if "components" not in facts:
         yield "  nothing has been released yet"
         return

@@ -139,7 +139,14 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(
-        seen, asked=settings, budget=None, method="stream/block", neighbours=spec.neighbours, names=None, sites=1
+        seen,
+        asked=settings,
+        budget=None,
+        method="stream/block",
+        neighbours=spec.neighbours,
+        names=None,
+        # Streams at many sites take public bounds and units only.
+        finds=False,
     )
 
 
@@ -191,7 +198,7 @@ def slot_settings(parties: SlotParties, hub: SlotHub, asked: dict[str, Any]) -> 
     spec = parties.spec
     kind = "sums" if isinstance(parties.task, SlotSums) else "sketches"
     # The hub ticks on through the window of the last slot, which stays the newest one there is.
-    newest = min(hub.newest, spec.slots - 1)
+    newest = hub.last
     return settings_of(
         asked,
         method=_METHODS[kind],

@@ -17,9 +17,9 @@ from eigenveil.privacy import Exact, Gaussian, Ledger, Mechanism, Noise, Share
 from eigenveil.privacy.facts import NO_PRIVACY
 from eigenveil.protocols import Node, Terms
 from eigenveil.protocols.masked import Identity, MaskedMember, MaskedTerms, Masking
-from eigenveil.protocols.slots import SlotHub, SlotMember, SlotRound
+from eigenveil.protocols.slots import MaskedSlotMember, SlotHub, SlotMember, SlotRound
 from eigenveil.protocols.star.layout import star, tree
-from eigenveil.tasks import Question, SlotShelf, SlotState, SlotSums
+from eigenveil.tasks import Question, SlotState, SlotSums
 from eigenveil.tasks.fit.split import Extent
 
 __all__ = ["SlotParties"]
@@ -56,6 +56,15 @@ class SlotParties:
             return 0.0
         return self.masked.multiplier if self.masked is not None else (1 + _MARGIN) / self.spec.budget.mu
 
+    @property
+    def mu(self) -> float:
+        """What all slots together cost a person; infinite without privacy."""
+        budget = self.spec.budget
+        if self.masked is not None:
+            # Masks may take a part of delta, and then the noise is for the rest.
+            budget = self.masked.lattice.gaussian
+        return math.inf if budget is None else budget.mu
+
     def noise(self, sites: int) -> float:
         """How many releases' noise a sum over so many sites has."""
         if self.spec.budget is None:
@@ -81,28 +90,31 @@ class SlotParties:
     def masked_member(
         self,
         name: str,
-        shelf: SlotShelf,
         *,
         identity: Identity,
         secret: bytes | None = None,
         ledger: Ledger | None = None,
-    ) -> MaskedMember:
-        """The site of this name under masks. Its closed slots are on the `shelf` until they are asked for."""
-        require(self.masked is not None, "parts of this study are not masked")
-        assert self.masked is not None and self.masked.lattice.gaussian is not None
-        budget = self.masked.lattice.gaussian
-        if ledger is None:
-            ledger = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit)
-        self.ledgers[name] = ledger
-        return MaskedMember(
-            name,
-            hub=self.above[name],
-            task=self.task,
-            rows=shelf,
-            share=Share(self.masked.lattice, ledger, self._noise(name, 0), self.masked.multiplier),
-            terms=self.masked,
-            identity=identity,
-            secret=secret,
+        **more: Any,
+    ) -> MaskedSlotMember:
+        """The site of this name under masks. After a restart, `ledger` is what it had spent before."""
+        masked, task, hub = self.masked, self.task, self.above[name]
+        require(masked is not None, "parts of this study are not masked")
+        assert masked is not None and masked.lattice.gaussian is not None and isinstance(task, SlotSums)
+        budget = masked.lattice.gaussian
+        spends = Ledger(epsilon=budget.epsilon, delta=budget.delta, unit=self.spec.unit) if ledger is None else ledger
+        self.ledgers[name] = spends
+
+        def share(slot: int) -> Share:
+            return Share(masked.lattice, spends, self._noise(name, slot), masked.multiplier)
+
+        return MaskedSlotMember(
+            hub=hub,
+            task=task,
+            share=share,
+            member=lambda made: MaskedMember(
+                name, hub=hub, task=task, share=share(0), terms=masked, identity=identity, secret=secret, made=made
+            ),
+            **more,
         )
 
     def node(self, name: str) -> Node:
@@ -137,6 +149,7 @@ class SlotParties:
             name=name,
             watch=watch,
             exchanges=masking,
+            back=None if masking is None else masking.back,
             survivors=self.spec.survivors if masking is not None else 1,
             answer=answer,
         )

@@ -11,12 +11,12 @@ from eigenveil.estimators.slots.spec import SlotSpec
 from eigenveil.linalg import Array
 from eigenveil.privacy import Charge
 from eigenveil.protocols import Message, Party
-from eigenveil.protocols.masked import Identity, MaskedMember
-from eigenveil.protocols.slots import SlotMember, SlotRound
+from eigenveil.protocols.masked import Identity
+from eigenveil.protocols.slots import MaskedSlotMember, SlotMember, SlotRound
 from eigenveil.protocols.wire import size
 from eigenveil.runtimes import Faults, Refusal
 from eigenveil.runtimes.local import LocalNetwork
-from eigenveil.tasks import ClosedSlot, SlotShelf
+from eigenveil.tasks import ClosedSlot
 
 __all__ = ["SlotSimulation"]
 
@@ -30,12 +30,10 @@ class SlotSimulation:
         # Real keys even here, so that a simulation runs the same protocol as a network.
         identities = {name: Identity.fresh() for name in spec.names} if spec.trust == "masked" else {}
         self.parties = SlotParties(spec, roster={name: one.public for name, one in identities.items()})
-        self.shelves: dict[str, SlotShelf] = {}
-        self.members: dict[str, SlotMember | MaskedMember] = {}
+        self.members: dict[str, SlotMember | MaskedSlotMember] = {}
         for name in spec.names:
             if identities:
-                self.shelves[name] = SlotShelf(spec.dim)
-                self.members[name] = self.parties.masked_member(name, self.shelves[name], identity=identities[name])
+                self.members[name] = self.parties.masked_member(name, identity=identities[name])
             else:
                 self.members[name] = self.parties.member(name)
         self.rounds: list[SlotRound] = []
@@ -67,13 +65,7 @@ class SlotSimulation:
         filled = {name: self._filled(name, blocks) for name, blocks in rows.items()}
         self.following += 1
         for name, closed in filled.items():
-            member = self.members[name]
-            if isinstance(member, SlotMember):
-                member.close(slot, closed)
-            else:
-                self.shelves[name].put(slot, closed)
-                # A slot that was not asked for in its time never will be.
-                self.shelves[name].drop_before(slot)
+            self.members[name].close(slot, closed)
         self._tick(away)
 
     def finish(self, *, away: Collection[str] = ()) -> None:
@@ -99,8 +91,12 @@ class SlotSimulation:
 
     def _tick(self, away: Collection[str]) -> None:
         # The dict is changed in place, because the network holds the same one.
+        before = set(self._there)
         self._there.clear()
         self._there.update({name: party for name, party in self._everyone.items() if name not in away})
+        # The hub of a network notices who connects again.
+        for name in self._there.keys() - before:
+            self.hub.rejoined(name)
         self._network.send(self.hub.name, self.hub.tick())
         self._network.watch(self.hub)
         while not self.hub.idle:

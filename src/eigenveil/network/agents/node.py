@@ -10,7 +10,7 @@ from eigenveil.errors import PeerError, require
 from eigenveil.estimators.federated.parties import Parties
 from eigenveil.estimators.slots.parties import SlotParties
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.runner import NOTE, READY, THANKS, Runner, accepted
+from eigenveil.network.agents.runner import NOTE, READY, THANKS, Runner, accepted, progress_in, progress_note
 from eigenveil.network.agents.site_data import credentials_of, other_study, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
@@ -78,6 +78,8 @@ class NodeAgent:
         self._keys, self._on_event = keys, on_event
         self._thanks: set[str] = set()
         self._ready: set[str] = set()
+        # Of those below whose sources have ended: how many slots they have closed.
+        self._ended: dict[str, int] = {}
         # The connections, while `run` runs.
         self.transport: Transport | None = None
 
@@ -114,9 +116,24 @@ class NodeAgent:
             if name in self.below and name not in self.parties.layout.nodes:
                 self._ready.add(name)
             await report()
+            await tell_ended()
+
+        async def tell_ended() -> None:
+            # No slot can be filled below this node after the longest source has ended.
+            if self._ended.keys() >= set(self.below):
+                await transport.send(above.name, NOTE, progress_note(max(self._ended.values()), ended=True))
 
         async def noted(sender: str, words: bytes) -> None:
-            if words == THANKS:
+            progress = progress_in(words)
+            if progress is not None and sender in self.below:
+                closed, ended = progress
+                if ended:
+                    self._ended[sender] = closed
+                else:
+                    # It goes on after all: whoever started it again has given it another source.
+                    self._ended.pop(sender, None)
+                await tell_ended()
+            elif words == THANKS:
                 self._thanks.add(sender)
             elif words == READY:
                 self._ready.add(sender)

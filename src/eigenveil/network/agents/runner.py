@@ -6,6 +6,7 @@ still wait for. The party works on a thread of its own, so connections stay aliv
 
 import asyncio
 import math
+import re
 from collections import Counter
 from collections.abc import Awaitable, Callable, Collection, Set
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +19,7 @@ from eigenveil.protocols import Wait
 from eigenveil.protocols.wire import MessageLimits
 from eigenveil.runtimes.grpc import Got, Joined, Left, Transport, TransportEvent
 
-__all__ = ["MESSAGE", "NOTE", "READY", "STOPPED", "THANKS", "Runner", "accepted"]
+__all__ = ["MESSAGE", "NOTE", "READY", "STOPPED", "THANKS", "Runner", "accepted", "progress_in", "progress_note"]
 
 # What a frame carries: a message between parties, or a note between the agents that run them.
 MESSAGE: Final = 0
@@ -28,6 +29,9 @@ THANKS: Final = b"thanks"
 STOPPED: Final = b"stopped"
 # A node says READY when all parties below it are connected.
 READY: Final = b"ready"
+# Where slots are counted out in rows, a site says how many it has closed, and whether its source has ended. A node says the
+# second for all below it.
+_PROGRESS: Final = re.compile(rb"(closed|ended) ([0-9]{1,9})")
 # In bytes. Notes are single words, except between peers, where a note lists who is connected.
 _LONGEST_NOTE: Final = 16
 # In bytes. Nobody is exhausted by messages of this length.
@@ -36,6 +40,21 @@ _LITTLE: Final = 1 << 16
 _COST: Final = 512
 
 Done = TypeVar("Done")
+
+
+def progress_note(closed: int, *, ended: bool) -> bytes:
+    """The note that says how far a stream is.
+
+    >>> progress_in(progress_note(7, ended=True)), progress_in(b"thanks")
+    ((7, True), None)
+    """
+    return b"%s %d" % (b"ended" if ended else b"closed", closed)
+
+
+def progress_in(words: bytes) -> tuple[int, bool] | None:
+    """How many slots a note says are closed, and whether the source has ended; None if it is another note."""
+    found = _PROGRESS.fullmatch(words)
+    return None if found is None else (int(found[2]), found[1] == b"ended")
 
 
 def accepted(limits: MessageLimits, *, note: int = _LONGEST_NOTE) -> dict[int, int]:

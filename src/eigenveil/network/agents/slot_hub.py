@@ -20,7 +20,7 @@ from eigenveil.model import Model
 from eigenveil.network.agents.durable.hub_log import HubLog
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.slot_hub import DurableSlotHub
-from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
+from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted, progress_in
 from eigenveil.network.agents.site_data import credentials_of, place_of
 from eigenveil.network.identity.certificates import Keys, recogniser
 from eigenveil.network.study.file import StudyFile
@@ -63,6 +63,7 @@ class SlotHubAgent:
         self._limits = slot_limits_of(study, self.parties, "hub")
         self._thanks: set[str] = set()
         self.transport: Transport | None = None
+        self._runner: Runner | None = None
         # When the clock was last looked at.
         self._last: Instant | None = None
         # This replays the log, so one that does not fit is refused before anyone connects.
@@ -102,6 +103,7 @@ class SlotHubAgent:
             notes=self._noted,
             other=lambda _, greeting: self.study.differs(greeting),
         )
+        self._runner = runner
         seen = [self.study.place(name).certificate for name in self.below]
         carrying: asyncio.Future[None] | None = None
         try:
@@ -133,10 +135,16 @@ class SlotHubAgent:
         while not self.durable.over:
             if self.durable.party.idle:
                 await self._due()
+                await runner.do(self.durable.shorten)
+                # An error in the task that carries messages is raised here: the hub would otherwise wait for ever.
+                if carrying.done():
+                    carrying.result()
+                # Under masks a slot of so many rows waits here until enough sites have closed it.
+                if not self.durable.party.due:
+                    continue
                 await runner.act(self.durable.tick)
             while not self.durable.party.idle:
                 await asyncio.sleep(_SHORTEST)
-                # An error in the task that carries messages is raised here: the hub would otherwise wait for ever.
                 if carrying.done():
                     carrying.result()
             self.answer = answer_of(self.parties, self.durable.party.state, rank=self.answer.rank)
@@ -146,7 +154,9 @@ class SlotHubAgent:
         """Wait until the next slot may be asked for: its end by the clock, or a moment."""
         rule = rule_of(self.study)
         if not isinstance(rule, ByClock):
-            await asyncio.sleep(min(max(_PART * self.study.params.deadline, _SHORTEST), _LONGEST))
+            # Under masks nobody is asked before it is time, so it costs nothing to look often.
+            often = _SHORTEST if self.study.masked else _PART * self.study.params.deadline
+            await asyncio.sleep(min(max(often, _SHORTEST), _LONGEST))
             return
         # The end of the slot that comes next. After the last one, those who were late are asked at the same pace.
         end = rule.start + rule.seconds * (self.durable.party.newest + 2)
@@ -170,7 +180,7 @@ class SlotHubAgent:
         charges: tuple[Charge, ...] = () if ledger is None else ledger.charges
         if not charges and spec.budget is not None:
             # Each site keeps its own ledger, and nobody sees the others'.
-            charges = (Charge("reserved for the whole study", spec.budget.mu),)
+            charges = (Charge("reserved for the whole study", self.parties.mu),)
         asked = asked_settings(self.study.params)
         found = slot_model(
             self.parties, self.answer, self.durable.party, asked=asked, charges=charges, columns=self.study.columns
@@ -178,25 +188,33 @@ class SlotHubAgent:
         return replace(found, settings=study_settings(self.study, dict(found.settings)))
 
     async def _noted(self, sender: str, words: bytes) -> None:
+        progress = progress_in(words)
         if words == THANKS:
             self._thanks.add(sender)
+        elif progress is not None and self._runner is not None:
+            closed, ended = progress
+            await self._runner.do(lambda: self.durable.heard(sender, closed, ended=ended))
 
 
 def current_line(agent: SlotHubAgent) -> str:
     """The current answer as one line of JSON, from released and public numbers alone."""
     hub, spec, model = agent.durable.party, agent.parties.spec, agent.model()
-    newest = min(hub.newest, spec.slots - 1)
+    newest = hub.last
+    late = () if agent.study.masked else range(max(0, newest - spec.window), newest)
     facts: dict[str, Any] = {
         "at": datetime.now(UTC).isoformat(timespec="seconds"),
         "study": agent.study.name,
         "digest": agent.study.digest,
         "slot": newest + 1,
         "slots": spec.slots,
+        # Fewer than `slots` if sources have ended before.
+        "horizon": hub.horizon,
         "over": hub.result is not None,
         "heard": list(hub.counted(newest)),
         "missing": list(hub.missing(newest)),
-        # Of the slots in the window, those that still lack somebody.
-        "late": {str(slot + 1): list(hub.missing(slot)) for slot in range(max(0, newest - spec.window), newest)},
+        # Of the slots in the window, those that still lack somebody. Under masks nothing comes late, and a slot may be skipped.
+        "late": {str(slot + 1): list(hub.missing(slot)) for slot in late},
+        "skipped": [slot + 1 for slot in hub.skipped],
     }
     if model is not None:
         facts |= {

@@ -5,13 +5,14 @@ It reads its rows and closes its slots on the thread of its party, so that a slo
 
 import asyncio
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from typing import Final, final
 
 from eigenveil.data.follow import ByCount, Closed, Followed, Follower, Instant, SlotStart
 from eigenveil.errors import ProtocolError, require
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
-from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted
+from eigenveil.network.agents.runner import STOPPED, THANKS, Runner, accepted, progress_note
 from eigenveil.network.agents.site_data import (
     account_of,
     credentials_of,
@@ -27,6 +28,7 @@ from eigenveil.network.study.rules import method_of
 from eigenveil.network.study.size import MEMORY
 from eigenveil.network.study.streams import rule_of, slot_limits_of, slot_parties_of
 from eigenveil.privacy import Budget, Charge
+from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.runtimes.grpc import Transport
 
 __all__ = ["SlotSiteAgent"]
@@ -67,9 +69,11 @@ class SlotSiteAgent:
         reasons = [] if policy is None else [*policy.refusals(study, me=self.place.name, method=method_of(study))]
         if reasons:
             raise PolicyRefusal(reasons)
-        budget = self.parties.spec.budget
-        mu = float("inf") if budget is None else budget.mu
-        self.account = account_of(study, dataset, party=self.place.name, budget=budget, mu=mu)
+        masked = self.parties.masked
+        account = account_of(study, dataset, party=self.place.name, budget=self.parties.spec.budget, mu=self.parties.mu)
+        # The probability that masks fail adds to delta, at any epsilon.
+        beyond = 0.0 if masked is None or not account.private else masked.lattice.failure
+        self.account = replace(account, beyond=beyond)
         # The connections, while `run` runs.
         self.transport: Transport | None = None
         # Set when the party above has greeted with the same study.
@@ -103,16 +107,25 @@ class SlotSiteAgent:
             self._durable_ledger.finish(self.study.digest)
 
     def _durable(self, entered: Opened) -> tuple[DurableSlotSite, SlotStart]:
-        spec, name = self.parties.spec, self.place.name
+        spec, name, masked = self.parties.spec, self.place.name, self.parties.masked
         # The account of a rehearsal protects nobody, but its ledger must still know its slots.
-        at_site = spec.trust == "site" and spec.budget is not None
-        before = SlotsBefore.read(entered.steps, spec.budget if at_site else None, spec.unit)
+        at_site = spec.trust != "hub" and spec.budget is not None
+        budget = spec.budget if masked is None else masked.lattice.gaussian
+        before = SlotsBefore.read(entered.steps, budget if at_site else None, spec.unit)
         whole = None
         if spec.budget is not None and not at_site and self.account.private:
             whole = Charge("the whole study: the hub adds the noise", spec.budget.mu)
-        parts = StoredParts(self._durable_ledger, self.study.digest)
+        parts = StoredParts(self._durable_ledger, self.study.digest, masked=masked is not None)
+        party: SlotMember | MaskedSlotMember
+        if masked is None:
+            party, most = self.parties.member(name, ledger=before.ledger, kept=parts), 0
+        else:
+            identity, secret = self._keys.identity, entered.secret
+            party = self.parties.masked_member(name, identity=identity, secret=secret, ledger=before.ledger, kept=parts)
+            # Three messages and a slot in each round, and five in each exchange of keys.
+            most = 4 * masked.most_rounds + 6 * masked.sessions
         durable = DurableSlotSite(
-            self.parties.member(name, ledger=before.ledger, kept=parts),
+            party,
             self._durable_ledger,
             entered,
             parts=parts,
@@ -122,6 +135,7 @@ class SlotSiteAgent:
             window=spec.window,
             limits=slot_limits_of(self.study, self.parties, "site"),
             whole=whole,
+            most=most,
             on_event=self._on_event,
         )
         return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
@@ -139,6 +153,8 @@ class SlotSiteAgent:
             # Asked at every connection: a pin may be withdrawn while a study runs, and nothing more must go there.
             require_not_withdrawn(above, self._withdrawn())
             self._met.set()
+            # Whatever was said before may be forgotten there.
+            await self._tell(runner, durable, follower)
 
         def other(name: str, greeting: bytes) -> str:
             raise other_study(self.study, name, greeting)
@@ -194,10 +210,12 @@ class SlotSiteAgent:
                 # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
                 filled = task.open()
                 self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
+                closed.append(event.slot)
             else:
                 filled.add(event.rows)
             return True
 
+        closed: list[int] = []
         if durable.party.closed < 0:
             # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing.
             await self._met.wait()
@@ -206,6 +224,24 @@ class SlotSiteAgent:
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
             if waits or not await runner.do(step):
                 await asyncio.sleep(_LOOK)
+            if closed:
+                # Under masks the hub may have asked for it already.
+                closed.clear()
+                await self._tell(runner, durable, follower)
+                await runner.act(durable.held)
+        await self._end(runner, durable, follower)
+
+    async def _tell(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
+        """Say how far the stream is, where no clock says it."""
+        if isinstance(follower.rule, ByCount) and not durable.over:
+            ended = follower.over and follower.start.slot < follower.rule.horizon
+            await runner.note(self.above, progress_note(follower.start.slot, ended=ended))
+
+    async def _end(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
+        """The source has no more rows for this study: say so, and answer for what is closed until the hub ends."""
+        await runner.do(durable.end)
+        await self._tell(runner, durable, follower)
+        await runner.act(durable.held)
         if follower.start.slot < follower.rule.horizon and not durable.over:
             # Rows that came for this slot count nowhere: their number decides that it is not closed.
             self._on_event(

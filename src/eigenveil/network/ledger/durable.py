@@ -33,7 +33,7 @@ import hmac
 import math
 import secrets
 import shlex
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import replace
 from itertools import islice
@@ -310,11 +310,15 @@ class DurableLedger:
         with self._file.looking() as tables:
             yield from table.said_of(tables, study, number)
 
-    def prune(self, study: str, before: int) -> None:
-        """Drop the stored bytes of the steps before this number; digests and charges stay in the entries."""
+    def prune(self, study: str, before: int, *, keep: Collection[int] = ()) -> None:
+        """Drop the stored bytes of the steps before this number, but for those to `keep`. Digests and charges stay."""
         with self._file.writing() as tables:
             _open(table.standing_of(tables, study), study)
-            tables.execute("DELETE FROM stored WHERE study = ? AND number < ?", (study, before))
+            stored = tables.execute(
+                "SELECT DISTINCT number FROM stored WHERE study = ? AND number < ?", (study, before)
+            )
+            dropped = [(study, number) for (number,) in stored.fetchall() if number not in keep]
+            tables.executemany("DELETE FROM stored WHERE study = ? AND number = ?", dropped)
             # Remembered, so that `verify` can tell bytes that were dropped from bytes that somebody removed.
             tables.execute("UPDATE studies SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
 

@@ -275,6 +275,11 @@ class StudyFile:
         return str(self.params.noise if isinstance(self.params, PeerStudy) else self.params.trust)
 
     @property
+    def title(self) -> str:
+        """What signatures are bound to, so that one from another study is worth nothing."""
+        return f"eigenveil study {self.digest}"
+
+    @property
     def masked(self) -> bool:
         """Whether the hub sees sums only."""
         return isinstance(self.params, HubStudy) and self.params.trust == "masked"

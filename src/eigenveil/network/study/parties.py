@@ -31,7 +31,6 @@ __all__ = [
     "require_possible",
     "said_before",
     "study_settings",
-    "title_of",
 ]
 
 
@@ -40,11 +39,6 @@ def _first_seed(study: StudyFile) -> list[int]:
     # It follows from the whole study: changing any key gives another start.
     raw = bytes.fromhex(study.digest)
     return [int.from_bytes(raw[at : at + 4], "big") for at in range(0, len(raw), 4)]
-
-
-def title_of(study: StudyFile) -> str:
-    """What signatures are bound to, so that one from another study is worth nothing."""
-    return f"eigenveil study {study.digest}"
 
 
 def parties_of(study: StudyFile, *, memory: int = MEMORY) -> Parties:
@@ -97,7 +91,7 @@ def _parties_of(study: StudyFile, memory: int) -> Parties:
         request,
         [place.name for place in study.sites],
         roster={place.name: place.certificate.public for place in study.sites},
-        title=title_of(study),
+        title=study.title,
         # A rehearsal starts from the same seed as its simulation, so that their results agree to the last bit.
         start=_first_seed(study) if request.seed is None else request.seed,
         # Each organisation makes its own party, and counts the questions that it answers.
@@ -120,7 +114,7 @@ def _peer_parties_of(study: StudyFile, memory: int) -> PeerParties:
         request,
         [place.name for place in study.peers],
         roster={place.name: place.certificate.public for place in study.peers},
-        title=title_of(study),
+        title=study.title,
         # As above: a rehearsal agrees with its simulation.
         start=_first_seed(study) if request.seed is None else request.seed,
         apart=True,

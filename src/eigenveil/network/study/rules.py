@@ -136,8 +136,8 @@ def _require_streaming(params: HubStudy) -> None:
         "{begins} goes with {slot_seconds}: when the first slot begins",
     )
     require_param(
-        params.trust in ("site", "hub") or (params.epsilon is None and params.trust != "masked"),
-        "{trust=} is not for streams over a network. Use {trust=site} or {trust=hub}",
+        params.trust != "both",
+        "{trust=} is not for streams. Use {trust=masked}, {trust=site} or {trust=hub}",
         trust=params.trust,
     )
     require_param(
@@ -236,8 +236,8 @@ def fewest_of(study: "StudyFile") -> int:
     """The fewest organisations in a sum, from numbers or shares."""
     params = study.params
     if isinstance(params, HubStudy) and params.streaming:
-        # Nobody is waited for, so a slot may be folded in when a single site has sent it.
-        return 1
+        # Nobody is waited for, so a slot may be folded in when a single site has sent it. Masks need more.
+        return slots_of(study).survivors if study.masked else 1
     # Not for streams: these load the planner, for which a device has no room.
     from eigenveil.estimators.federated.rules import share_of
     from eigenveil.estimators.gossip.spec import quorum_of

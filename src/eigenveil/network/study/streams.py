@@ -19,7 +19,9 @@ _WORKING = 16
 def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
     """The parties of a study of streams, none of which needs more than `memory` bytes."""
     spec = slots_of(study)
-    parties = SlotParties(spec, roster={}, hub=study.layout().hub)
+    # Only masks need to know who the others are. What sites sign is bound to this study.
+    roster = {place.name: place.certificate.public for place in study.sites} if study.masked else {}
+    parties = SlotParties(spec, roster=roster, title=study.title, hub=study.layout().hub)
     size = _size(parties)
     below = max(len(children) for children in parties.layout.below.values())
     # Slots that are kept apart are whole matrices, and messages are half of one.
@@ -35,7 +37,10 @@ def slot_parties_of(study: StudyFile, *, memory: int) -> SlotParties:
 def slot_limits_of(study: StudyFile, parties: SlotParties, role: str) -> MessageLimits:
     """What may come to a party in this `role`, checked against the limit that the study sets itself."""
     names, size = [place.name for place in study.places], _size(parties)
-    found = {"hub": hub_limits, "site": site_limits, "node": node_limits}[role](size, names)
+    if role == "node":
+        found = node_limits(size, names)
+    else:
+        found = (hub_limits if role == "hub" else site_limits)(size, names, parties.masked)
     largest = LIMIT if study.params.largest is None else study.params.largest
     require_param(
         found.largest <= largest,

@@ -163,10 +163,10 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
         f"takes part learns {noisy}the components, the mean and the variance along each component. No row leaves the site.",
     )
     length = f"{params.slot_seconds:g} seconds each" if params.slot_rows is None else f"{params.slot_rows} rows each"
-    yield Fact(
-        "Slots",
-        f"{params.slots}, {length}. A site sends one matrix for each, and may send it up to {params.window} slots late.",
-    )
+    late = f"and may send it up to {params.window} slots late."
+    if study.masked:
+        late = "under masks. One that comes too late is lost."
+    yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}")
     if params.device:
         people = "each site is a device of one person, who is in every slot. All of its rows are protected together."
     elif params.person_slots == 1:
@@ -180,7 +180,14 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     if params.missing != "refuse":
         yield Fact("Missing values", _gaps(study))
     names = [place.name for place in study.sites]
-    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). Nobody waits for a site that is away.")
+    rest = "Nobody waits for a site that is away."
+    if study.masked:
+        again = params.deadline * (1 + params.retries)
+        rest = (
+            f"The hub waits {again:g} seconds for a site in each step of a slot. A slot of fewer than {study.fewest} sites is "
+            "skipped, and its cost stays charged."
+        )
+    yield Fact("Sites", f"{_some(names)} ({len(names)} in all). {rest}")
     if study.nodes:
         yield Fact(
             "Nodes", f"{len(study.nodes)} gather sums for the hub, each with at most {study.fanout} parties below it."

@@ -340,9 +340,11 @@ class SlottedRows:
             else f"{self.size} rows each"
         )
         number = ". So is the number of rows in each" if self.counted else ""
+        # Where no clock ends the slots, sites tell the hub how far they are.
+        ended = "" if self.clock else ". So is the fact that its stream has ended"
         yield (
             f"there are {self.slots} slots, {each}: a public number, and public boundaries that depend on nobody's row{number}. "
-            "Whether a site answers for a slot, and when, is public"
+            f"Whether a site answers for a slot, and when, is public{ended}"
         )
         yield from _entries(self.gaps)
         yield _UNTOUCHED

@@ -27,6 +27,7 @@ when the star's hub has waited long enough. The next step awaits only the sites 
 The next round begins at `mask` while the session has keys for it, and enough of the sites asked are on its roster.
 """
 
+import math
 from collections.abc import Iterable, Mapping, Sequence, Set
 from typing import Any, Final, Literal, NoReturn, final, get_args
 
@@ -40,9 +41,9 @@ from eigenveil.protocols.masked.evidence import HashTree, drawn
 from eigenveil.protocols.masked.keyring import Keyring, SharePool
 from eigenveil.protocols.masked.masks import add_masks
 from eigenveil.protocols.masked.member import list_digest, return_digest, words_digest
-from eigenveil.protocols.masked.session import bundle_size, pair_purpose, roster_of
+from eigenveil.protocols.masked.session import bundle_size, pair_purpose
 from eigenveil.protocols.masked.shamir import SHARE_BYTES, is_share
-from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, bound_to, question_digest
+from eigenveil.protocols.masked.terms import DECLINED, MaskedTerms, PublicKeys, question_digest
 from eigenveil.protocols.messages import Ask, Body, Brief, Decline, Masked, Message, Return, Table
 from eigenveil.protocols.star.rounds import Exchange
 from eigenveil.tasks import Question, Task
@@ -87,6 +88,8 @@ class Masking:
         self.liars: dict[str, str] = {}
         self.banned: set[str] = set()
         self._sessions = 0
+        # Sites that can be reached again since keys were last exchanged.
+        self._back: set[str] = set()
 
     def __call__(self, round_: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
         """The exchange of one round."""
@@ -98,13 +101,34 @@ class Masking:
         self._require_enough_left(asked)
         # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
         if not self._still_good(round_, asked):
-            self.keys = None
+            self.keys, self._back = None, set()
             self._sessions += 1
         if self._sessions > self.terms.sessions:
             raise ProtocolError(
                 f"all {self.terms.sessions} exchanges of keys that the study allows are used up; begin another study"
             )
         return MaskedExchange(self, round_, question, asked, gone)
+
+    def back(self, name: str) -> bool:
+        """Note that a site can be reached again: the next round may exchange keys anew, for its sake. Whether that is news."""
+        known = name in self._back or (self.keys is not None and name in self.keys.roster)
+        if known or name not in self.terms.roster:
+            return False
+        self._back.add(name)
+        return True
+
+    def facts(self) -> dict[str, Any]:
+        """What a hub between two rounds must know besides its keys, as plain values."""
+        first = None if self.keys is None else self.keys.first
+        lists = {"banned": sorted(self.banned), "back": sorted(self._back)}
+        return {"sessions": self._sessions, "liars": dict(self.liars), "keys": first, **lists}
+
+    def restore(self, facts: Mapping[str, Any], stored: Return | None) -> None:
+        """Go on from these facts and the keys that were `stored`. Without those keys, new ones are exchanged."""
+        self._sessions, self.liars = int(facts["sessions"]), dict(facts["liars"])
+        self.banned, self._back = set(facts["banned"]), set(facts["back"])
+        if stored is not None and stored.round == facts["keys"]:
+            self.keys = Keyring.from_stored(self.terms, stored)
 
     def keyring(self, round_: int) -> Keyring:
         """A keyring for an exchange of keys that begins in this round."""
@@ -126,6 +150,11 @@ class Masking:
         keys = self.keys
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
+        if any(name in self._back and name not in self.banned for name in asked if name not in keys.roster):
+            # Somebody who missed the exchange is here now. The rounds that are left may need as many exchanges as this.
+            needed = math.ceil((self.terms.most_rounds - round_) / self.terms.rounds)
+            if self._sessions + needed < self.terms.sessions:
+                return False
         return sum(name in keys.roster for name in asked) >= self.terms.survivors
 
 
@@ -215,7 +244,7 @@ class MaskedExchange(Exchange):
             case "keys":
                 return self._keys.nonce, ()
             case "roster":
-                return self._roster(), ()
+                return self._keys.roster_bytes(), ()
             case "survivors":
                 return self._lists(), ()
             case "roster claim" | "list claim":
@@ -228,9 +257,6 @@ class MaskedExchange(Exchange):
         places = drawn(self._seeds[name], self._terms.checks, len(self._signatures))
         chosen = ((at, *self._signatures[at]) for at in places)
         return tuple((signer, signature + self._tree.path(at)) for at, signer, signature in chosen)
-
-    def _roster(self) -> bytes:
-        return roster_of(self._terms, {name: self._keys.raw(name) for name in self._keys.roster})
 
     def _lists(self) -> bytes:
         dead = set(self._keys.roster) - set(self._alive)
@@ -357,10 +383,7 @@ class MaskedExchange(Exchange):
                 self._bundles = {name: dict(answer.table) for name, answer in returns.items()}
                 for name, answer in returns.items():
                     self._keys.take_dealing(name, answer)
-                self._keys.roster = tuple(name for name in self._terms.roster if name in returns)
-                # Once the roster is signed, every signature and every mask depends on who takes part and on their fresh
-                # public keys.
-                self._keys.bound = bound_to(self._keys.id, digest("roster", self._roster()))
+                self._keys.enrol(name for name in self._terms.roster if name in returns)
             case "roster" | "survivors":
                 # In the order of the roster: a site recomputes the places of its draws in this order.
                 self._signatures = tuple(

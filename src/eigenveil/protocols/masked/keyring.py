@@ -2,16 +2,16 @@
 
 import math
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import combinations
 from typing import Final, final
 
 from eigenveil.protocols.keys import KEY, SIGNATURE, digest
-from eigenveil.protocols.masked.dealing import MARK, Dealing, bundle_mark, factors_of
-from eigenveil.protocols.masked.session import BEFORE_ROSTER
+from eigenveil.protocols.masked.dealing import MARK, Dealing, bundle_mark, factors_of, secret_count
+from eigenveil.protocols.masked.session import BEFORE_ROSTER, roster_of
 from eigenveil.protocols.masked.shamir import Joiner
-from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, said_in
+from eigenveil.protocols.masked.terms import MaskedTerms, PublicKeys, bound_to, said_in
 from eigenveil.protocols.messages import Return
 
 __all__ = ["Keyring", "SharePool"]
@@ -40,6 +40,48 @@ class Keyring:
         self._bundles: dict[str, dict[str, bytes]] = {}
         self._denied: dict[str, set[str]] = {}
         self.bound = b""
+
+    def stored(self) -> Return:
+        """All that later rounds need of sealed keys: each site's public keys, and what is known of the shares that it dealt."""
+        return Return(
+            self.first, "keyring", self.nonce, tuple((name, self._kept_of(name)) for name in self.public), b""
+        )
+
+    def _kept_of(self, name: str) -> bytes:
+        pieces = [len(self.signed[name]).to_bytes(4, "big"), self.signed[name]]
+        for holder, marks in self.marks.get(name, {}).items():
+            said = (holder in self.confirmed.get(name, ())) + 2 * (holder in self._denied.get(name, ()))
+            pieces += [self.places[holder].to_bytes(4, "big"), bytes([said]), *marks]
+        return b"".join(pieces)
+
+    @classmethod
+    def from_stored(cls, terms: MaskedTerms, kept: Return) -> "Keyring":
+        """The keys that were stored."""
+        keys = cls(terms, kept.round, kept.data)
+        size = 5 + MARK * secret_count(terms)
+        for name, raw in kept.table:
+            end = 4 + int.from_bytes(raw[:4], "big")
+            keys.signed[name] = raw[4:end]
+            keys.public[name] = PublicKeys.read(terms, keys.places[name], keys.raw(name))
+            for start in range(end, len(raw), size):
+                holder = terms.names[int.from_bytes(raw[start : start + 4], "big")]
+                marks = [raw[at : at + MARK] for at in range(start + 5, start + size, MARK)]
+                keys.marks.setdefault(name, {})[holder] = tuple(marks)
+                for bit, known in ((1, keys.confirmed), (2, keys._denied)):
+                    if raw[start + 4] & bit:
+                        known.setdefault(name, set()).add(holder)
+        # Whoever dealt shares is on the roster, in the order of the terms: every signature is bound to that.
+        keys.enrol(name for name in terms.roster if name in keys.marks)
+        return keys
+
+    def enrol(self, names: Iterable[str]) -> None:
+        """Fix the roster. From here on every signature and every mask depends on who takes part and on their fresh keys."""
+        self.roster = tuple(names)
+        self.bound = bound_to(self.id, digest("roster", self.roster_bytes()))
+
+    def roster_bytes(self) -> bytes:
+        """The roster, as sites sign it."""
+        return roster_of(self.terms, {name: self.raw(name) for name in self.roster})
 
     def said(self, round_: int, step: str, what: bytes) -> bytes:
         """The statement that a site signs in one step of a round."""

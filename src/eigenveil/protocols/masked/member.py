@@ -74,7 +74,8 @@ class MaskedMember(Party):
 
     Asked the same again in a round, it sends the same bytes. Another round has other masks, noise and charge. An error with its
     rows stays here, in `error`: the hub learns only that no part will come. A site that must survive a restart has a `secret`,
-    for this study alone. Its keys and masks are derived from it; its noise never is.
+    for this study alone. Its keys and masks are derived from it; its noise never is. Where parts are made and charged before
+    they are asked for, `made` returns the words of one.
     """
 
     def __init__(
@@ -83,11 +84,12 @@ class MaskedMember(Party):
         *,
         hub: str,
         task: Task[Any, Any, Any],
-        rows: Rows,
+        rows: Rows | None = None,
         share: Share,
         terms: MaskedTerms,
         identity: Identity,
         secret: bytes | None = None,
+        made: Callable[[Question], NDArray[np.uint64]] | None = None,
     ) -> None:
         require(terms.roster.get(name) == identity.public, f"{name} has another identity on the roster")
         # The hub reads the sum of all sites with one step, and the guarantee counts on the same noise from each.
@@ -96,8 +98,10 @@ class MaskedMember(Party):
             (share.lattice, share.multiplier, share.several) == agreed,
             f"the share of {name} must have the lattice, multiplier and sites per person of the terms",
         )
+        require((rows is None) == (made is not None), "a site has rows, or parts that were made before")
         self._name, self._hub, self._task, self._rows = name, hub, task, rows
         self._share, self._terms, self._identity, self._secret = share, terms, identity, secret
+        self._made = self._fresh if made is None else made
         self._session: Session | None = None
         self._sessions = 0
         self._now: _SiteRound | None = None
@@ -114,6 +118,15 @@ class MaskedMember(Party):
     def start(self) -> list[Message]:
         """Nothing: the hub speaks first."""
         return []
+
+    @property
+    def sessions(self) -> int:
+        """How many exchanges of keys this site has begun."""
+        return self._sessions
+
+    def count_sessions(self, before: int) -> None:
+        """Take back that so many exchanges of keys had begun. The keys of the next one depend on their number."""
+        self._sessions = before
 
     @property
     def gave(self) -> bool:
@@ -195,18 +208,22 @@ class MaskedMember(Party):
 
     def _work(self, session: Session, now: _SiteRound) -> Masked | None:
         try:
-            # The charge happens in `share.of`, before any number leaves this function.
-            task, question, fraction = self._task.as_sum(now.question)
-            private = task.private(question, self._rows)
-            words = self._share.of(
-                private, label=task.label(question), share=task.share(question) * fraction, slot=task.slot(question)
-            )
+            words = self._made(now.question)
             add_masks(words, session.masks(now.number), now.digest)
         except (ValueError, BudgetExceeded, OSError) as error:
             self.error = error
             return None
         self.error = None
         return Masked(now.number, words, session.sign(now.number, "mask", words_digest(now.digest, words)))
+
+    def _fresh(self, asked: Question) -> NDArray[np.uint64]:
+        """The words of a part. The charge happens in `share.of`, before any number leaves this function."""
+        task, question, fraction = self._task.as_sum(asked)
+        assert self._rows is not None
+        private = task.private(question, self._rows)
+        return self._share.of(
+            private, label=task.label(question), share=task.share(question) * fraction, slot=task.slot(question)
+        )
 
     def _step(self, brief: Brief) -> Body:
         if brief.round >= self._terms.most_rounds:

@@ -12,6 +12,10 @@
     | catching up | an older slot in the window lacks sites  | asking: that slot, of those who are missing from it
     |             | nothing is missing                       | idle: slots whose window has passed are settled
 
+Where slots are counted out in rows, a source may end before the last of them. Sites say how many slots they have closed and
+whether their source has ended (`heard`). Once too few of them can fill a slot, the study has no more slots than those before it
+(`shorten`). Under masks, such a slot is asked for when enough sites have closed it (`due`): a round of masks is not repeated.
+
 A message in any other state is a `PeerError` and changes nothing. Each site is counted once for each slot: `Ask.without` names
 those who are. Who is not counted when the window has passed is missing from the slot.
 
@@ -72,6 +76,8 @@ class HubSnapshot:
     folds: Mapping[int, int]
     state: SlotState
     unsettled: Mapping[int, SlotState] = field(default_factory=dict)
+    # How many slots there are. None in snapshots of earlier versions.
+    horizon: int | None = None
 
 
 @final
@@ -81,7 +87,8 @@ class SlotHub(Party):
     Its mechanism is made by `mechanism` for each slot and how often that was folded before. A round over so many sites has
     the noise of `noise(sites)` releases. Stragglers are asked again until `window` more slots have been opened. With `clock`,
     a slot passes whether anyone has closed it or not; without, the hub goes on when somebody has. Under masks, `exchanges`
-    makes the rounds, and a slot is asked for once. The newest `apart` slots of the window are kept apart and scaled up.
+    makes the rounds, a slot is asked for once, and `back` is called with a site that can be reached again. The newest `apart`
+    slots of the window are kept apart and scaled up.
     """
 
     def __init__(
@@ -98,6 +105,7 @@ class SlotHub(Party):
         name: str = "hub",
         watch: Callable[[SlotRound], None] | None = None,
         exchanges: NewExchange | None = None,
+        back: Callable[[str], bool] | None = None,
         survivors: int = 1,
         answer: Callable[[SlotState], tuple[Array, ...]] = lambda state: (),
     ) -> None:
@@ -106,6 +114,10 @@ class SlotHub(Party):
         self._task, self._below, self._mechanism, self._name = task, dict(below), mechanism, name
         self._terms, self._window, self._clock, self._noise = terms, window, clock, noise
         self._watch, self._exchanges, self._survivors, self._answer = watch, exchanges, survivors, answer
+        self._back = back
+        self._horizon = task.slots
+        # Of each below: how many slots it has closed, and whether its source has ended.
+        self._progress: dict[str, tuple[int, bool]] = {}
         self._sites = tuple(site for behind in self._below.values() for site in behind)
         self._apart = min(apart, window)
         # What is settled, and by slot what is not.
@@ -153,6 +165,51 @@ class SlotHub(Party):
         return self._newest
 
     @property
+    def horizon(self) -> int:
+        """How many slots there are: those of the study, or fewer if sources have ended before."""
+        return self._horizon
+
+    @property
+    def last(self) -> int:
+        """The newest slot that there is; -1 before the first. After the last slot a hub goes on to ask those who were late."""
+        return min(self._newest, self._horizon - 1)
+
+    @property
+    def skipped(self) -> tuple[int, ...]:
+        """Under masks, the slots of which nothing could be unmasked, and never will be."""
+        if self._exchanges is None:
+            return ()
+        asked = self.last + (1 if self.idle else 0)
+        return tuple(slot for slot in range(asked) if not self._counted.get(slot))
+
+    def heard(self, name: str, closed: int, *, ended: bool) -> None:
+        """Take that so many slots are closed at a site or behind a node, and whether there will be no more."""
+        if name not in self._below:
+            raise PeerError(name, "is not part of this study")
+        if not 0 <= closed <= self._task.slots:
+            raise PeerError(name, f"says that it has closed {closed} of {self._task.slots} slots")
+        # A site cannot take back what it has closed, or the hub would wait for a slot that it was promised.
+        self._progress[name] = (max(closed, self._progress.get(name, (0, False))[0]), ended)
+
+    @property
+    def due(self) -> bool:
+        """Whether a tick makes sense now: always, but under masks without a clock only if enough sites have closed the slot."""
+        if self._exchanges is None or self._clock or self._newest + 1 >= self._horizon:
+            return True
+        return sum(closed > self._newest + 1 for closed, _ in self._progress.values()) >= self._survivors
+
+    def shorten(self) -> bool:
+        """End the study before a slot that too few sites can fill. Whether anything has changed."""
+        if self._clock or self._now is not None:
+            return False
+        # The most slots that each below may close, the most first: the last one that is needed decides.
+        known = (self._progress.get(name, (0, False)) for name in self._below)
+        most = sorted((closed if ended else self._task.slots for closed, ended in known), reverse=True)
+        found = min(self._horizon, most[min(self._survivors, len(most)) - 1])
+        changed, self._horizon = found < self._horizon, found
+        return changed
+
+    @property
     def idle(self) -> bool:
         """Whether no round is open."""
         return self._now is None
@@ -177,9 +234,10 @@ class SlotHub(Party):
             raise ProtocolError(f"slot {self._slot + 1} is still being asked for")
         if self.result is not None:
             return []
-        last = self._task.slots - 1
-        # Without a clock nobody knows that a slot has passed until one site says so.
-        if self._newest < 0 or self._newest > last or self._clock or self._counted.get(self._newest):
+        last = self._horizon - 1
+        # Without a clock nobody knows that a slot has passed until one site says so. Under masks `due` has seen to that.
+        passed = self._newest < 0 or self._newest > last or self._clock or self._exchanges is not None
+        if passed or self._counted.get(self._newest):
             self._newest += 1
         if self._newest > self._last_tick:
             self.result = self.state
@@ -207,6 +265,12 @@ class SlotHub(Party):
         return self._close(self._now) if self._now.complete else []
 
     def rejoined(self, other: str) -> list[Message]:
+        """The result, or what is still awaited from this one. Under masks it may be in the next exchange of keys."""
+        if self._back is not None:
+            self._back(other)
+        return self.owed(other)
+
+    def owed(self, other: str) -> list[Message]:
         """The result, or what is still awaited from this one."""
         if self.result is not None:
             return [message for message in self._told() if message.receiver == other]
@@ -229,7 +293,8 @@ class SlotHub(Party):
         """All that a hub between two slots needs to go on."""
         require(self._now is None, "a hub can be stored between two slots only")
         counted = {slot: self.counted(slot) for slot in self._counted}
-        return HubSnapshot(self._round, self._newest, counted, dict(self._folds), self._state, dict(self._unsettled))
+        state, unsettled = self._state, dict(self._unsettled)
+        return HubSnapshot(self._round, self._newest, counted, dict(self._folds), state, unsettled, self._horizon)
 
     def restore(self, snapshot: HubSnapshot) -> None:
         """Go on from a snapshot. Nothing is released or charged again."""
@@ -238,6 +303,8 @@ class SlotHub(Party):
         self._round, self._newest, self._state = snapshot.round, snapshot.newest, snapshot.state
         self._counted = {slot: set(sites) for slot, sites in snapshot.counted.items()}
         self._folds, self._unsettled = dict(snapshot.folds), dict(snapshot.unsettled)
+        if snapshot.horizon is not None:
+            self._horizon = snapshot.horizon
 
     def conclude(self) -> None:
         """After a restore: whether the hub had ended already."""
@@ -247,7 +314,7 @@ class SlotHub(Party):
     @property
     def _last_tick(self) -> int:
         """The number of the last tick that asks for anything: under masks nothing is asked for again."""
-        return self._task.slots - 1 + (0 if self._exchanges is not None else self._window)
+        return self._horizon - 1 + (0 if self._exchanges is not None else self._window)
 
     def _onward(self) -> list[Message]:
         """Ask for the next slot of this tick of which anything is missing."""
@@ -340,7 +407,7 @@ class SlotHub(Party):
         """
         # The last slots whose window has passed. Before there are any, there is nothing that a later one could weigh too little
         # against.
-        end = min(self._newest - self._window, self._task.slots - 1) + 1
+        end = min(self._newest - self._window, self._horizon - 1) + 1
         ended = range(max(0, end - _RECENT), end)
         if not ended:
             return 1.0

@@ -5,14 +5,13 @@ named by its number from zero. With noise, sites send sums (`SlotSums`); without
 `tasks.base`, `privacy`, `data` and `linalg`.
 """
 
-from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotShelf, SlotState, SlotTask, aged
+from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged
 from eigenveil.tasks.slots.sketches import SlotSketches
 from eigenveil.tasks.slots.sums import SlotSums
 
 __all__ = [
     "ClosedSlot",
     "OpenSlot",
-    "SlotShelf",
     "SlotSketches",
     "SlotState",
     "SlotSums",

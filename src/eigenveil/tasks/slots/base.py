@@ -6,17 +6,16 @@ no effect (for sketches, up to what is truncated).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeVar, final
 
 from eigenveil.data.rows import Rows
-from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Mechanism
 from eigenveil.tasks.base import Question, Task, require_step
 
-__all__ = ["ClosedSlot", "OpenSlot", "SlotShelf", "SlotState", "SlotTask", "aged", "weighed"]
+__all__ = ["ClosedSlot", "OpenSlot", "SlotState", "SlotTask", "aged", "weighed"]
 
 Part = TypeVar("Part")
 
@@ -92,55 +91,6 @@ class ClosedSlot:
         return f"ClosedSlot(dim={self.dim})"
 
 
-@final
-class SlotShelf:
-    """The closed slots of a site that add noise only when they are asked for, as under masks. Changes in place.
-
-    It is passed to `Task.work` as rows are, and the question says which slot is meant.
-    """
-
-    def __init__(self, dim: int) -> None:
-        self._dim, self._slots = dim, dict[int, ClosedSlot]()
-
-    def put(self, slot: int, closed: ClosedSlot) -> None:
-        """Keep a slot until it is asked for or dropped."""
-        self._slots[slot] = closed
-
-    def drop_before(self, slot: int) -> None:
-        """Forget the slots before this one."""
-        # The list is made first, because a dict must not change while it is read.
-        for number in [number for number in self._slots if number < slot]:
-            del self._slots[number]
-
-    def at(self, slot: int) -> ClosedSlot:
-        """The closed slot, or a `ValueError`: it is open, or was dropped."""
-        require(slot in self._slots, f"slot {slot + 1} is not closed at this site, or is too old")
-        return self._slots[slot]
-
-    @property
-    def held(self) -> Mapping[int, ClosedSlot]:
-        """The slots by number."""
-        return self._slots
-
-    @property
-    def shape(self) -> tuple[int, int]:
-        """No rows, and the number of columns."""
-        # Which slot is meant is not known here, and its number of rows may be private.
-        return 0, self._dim
-
-    @property
-    def sparse(self) -> bool:
-        """Never."""
-        return False
-
-    def blocks(self, size: int) -> NoReturn:
-        """Always a `ValueError`: there are no rows."""
-        raise ValueError("the rows of closed slots are gone: only their sums are kept")
-
-    def __repr__(self) -> str:
-        return f"SlotShelf(dim={self._dim})"
-
-
 class OpenSlot(ABC):
     """The slot that a site fills. Changes in place. It is raw data until it is released."""
 
@@ -200,9 +150,7 @@ class SlotTask(Task[SlotState, Part, SlotState]):
         return state if state.following >= self.slots else None
 
     def closed(self, question: Question, rows: Rows) -> ClosedSlot:
-        """The slot asked for: from a shelf, as it is, or of plain rows that are all in it."""
-        if isinstance(rows, SlotShelf):
-            return rows.at(question.step)
+        """The slot as it is, or of plain rows that are all in it."""
         if isinstance(rows, ClosedSlot):
             return rows
         filled = self.open()

@@ -25,8 +25,9 @@ _TABLES: Final = (
     " released BLOB, asked BLOB)",
 )
 
-# Stored in the file, so another word is another version of it: "message" is one that came. Streams have the last two.
-Kind = Literal["begin", "message", "timeout", "resume", "tick", "snapshot"]
+# Stored in the file, so another word is another version of it: "message" is one that came. Streams have those after "resume".
+# Under masks they have the last two: a site that is back, and the keys that serve many slots.
+Kind = Literal["begin", "message", "timeout", "resume", "tick", "snapshot", "back", "keys"]
 
 
 class TranscriptError(EigenveilError):
@@ -157,14 +158,18 @@ class HubLog:
             ) from error
         self._count += 1
 
-    def cut(self, snapshot: LogEntry) -> None:
-        """Replace everything by a snapshot, all at once. It is on disk when this returns."""
-        row = (self._count, snapshot.kind, snapshot.sender, snapshot.data, snapshot.released, snapshot.asked)
+    def cut(self, snapshot: LogEntry, *, keys: LogEntry | None = None) -> None:
+        """Replace everything by a snapshot, all at once. It is on disk when this returns. Only keys stay, until others come."""
+        entries = [snapshot] if keys is None else [keys, snapshot]
+        rows = [
+            (self._count + at, one.kind, one.sender, one.data, one.released, one.asked)
+            for at, one in enumerate(entries)
+        ]
         try:
             # One transaction: after a crash the file has the old entries or the snapshot, never neither.
             self._connection.execute("BEGIN IMMEDIATE")
-            self._connection.execute("DELETE FROM events")
-            self._connection.execute("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", row)
+            self._connection.execute("DELETE FROM events WHERE kind != 'keys' OR ?", (keys is not None,))
+            self._connection.executemany("INSERT INTO events VALUES (?, ?, ?, ?, ?, ?)", rows)
             self._connection.execute("COMMIT")
         except sqlite3.Error as error:
             # SQLite may have rolled back itself, as on a full disk, and a second rollback would be an error.
@@ -174,7 +179,7 @@ class HubLog:
                 f"the transcript cannot be written ({error}), so nothing more was sent. Make room on the disk and start the "
                 "hub again"
             ) from error
-        self._count += 1
+        self._count += len(rows)
 
     def close(self) -> None:
         """Let others open it."""

@@ -4,17 +4,20 @@
 everything that had to be written first is on disk by then.
 """
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal, final
+from typing import Final, Literal, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.protocols import Message, Party
 from eigenveil.protocols.wire import MessageLimits, decode
 
-__all__ = ["DurableParty", "Event", "OnEvent", "Outgoing", "opened"]
+__all__ = ["DurableParty", "Event", "OnEvent", "Outgoing", "Repeats", "opened"]
 
+# How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
+_AT_HAND: Final = 4
 # The receiver's name, and the bytes for it.
 Outgoing = tuple[str, bytes]
 
@@ -57,6 +60,26 @@ class DurableParty(ABC):
     @abstractmethod
     def rejoined(self, other: str) -> list[Outgoing]:
         """What the party sends to another that has reconnected."""
+
+
+@final
+class Repeats:
+    """The latest answers, by the message that each was for. Changes in place."""
+
+    def __init__(self) -> None:
+        self._said: dict[bytes, list[Outgoing]] = {}
+
+    def to(self, data: bytes) -> list[Outgoing] | None:
+        """What was said to a message; None if that is not known here."""
+        return self._said.get(hashlib.sha256(data).digest()) if self._said else None
+
+    def add(self, data: bytes, outgoing: list[Outgoing]) -> None:
+        """Remember an answer."""
+        self._said[hashlib.sha256(data).digest()] = outgoing
+        # Answers can have megabytes, so only the latest few stay in memory.
+        while len(self._said) > _AT_HAND:
+            # The first key is the oldest, because dicts keep the order of insertion.
+            del self._said[next(iter(self._said))]
 
 
 def opened(data: bytes, *, sender: str, me: str, limits: MessageLimits) -> Message:

@@ -8,8 +8,10 @@ from typing import Final, final
 from eigenveil.errors import PeerError
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.protocols import Decline, Message, Return
+from eigenveil.protocols.masked.terms import DECLINED
 
-__all__ = ["Refusals"]
+__all__ = ["Refusals", "is_refusal"]
 
 # Notes for one run of a party. A flood of bad messages must not fill the disk.
 _NOTED: Final = 100
@@ -33,3 +35,8 @@ class Refusals:
         self._count += 1
         if self._count <= _NOTED:
             self._durable_ledger.note(self._study, words)
+
+
+def is_refusal(message: Message) -> bool:
+    """Whether a message says that the site has no part to give."""
+    return isinstance(message.body, Decline) or (isinstance(message.body, Return) and message.body.data == DECLINED)

@@ -18,26 +18,22 @@ too many, a result that cannot be one, or out of order for the party.
 `SiteAgent` makes it and `Runner` calls it. tests/network/kills kills a site before and after each commit and each send.
 """
 
-import hashlib
 from typing import Final, final
 
 from eigenveil.errors import PeerError, ProtocolError
 from eigenveil.estimators.federated.parties import Parties
-from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.durable.refusals import Refusals
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
+from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
 from eigenveil.network.ledger.durable import DurableLedger, Opened
 from eigenveil.network.study.parties import found_in
 from eigenveil.privacy import Charge
-from eigenveil.protocols import Ask, Brief, Decline, Done, Give, Member, Message, Return
+from eigenveil.protocols import Ask, Brief, Done, Give, Member, Message
 from eigenveil.protocols.masked import MaskedMember
-from eigenveil.protocols.masked.terms import DECLINED
 from eigenveil.protocols.party import require_plain
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 
 __all__ = ["DurableSite"]
 
-# How many answers stay in memory to be repeated byte for byte. The party itself can repeat older ones.
-_AT_HAND: Final = 4
 # How often a study may be resumed on top of what it asks. Each time a question is asked and answered once more.
 _RESUMED: Final = 50
 
@@ -80,7 +76,7 @@ class DurableSite(DurableParty):
         self._refusals = Refusals(ledger, study, on_event)
         # Whether the party has said something that the ledger does not have.
         self._ahead = False
-        self._said: dict[bytes, list[Outgoing]] = {}
+        self._said = Repeats()
         self._last_step = ""
         self._read_back(joined)
 
@@ -88,9 +84,9 @@ class DurableSite(DurableParty):
         """Bring the party to where the ledger ends, without computing or charging anything again."""
         for step in joined.steps:
             said = [decode(raw) for raw in step.said]
-            if not any(map(_is_refusal, said)):
+            if not any(map(is_refusal, said)):
                 outgoing = [(message.receiver, raw) for message, raw in zip(said, step.said, strict=True)]
-                self._remember(hashlib.sha256(step.came).digest(), outgoing)
+                self._said.add(step.came, outgoing)
             self.party.recall(decode(step.came, limits=self._limits), said)
             # The charge for the whole study is due once, whichever step it was in.
             if self._whole in step.charges:
@@ -117,10 +113,9 @@ class DurableSite(DurableParty):
         """The answer to a message, which is in the ledger when this returns."""
         if self._ahead:
             raise ProtocolError("an answer of this site could not be written to its ledger: start the site again")
-        key = hashlib.sha256(data).digest()
         # The same bytes again, after a lost connection say. Fresh noise on the same question would cost a second time.
-        if sender == self._above and key in self._said:
-            return self._said[key]
+        if sender == self._above and (repeated := self._said.to(data)) is not None:
+            return repeated
         try:
             # All checks come before the party moves: a refused message must leave no trace in it.
             message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
@@ -147,8 +142,8 @@ class DurableSite(DurableParty):
         self._number += 1
         outgoing = [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)]
         # A site that had no part may have one after it was repaired, so its refusal is not repeated from memory.
-        if not any(_is_refusal(answer) for answer in answers):
-            self._remember(key, outgoing)
+        if not any(is_refusal(answer) for answer in answers):
+            self._said.add(data, outgoing)
         self._say(message, charges, sum(map(len, said)))
         return outgoing
 
@@ -176,13 +171,6 @@ class DurableSite(DurableParty):
             new, self._whole = (*new, self._whole), None
         return new
 
-    def _remember(self, key: bytes, outgoing: list[Outgoing]) -> None:
-        self._said[key] = outgoing
-        # Answers can have megabytes, so only the latest few stay in memory.
-        while len(self._said) > _AT_HAND:
-            # The first key is the oldest, because dicts keep the order of insertion.
-            del self._said[next(iter(self._said))]
-
     def _say(self, message: Message, charges: tuple[Charge, ...], size: int) -> None:
         match message.body:
             case Ask(question=question):
@@ -201,8 +189,3 @@ class DurableSite(DurableParty):
                 self._on_event(Event("over", self._above, "the result is here"))
             case _:
                 pass
-
-
-def _is_refusal(message: Message) -> bool:
-    """Whether a message says that the site has no part to give."""
-    return isinstance(message.body, Decline) or (isinstance(message.body, Return) and message.body.data == DECLINED)

@@ -2,7 +2,11 @@
 
 A tick opens a slot. What came, and what the hub released because of it, is in the log before anything follows. When the hub is
 idle again, a snapshot replaces all of it, so the log stays as short as one slot. The snapshot is plain numbers, so a later
-version of the program can go on from it.
+version of the program can go on from it. Under masks the log also has the keys that sites have exchanged, which serve many slots.
+
+A hub that is stopped while it asks for a slot goes on with the same round. The list of survivors follows from the answers in the
+log, and each answer is there before anything that follows from it leaves. So it is the same list as before (`MaskedSlotMember`
+proves what sites add to that).
 """
 
 import json
@@ -18,7 +22,7 @@ from eigenveil.network.agents.durable.hub_log import HubLog, LogEntry
 from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
 from eigenveil.network.agents.durable.replay import ReplayMechanism
 from eigenveil.privacy import Exact, Mechanism
-from eigenveil.protocols import Give, Message
+from eigenveil.protocols import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.tasks import SlotState
@@ -41,6 +45,7 @@ def snapshot_parts(snapshot: HubSnapshot) -> tuple[str, tuple[Array, ...]]:
         "counted": {str(slot): list(sites) for slot, sites in snapshot.counted.items()},
         "folds": {str(slot): often for slot, often in snapshot.folds.items()},
         "states": states,
+        "horizon": snapshot.horizon,
     }
     return json.dumps(facts, sort_keys=True), tuple(arrays)
 
@@ -71,6 +76,7 @@ def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
         {int(slot): int(often) for slot, often in facts["folds"].items()},
         states.pop(None),
         states,
+        facts.get("horizon"),
     )
 
 
@@ -101,11 +107,12 @@ class DurableSlotHub(DurableParty):
     ) -> None:
         self._parties, self._log, self._limits, self._on_event, self._watch = parties, log, limits, on_event, watch
         self._memory: ReplayMechanism | None = None
+        self._masking = parties.masking(secret=log.secret)
+        # The round in which the keys in the log were exchanged.
+        self._logged: int | None = None
         # Rounds of the log were reported by the process before, and must not be reported again.
         self._replaying = True
-        self.party: SlotHub = parties.hub(
-            masking=parties.masking(secret=log.secret), watch=self._note, through=self._through, answer=answer
-        )
+        self.party: SlotHub = parties.hub(masking=self._masking, watch=self._note, through=self._through, answer=answer)
         self._replay()
         self._replaying = False
 
@@ -116,7 +123,9 @@ class DurableSlotHub(DurableParty):
 
     def begin(self) -> list[Outgoing]:
         """After a crash in the middle of a slot: what is still missing of it."""
-        return [one for name in self._parties.layout.below[self.party.name] for one in self.rejoined(name)]
+        # Nobody is back yet: who is connected shows later.
+        below = self._parties.layout.below[self.party.name]
+        return [one for name in below for one in _outgoing(self.party.owed(name))]
 
     def tick(self) -> list[Outgoing]:
         """Open the next slot."""
@@ -137,7 +146,24 @@ class DurableSlotHub(DurableParty):
 
     def rejoined(self, other: str) -> list[Outgoing]:
         """What a party that is back still owes, or the final result."""
+        # In the log, because the next slot may exchange keys anew for it, and a replay must do the same.
+        if self._masking is not None and not self.over and self._masking.back(other):
+            self._log.add(LogEntry("back", other))
         return _outgoing(self.party.rejoined(other))
+
+    def heard(self, name: str, closed: int, *, ended: bool) -> None:
+        """What a site says of its stream. It is not in the log: sites say it again whenever they connect."""
+        try:
+            self.party.heard(name, closed, ended=ended)
+        except PeerError as error:
+            self._on_event(Event("refused", error.peer, error.why))
+
+    def shorten(self) -> None:
+        """End the study early if too few sources go on. That is on disk when this returns."""
+        if self.party.shorten():
+            self._store()
+            slots = f"{self.party.horizon} of {self._parties.spec.slots} slots"
+            self._on_event(Event("waiting", "", f"sources have ended, so there are {slots}"))
 
     def _moved(self, event: LogEntry, move: Callable[[], list[Message]]) -> list[Outgoing]:
         # The party moves first: a message that it refuses must not get into the log.
@@ -146,14 +172,27 @@ class DurableSlotHub(DurableParty):
             # Everything up to here is in the snapshot, so one entry replaces all others.
             if self._memory is not None:
                 self._memory.taken()
-            text, arrays = snapshot_parts(self.party.snapshot())
-            stored = encode(Message("hub", "hub", Give(0, arrays)))
-            self._log.cut(LogEntry("snapshot", data=text.encode(), released=stored))
+            self._store()
         else:
             # One entry has the cause and what the hub released because of it, so a crash cannot separate them.
             released = None if self._memory is None else self._memory.taken()
             self._log.add(LogEntry(event.kind, event.sender, event.data, released))
         return _outgoing(said)
+
+    def _store(self) -> None:
+        """Replace the log by a snapshot, and by the keys of the masks where they are new."""
+        text, arrays = snapshot_parts(self.party.snapshot())
+        stored = encode(Message("hub", "hub", Give(0, arrays)))
+        if self._masking is None:
+            self._log.cut(LogEntry("snapshot", data=text.encode(), released=stored))
+            return
+        facts = json.dumps(self._masking.facts()).encode()
+        keys, new = self._masking.keys, None
+        if keys is not None and keys.first != self._logged:
+            new = LogEntry("keys", data=encode(Message("hub", "hub", keys.stored())))
+        self._log.cut(LogEntry("snapshot", data=text.encode(), released=stored, asked=facts), keys=new)
+        if keys is not None:
+            self._logged = keys.first
 
     def _through(self, mechanism: Mechanism) -> Mechanism:
         # Without noise a replay computes the same numbers again, so none are stored.
@@ -165,13 +204,21 @@ class DurableSlotHub(DurableParty):
 
     def _replay(self) -> None:
         """Bring the hub to where the log ends. Nothing leaves, and nothing is released again."""
+        keys: Return | None = None
         for event in self._log.events():
+            if event.kind == "keys":
+                body = decode(event.data).body
+                assert isinstance(body, Return)
+                keys, self._logged = body, body.round
+                continue
             if event.kind == "snapshot":
                 assert event.released is not None
                 body = decode(event.released).body
                 assert isinstance(body, Give)
                 snapshot = snapshot_from(event.data.decode(), body.arrays)
                 self.party.restore(snapshot)
+                if self._masking is not None and event.asked is not None:
+                    self._masking.restore(json.loads(event.asked), keys)
                 # The hub's ledger must say what the process before it spent.
                 self._parties.respend(snapshot.folds)
                 continue
@@ -184,7 +231,7 @@ class DurableSlotHub(DurableParty):
         if self._memory is not None:
             self._memory.require_all_given()
             self._memory.taken()
-        if self.party.newest >= self._parties.spec.slots and self.party.idle:
+        if self.party.newest >= self.party.horizon and self.party.idle:
             # The last tick has no slot of its own: whether it was the end follows from the number.
             self.party.conclude()
 
@@ -196,6 +243,8 @@ class DurableSlotHub(DurableParty):
                 self.party.timeout()
             case "message":
                 self.party.receive(decode(event.data, limits=self._limits))
+            case "back" if self._masking is not None:
+                self._masking.back(event.sender)
             case kind:
                 raise ProtocolError(f"the log has an entry of the kind {kind!r}, which streams do not have")
 
@@ -205,7 +254,9 @@ class DurableSlotHub(DurableParty):
         if done.skipped:
             self._on_event(Event("round", f"slot {done.slot + 1}", f"skipped: {done.skipped}"))
         else:
-            missing = f", {len(done.missing)} still missing" if done.missing else ""
+            # Under masks a late part is lost.
+            still = "" if self._masking is not None else "still "
+            missing = f", {len(done.missing)} {still}missing" if done.missing else ""
             again = " late" if done.again else ""
             self._on_event(Event("round", f"slot {done.slot + 1}", f"{len(done.answered)} answered{again}{missing}"))
         self._watch(done)

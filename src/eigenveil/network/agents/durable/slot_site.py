@@ -8,6 +8,10 @@
     | following | the commit fails                   | nothing                    | nothing             | ahead: more is an error
     | any       | the process ends, and starts again | nothing: it is read        | nothing             | following, or over
 
+Under masks, every message of the hub and the answer to it are written too, before the answer leaves: which keys were exchanged,
+in which round a slot was given, which list of survivors was signed. A question for a slot that is still open waits until it is
+closed. What later rounds do not need is dropped: of the messages, the exchange of keys and the last round stay.
+
 Asking costs nothing: the answer was made, charged and stored when the slot closed. So a hub may ask as often as it likes, and
 fills no disk. Rows of the slot that was open when the process ended are read again from the stored offset. Of a pipe they are
 lost.
@@ -16,24 +20,34 @@ lost.
 import json
 from collections.abc import Callable, Iterable, Iterator, MutableMapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 from eigenveil.errors import PeerError, ProtocolError, require
-from eigenveil.linalg import Array
-from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, opened
-from eigenveil.network.agents.durable.refusals import Refusals
+from eigenveil.network.agents.durable.party import DurableParty, Event, OnEvent, Outgoing, Repeats, opened
+from eigenveil.network.agents.durable.refusals import Refusals, is_refusal
 from eigenveil.network.ledger.durable import DurableLedger, Opened, StudyStep
 from eigenveil.privacy import Budget, Charge, Ledger, PrivacyUnit
-from eigenveil.protocols import Done, Give, Message
-from eigenveil.protocols.slots import SlotMember
+from eigenveil.protocols import Ask, Brief, Done, Give, Masked, Message
+from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
 from eigenveil.protocols.wire import MessageLimits, decode, encode, in_round
 from eigenveil.tasks import OpenSlot
 
 __all__ = ["DurableSlotSite", "SlotsBefore", "StoredParts"]
 
-# What a step of the ledger is about: a closed slot, or the result.
+# What a step of the ledger is about: a closed slot, a message under masks, or the result.
 _SLOT: Final = "slot"
+_MESSAGE: Final = "message"
 _RESULT: Final = "result"
+# How often a masked study may be asked the same in other bytes, on top of what it asks. Each time fills the disk a little.
+_RESUMED: Final = 50
+# The steps of an exchange of keys, as they are called on the wire.
+_SETUP: Final = ("keys", "packets", "roster", "roster claim", "seal")
+
+
+def _record_in(came: bytes) -> tuple[dict[str, Any], bytes]:
+    """What a step is about, and the message that came with it."""
+    head, _, message = came.partition(b"\n")
+    return json.loads(head), message
 
 
 @final
@@ -57,7 +71,7 @@ class SlotsBefore:
         for step in steps:
             # Pruned steps have lost their bytes but not their charges, so these are read of every step.
             charges += step.charges
-            if step.kept and (record := json.loads(step.came))["what"] == _SLOT:
+            if step.kept and (record := _record_in(step.came)[0])["what"] == _SLOT:
                 then = record["then"]
                 kept = record["series"]
                 series = {name: (int(n), int(p), float(o), tuple(map(float, m))) for name, (n, p, o, m) in kept.items()}
@@ -66,16 +80,16 @@ class SlotsBefore:
 
 
 @final
-class StoredParts(MutableMapping[int, tuple[Array, ...]]):
+class StoredParts(MutableMapping[int, Any]):
     """The parts of a site's closed slots, which are in its ledger and not in memory. Changes in place.
 
     One that was set is in memory until `stored` says at which step of the ledger it is. From then on it has no arrays here, and
     `said` repeats the message that has them.
     """
 
-    def __init__(self, durable_ledger: DurableLedger, study: str) -> None:
-        self._durable_ledger, self._study = durable_ledger, study
-        self._fresh: dict[int, tuple[Array, ...]] = {}
+    def __init__(self, durable_ledger: DurableLedger, study: str, *, masked: bool = False) -> None:
+        self._durable_ledger, self._study, self._masked = durable_ledger, study, masked
+        self._fresh: dict[int, Any] = {}
         self._steps: dict[int, int] = {}
 
     def stored(self, slot: int, step: int) -> None:
@@ -88,11 +102,18 @@ class StoredParts(MutableMapping[int, tuple[Array, ...]]):
         # The ledger compares what it reads with the digest that was committed.
         return in_round(self._durable_ledger.said(self._study, self._steps[slot]), round_)
 
-    def __getitem__(self, slot: int) -> tuple[Array, ...]:
-        return () if slot in self._steps else self._fresh[slot]
+    def __getitem__(self, slot: int) -> Any:
+        if slot in self._fresh:
+            return self._fresh[slot]
+        if not self._masked:
+            return ()
+        # Masks are added to the words of a share, so they are read.
+        body = decode(self.said(slot, 0)).body
+        assert isinstance(body, Masked)
+        return body.words
 
-    def __setitem__(self, slot: int, arrays: tuple[Array, ...]) -> None:
-        self._fresh[slot] = arrays
+    def __setitem__(self, slot: int, part: Any) -> None:
+        self._fresh[slot] = part
 
     def __delitem__(self, slot: int) -> None:
         # Bytes on disk are pruned by whoever knows which steps nobody may ask for.
@@ -115,13 +136,13 @@ class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
     The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
-    that the study may cost. Slots of more than `window` before the last that was asked for are dropped from the disk; digests and
-    charges stay.
+    that the study may cost. Under masks, `most` messages are what an honest hub sends. Slots of more than `window` before the
+    last that was asked for are dropped from the disk; digests and charges stay.
     """
 
     def __init__(
         self,
-        party: SlotMember,
+        party: SlotMember | MaskedSlotMember,
         durable_ledger: DurableLedger,
         joined: Opened,
         *,
@@ -132,14 +153,21 @@ class DurableSlotSite(DurableParty):
         window: int,
         limits: MessageLimits,
         whole: Charge | None = None,
+        most: int = 0,
         on_event: OnEvent = lambda event: None,
     ) -> None:
-        self.party: SlotMember = party
+        self.party: SlotMember | MaskedSlotMember = party
         self._parts = parts
         self._durable_ledger, self._ledger, self._study, self._above = durable_ledger, ledger, study, above
         self._window, self._limits, self._whole, self._on_event = window, limits, whole, on_event
         self._refusals = Refusals(durable_ledger, study, on_event)
         self._number, self._ahead = len(joined.steps), False
+        # Under masks: answers to repeat, a question that came early, and where the keys and the last round are in the ledger.
+        self._said, self._held = Repeats(), b""
+        self._most = _RESUMED + 4 * most
+        self._setup: list[int] = []
+        self._round: list[int] = []
+        self._newest_round = -1
         # The step of each slot, so that old ones can be dropped.
         self._steps: dict[int, int] = {}
         for step in joined.steps:
@@ -147,7 +175,7 @@ class DurableSlotSite(DurableParty):
             if self._whole in step.charges:
                 self._whole = None
             if step.kept:
-                self._read_back(step.number, json.loads(step.came), step.said)
+                self._read_back(step.number, *_record_in(step.came), step.said)
 
     @property
     def over(self) -> bool:
@@ -174,12 +202,12 @@ class DurableSlotSite(DurableParty):
         # From here until the commit the party knows more than the disk: any error must end this process.
         self._ahead = True
         # Nothing else holds what `filled` becomes, so the sums are freed before their part is written.
-        arrays = self.party.close(slot, filled.close())
+        part = self.party.close(slot, filled.close())
         # It is asked for again, because a site's ledger is made at its first release.
         ledger = self._ledger()
         charges = () if ledger is None else ledger.charges[before:]
         # The site cannot see what a hub releases later, so its first part costs all that the study may.
-        if arrays is not None and self._whole is not None:
+        if part is not None and self._whole is not None:
             charges, self._whole = (*charges, self._whole), None
         record = {
             "what": _SLOT,
@@ -189,29 +217,56 @@ class DurableSlotSite(DurableParty):
             "series": {} if ledger is None else ledger.series(),
         }
         # Not an answer yet: whoever asks gets these numbers in a message of that round.
-        # Sums are symmetric, and half of a matrix is enough to repeat it.
-        half = arrays is not None and self.party.halved(slot)
-        said = (
-            [] if arrays is None else [encode(Message(self.party.name, self._above, Give(0, arrays, symmetric=half)))]
-        )
-        if arrays is not None:
+        said = [] if part is None else [encode(Message(self.party.name, self._above, self._stored(slot, part)))]
+        if part is not None:
             # Before the commit, which needs the memory. If it fails, this process ends, and nobody asks for the slot.
             self._parts.stored(slot, self._number)
-            del arrays
+            del part
         self._commit(record, said, charges)
         self._steps[slot] = self._number - 1
-        self._drop(slot)
+        if not isinstance(self.party, MaskedSlotMember):
+            self._drop(slot)
         if self.party.error is not None:
             words = f"this site has no part of slot {slot + 1} to give: {self.party.error}"
             self._refusals.write(words)
             self._on_event(Event("said", self._above, words))
 
+    def _stored(self, slot: int, part: Any) -> Give | Masked:
+        if isinstance(self.party, MaskedSlotMember):
+            # Not masked yet: in a message it would need a round, whose masks are added when that is asked for.
+            return Masked(0, part, b"")
+        # Sums are symmetric, and half of a matrix is enough to repeat it.
+        return Give(0, part, symmetric=self.party.halved(slot))
+
+    def end(self) -> None:
+        """The source has ended, so nothing is to be waited for."""
+        if isinstance(self.party, MaskedSlotMember):
+            self.party.ended = True
+
+    def held(self) -> list[Outgoing]:
+        """The answer to a question that came before its slot was closed; nothing if there is none, or it is still open."""
+        data, self._held = self._held, b""
+        return self.take(self._above, data) if data else []
+
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
-        """The answer to a question, from what is on disk already."""
+        """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
         self._require_level()
+        # The same bytes again, after a lost connection say.
+        if sender == self._above and (said := self._said.to(data)) is not None:
+            return said
+        sessions = 0
         try:
             message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
+            if isinstance(self.party, MaskedSlotMember):
+                if self.party.early(message):
+                    # One at a time: a hub that has asked for another slot does not wait for this one any more.
+                    self._held = data
+                    return []
+                self._require_few(message)
+                sessions = self.party.sessions
             answers = self.party.receive(message)
+            # From here until the commit the party knows more than the disk: any error must end this process.
+            self._ahead = isinstance(self.party, MaskedSlotMember) and bool(answers)
         except PeerError as error:
             # No reply: the sender must not learn why, and the site goes on.
             self._refusals.note(error)
@@ -221,35 +276,81 @@ class DurableSlotSite(DurableParty):
             self._ahead = True
             self._commit({"what": _RESULT}, [data], ())
             self._on_event(Event("over", self._above, "the result is here"))
-        return [(answer.receiver, self._encoded(answer)) for answer in answers]
+        outgoing = [(answer.receiver, self._encoded(answer)) for answer in answers]
+        if isinstance(self.party, MaskedSlotMember) and answers:
+            self._commit({"what": _MESSAGE, "sessions": sessions}, [raw for _, raw in outgoing], (), message=data)
+            # A new round, or new keys: what came before them is not needed any more.
+            if self._place(self._number - 1, message, keys=self.party.sessions > sessions):
+                self._drop(self.party.newest)
+            # A decline is not repeated from memory: the slot may be closed by the next time.
+            if not any(is_refusal(answer) for answer in answers):
+                self._said.add(data, outgoing)
+        return outgoing
 
     def _encoded(self, answer: Message) -> bytes:
         """The bytes of an answer. A part comes from the ledger: it is not in memory."""
-        if isinstance(answer.body, Give):
+        if isinstance(answer.body, Give) and isinstance(self.party, SlotMember):
             return self._parts.said(self.party.asked, answer.body.round)
         return encode(answer)
 
-    def _commit(self, record: dict[str, object], said: list[bytes], charges: tuple[Charge, ...]) -> None:
-        came = json.dumps(record, sort_keys=True).encode()
+    def _require_few(self, message: Message) -> None:
+        """Refuse a flood of questions. Repeating one in other bytes costs no budget, but it fills the disk."""
+        if self._number >= self._most and not isinstance(message.body, Done):
+            raise PeerError(message.sender, f"has asked {self._most} times, more often than this study needs")
+
+    def _place(self, number: int, message: Message, *, keys: bool) -> bool:
+        """Note where in the ledger the keys and the last round are. Whether this message begins one of them.
+
+        It begins `keys` if there are others since. A hub that repeats itself must begin nothing: what the site has signed in this
+        session and round would be dropped, and a restarted site could be talked into signing something else.
+        """
+        body = message.body
+        if isinstance(body, Brief) and body.step in _SETUP:
+            if keys:
+                # Of the last round only remains which slot was given in it.
+                self._setup, self._round = [], self._round[:1]
+            self._setup.append(number)
+            return keys
+        begins = isinstance(body, Ask) and body.round > self._newest_round
+        if begins:
+            self._round, self._newest_round = [], body.round
+        self._round.append(number)
+        return begins
+
+    def _commit(
+        self, record: dict[str, object], said: list[bytes], charges: tuple[Charge, ...], *, message: bytes = b""
+    ) -> None:
+        came = json.dumps(record, sort_keys=True).encode() + (b"\n" + message if message else b"")
         # The step's number makes a second process on the same ledger fail here instead of charging twice.
         self._durable_ledger.commit(self._study, self._number, came=came, said=said, charges=charges)
         self._number, self._ahead = self._number + 1, False
 
     def _drop(self, slot: int) -> None:
         """Drop the bytes of slots that nobody may ask for any more. The last step stays: it says where to read on."""
-        # By what was asked and not by what was closed: without a clock a hub may be far behind a site.
-        first = min(slot, self.party.newest - self._window)
+        # By what was asked and not by what was closed: without a clock a hub may be far behind a site. Under masks nothing is
+        # asked for again.
+        masked = isinstance(self.party, MaskedSlotMember)
+        first = min(slot, self.party.closed, self.party.newest - (0 if masked else self._window))
         old = [number for number in self._steps if number < first]
-        if old:
-            self._durable_ledger.prune(self._study, 1 + max(self._steps[number] for number in old))
-            for number in old:
-                del self._steps[number]
+        before = self._number if masked else 1 + max((self._steps[number] for number in old), default=-1)
+        for number in old:
+            del self._steps[number]
+        if before > 0:
+            self._durable_ledger.prune(self._study, before, keep={*self._steps.values(), *self._setup, *self._round})
 
-    def _read_back(self, number: int, record: dict[str, object], said: tuple[bytes, ...]) -> None:
+    def _read_back(self, number: int, record: dict[str, Any], came: bytes, said: tuple[bytes, ...]) -> None:
         if record["what"] == _RESULT:
             (done,) = [decode(raw).body for raw in said]
             assert isinstance(done, Done)
             self.party.result = done.arrays
+            return
+        if record["what"] == _MESSAGE:
+            assert isinstance(self.party, MaskedSlotMember)
+            message, answers = decode(came, limits=self._limits), [decode(raw) for raw in said]
+            self.party.recall(message, answers, sessions=record["sessions"])
+            self._place(number, message, keys=self.party.sessions > record["sessions"])
+            if not any(is_refusal(answer) for answer in answers):
+                self._said.add(came, [(answer.receiver, raw) for answer, raw in zip(answers, said, strict=True)])
             return
         slot = record["slot"]
         require(isinstance(slot, int), "a step of the ledger names no slot")
