@@ -61,3 +61,19 @@ def test_a_site_that_follows_a_csv_needs_no_table_reader(tmp_path: Path) -> None
     assert not found & {"scipy", "sklearn", "pandas", "pyarrow", "polars", "dp_accounting", "joblib"}
     # Nor what only tables and simulations need: random generators and the planner take several MiB.
     assert not found & {"numpy.random", "eigenveil.plan", "eigenveil.model"}
+
+
+READING = """
+import sys
+from pathlib import Path
+from eigenveil.data.tables import read_table
+table = read_table(Path(sys.argv[1]))
+assert sum(float(block.values.sum()) for block in table.rows.blocks(10)) == 10.5
+"""
+
+
+def test_a_table_of_numbers_is_read_without_pandas(tmp_path: Path) -> None:
+    path = tmp_path / "table.csv"
+    path.write_text("a,b\n1,2.5\n3,4\n")
+    found = loaded_by(READING, str(path))
+    assert "pyarrow" in found and "pandas" not in found

@@ -178,3 +178,11 @@ def test_a_file_that_is_damaged_further_down_keeps_its_first_error(
     with pytest.raises(ColumnsError) as caught:
         read_table(path)
     assert caught.value.columns == ("note",)
+
+
+def test_a_line_of_units_is_said_beside_an_id(tmp_path: Path) -> None:
+    path = tmp_path / "lab.csv"
+    path.write_text("patient_id;crea;urea\n-;mg/dl;mg/dl\n1;0,9;30\n2;1,1;41\n")
+    line = refusal("fit", path, *FIT, "-o", tmp_path / "m.safetensors")
+    assert "--drop patient_id" in line and "a line of units" in line
+    assert "--drop patient_id,crea" not in line

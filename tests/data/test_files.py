@@ -118,6 +118,9 @@ BAD_CSV: dict[str, tuple[bytes, str, dict[str, Any]]] = {
         "after row 0: not a number in columns 'b', 'd'",
         {},
     ),
+    "a second header": (b"a,b\n1,2\na,b\n", "after row 1: the next line is the header once more. Remove it", {}),
+    "another header": (b"a,b\n1,2\nx,b\n3,4\n", "after row 1: the next line has no number in any column", {}),
+    "units below the header": (b"a;b\nmg;kg\n1,5;2,5\n", "after row 0: .* a line of units. Remove .* decimal", {}),
     "the same name twice": (f"a,b,a\n1,2,{SECRET}\n".encode(), "more than one column called 'a'", {}),
     "a line too short": (
         f"a,b\n1,2\n{SECRET}\n".encode(),

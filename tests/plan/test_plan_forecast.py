@@ -11,6 +11,7 @@ import pytest
 from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.plan import METHODS, SETTINGS, Facts, Interval, Spectrum, curve, forecast, methods_for, predict
 from eigenveil.plan.choose.sites import plan_sites
+from eigenveil.plan.forecast import trials
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.privacy import Budget, Neighbours
 
@@ -197,3 +198,21 @@ def test_rows_at_one_place_have_two_settings_and_at_many_the_others() -> None:
     assert {name.partition("/")[0] for name in methods_for(facts(sites=1))} == {"curator", "stream"}
     assert {name.partition("/")[0] for name in methods_for(facts(sites=3))} == set(SETTINGS) - {"curator", "stream"}
     assert set(methods_for(facts(trust=("curator", "site")))) < set(METHODS)
+
+
+def test_the_same_trial_is_rehearsed_once_and_more_fits_of_it_are_the_new_ones_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    rehearsed: list[int] = []
+    fit = trials._fit
+
+    def counted(trial: Any, values: Any, seed: int, **more: Any) -> tuple[float, float]:
+        rehearsed.append(seed)
+        return fit(trial, values, seed, **more)
+
+    monkeypatch.setattr(trials, "_fit", counted)
+    # Of the same numbers, each time made anew, as from a model that is read twice.
+    made = (Facts(7, 2, 4321, Budget(0.9, 1e-6), Spectrum(np.arange(7.0, 0.0, -1) / 30, "given")) for _ in range(3))
+    for facts, count in zip(made, (4, 4, 6), strict=True):
+        forecast(facts, "curator/covariance", fits=count)
+    assert rehearsed == [0, 1, 2, 3, 4, 5]

@@ -1,8 +1,8 @@
 """Symmetric arrays travel as triangles and come back as they were, to the last bit."""
 
 import tracemalloc
-from collections.abc import Callable
-from typing import final
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, final
 
 import numpy as np
 import pytest
@@ -66,7 +66,11 @@ class Doubled(Mechanism):
         assert private.symmetric
         return 2 * private.value
 
-    release_columns = scale = Exact.release_columns
+    def release_columns(self, slices: Iterable[Array], **how: Any) -> Iterator[Array]:
+        return iter(slices)
+
+    def scale(self, sensitivity: float, *, share: float = 1.0) -> float:
+        return 0.0
 
 
 def noisy(carried: float = 0.0) -> Gaussian:

@@ -194,7 +194,6 @@ CSV: dict[str, tuple[bytes, str]] = {
     # A first line that may be somebody's is not shown.
     "no header": (b"8675309,1\n8,2\n", f"a.csv has no column 'user', 'item'; its first line may not be a header, .* {OPTIONS}"),
     "names for a header": (b"ulrike8675309,x\nbob,2\n", "its first line may not be a header, or is not separated by commas"),
-    "tabs": (b"user\titem\n8675309\t1\n", "its first line may not be a header, or is not separated by commas"),
     "colons": (b"8675309::1193::5\n", "its first line may not be a header, or is not separated by commas"),
     "empty": (b"", "a.csv cannot be read: Empty CSV file$"),
     "header only": (b"user,item\n", "a.csv has column names but no rows$"),
@@ -224,7 +223,7 @@ def test_parquet_that_does_not_say_who_has_what_is_refused(tmp_path: Path) -> No
         pq.write_table(pa.table({"user": missing, "item": [1, 2]}), path)
         refuses(lambda: read_interactions(path), '^user column "user" has missing, blank or placeholder ids')
     path.write_bytes(b"PAR1" + str(SECRET).encode())
-    refuses(lambda: read_interactions(path), "a.parquet cannot be read: ")
+    refuses(lambda: read_interactions(path), "a.parquet cannot be read as parquet: ")
 
 
 def test_paths_and_choices_that_lead_nowhere_are_refused(tmp_path: Path) -> None:
@@ -276,7 +275,10 @@ def test_npz_files_that_hold_something_else_are_refused(tmp_path: Path) -> None:
     assert read_interactions(path).matrix.toarray().tolist() == [[1, 0], [0, 1]]
     np.savez(path, **(honest | {"indices": [0, SECRET]}))  # type: ignore[arg-type]
     refuses(lambda: read_interactions(path), f"matrix is a damaged sparse matrix|{cannot}")
+    # A dense matrix is a matrix, too.
     np.savez(path, X=SMALL)
+    assert read_interactions(path).matrix.toarray().tolist() == np.asarray(SMALL).tolist()
+    np.savez(path, X=np.array([["x" + str(SECRET)]]))
     refuses(lambda: read_interactions(path), cannot)
 
 
@@ -375,3 +377,11 @@ def test_a_sheet_without_a_header_shows_nobody(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="its first line may not be a header") as refused:
         read_interactions(path)
     assert "8675309" not in str(refused.value) and "HIV" not in str(refused.value)
+
+
+def test_separators_are_read_from_the_header(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for mark in "\t;|":
+        path.write_text(f"user{mark}item\nann{mark}jazz, blue\nbob{mark}rock\n")
+        found = read_interactions(path)
+        assert (found.users, found.items) == (("ann", "bob"), ("jazz, blue", "rock"))

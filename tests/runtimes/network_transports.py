@@ -27,6 +27,8 @@ KNOWN = {party.pem: party.name for party in (HUB, *SITES)}
 def run(work: Coroutine[Any, Any, Result]) -> Result:
     """`asyncio.run`, and then: nothing was left running, nothing went wrong unseen, no socket is left open."""
     complaints: list[str] = []
+    # Garbage is looked for twice below: of this run, and not of all that were before it.
+    gc.freeze()
 
     async def watched() -> Result:
         loop = asyncio.get_running_loop()

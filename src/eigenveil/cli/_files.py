@@ -37,6 +37,7 @@ __all__ = [
     "require_file",
     "require_input",
     "require_output",
+    "require_path",
     "standard_input",
 ]
 
@@ -203,6 +204,7 @@ class Reading:
                 }
                 return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen).inner)
             if not piped and not self.named(path):
+                self._require_here(path)
                 return read_table(
                     path,
                     person=self.person,
@@ -220,15 +222,19 @@ class Reading:
                 return self._elsewhere(found, choice)
             return read_named(found, choice, gaps=self.gaps)
 
+    def _require_here(self, source: Any) -> None:
+        """Refuse a file that only one process can read, where others were asked for."""
+        word = "a cluster" if self.dask else "several processes"
+        alone = not self.dask and self.processes is None
+        require(alone, f"{source} cannot be shared by {word}. Convert it to Parquet first")
+
     def _elsewhere(self, table: "NamedTable", choice: "ColumnChoice") -> "Table":
         """The table, with its rows on a cluster or in other processes."""
         from eigenveil.data.named import ParquetTable
         from eigenveil.data.tables import Table
 
-        word = "a cluster" if self.dask else "several processes"
-        require(
-            isinstance(table, ParquetTable), f"{table.source} cannot be shared by {word}. Convert it to Parquet first"
-        )
+        if not isinstance(table, ParquetTable):
+            self._require_here(table.source)
         assert isinstance(table, ParquetTable)
         if self.dask:
             with needs_dask():
@@ -287,7 +293,7 @@ def _refusal(
     """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
     from eigenveil.data.faults import to_drop
 
-    bad, missing = ((), ()) if table.once else _faults(table, choice.without(ids), gaps=gaps)
+    bad, missing, more = ((), (), "") if table.once else _faults(table, choice.without(ids), gaps=gaps)
     # A csv with semicolons may have decimal commas, and then it is not the columns that are wrong.
     comma = str(getattr(table, "comma", "")) if bad else ""
     says = _like_ids(table.source, ids)
@@ -299,8 +305,10 @@ def _refusal(
     rule = ". Handle missing values with {missing=counts}, or leave those columns out too" * bool(missing)
     drop = to_drop((*ids, *bad), table.names)
     leave = "{drop=}" if drop else "{drop} and patterns"
+    after = f". Then: {more}" * bool(more)
     return ParameterError(
-        f"{verbatim(says)}. Leave out with {leave}{whose}{text}{rule}. To analyse an id all the same, name it: {keep}{comma}",
+        f"{verbatim(says)}. Leave out with {leave}{whose}{text}{rule}. To analyse an id all the same, name it: {keep}{comma}"
+        f"{after}",
         drop=drop,
         person=ids[0],
     )
@@ -310,8 +318,11 @@ def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
     return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
-def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values."""
+def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+    """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values.
+
+    If the file is at fault and not its columns, the error about that, as a template.
+    """
     from eigenveil.errors import ColumnsError
 
     try:
@@ -320,11 +331,16 @@ def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple
             choice.laid_out(table.source, table.names, table.kinds)
         except ColumnsError as error:
             bad = error.columns
-        found = table.faults([name for name in layout.plain if name not in bad])
-    except ValueError:
-        # It is said when the table is read.
-        return (), ()
-    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing))
+        numbers = [name for name in layout.plain if name not in bad]
+        found = table.faults(numbers)
+        if numbers and set(found.others) >= set(numbers):
+            # Not the columns are wrong then, but the file: the first rows say how.
+            next(iter(table.batches(layout.plain, (), 100)), None)
+    except ColumnsError as error:
+        return error.columns, (), ""
+    except ValueError as error:
+        return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error))
+    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), ""
 
 
 def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:

@@ -35,6 +35,7 @@ __all__ = [
     "fill_line",
     "guarantee_panel",
     "in_bytes",
+    "judged",
     "labelled",
     "loadings_table",
     "model_details",
@@ -240,6 +241,12 @@ def warned(model: "Model | ItemSpace") -> Iterator[Text]:
     """What the fit warns of."""
     for words in model.warnings:
         yield Text.assemble(("warning: ", "bold yellow"), (plain(words), "yellow"))
+
+
+def judged(model: Model) -> list[Text]:
+    """What the fit says of itself in lines: that nothing stands out, its fill, the share clipped, and its warnings."""
+    first = [nothing_found()] if nothing_stands_out(model) else []
+    return [*first, *fill_line(model), *warned(model)]
 
 
 def loadings_table(model: Model, *, largest: int) -> Table:

@@ -38,7 +38,7 @@ _PLAIN: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".xlsx": "
 _ARROW: Final = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
 _PACKED: Final = dict.fromkeys((".csv.gz", ".csv.zst", ".tsv.gz", ".tsv.zst"), "csv")
 TABLES: Final = {**_PLAIN, **_PACKED, **_ARROW, **dict.fromkeys(SVMLIGHT, "svm")}
-HISTORIES: Final = (".csv", ".parquet", ".npz", ".tsv", ".xlsx", *_PACKED, *_ARROW)
+HISTORIES: Final = (".csv", ".parquet", ".npz", ".npy", ".tsv", ".xlsx", *_PACKED, *_ARROW, *SVMLIGHT)
 
 
 def ending_of(path: Path, known: Collection[str]) -> str:

@@ -258,9 +258,9 @@ class ColumnChoice:
         """The columns that `entries` stand for, and whether each was named exactly; all that stand for none in one error."""
         missing: list[str] = []
         found: list[tuple[str, bool]] = []
+        literal = self.literal and parameter != "carry"
         for entry in entries:
             # A name with a comma or a star in it is a name first.
-            literal = self.literal and parameter != "carry"
             parts = [entry] if entry in known or literal else [part.strip() for part in entry.split(",")]
             for part in filter(None, parts):
                 if part in known:
@@ -271,9 +271,9 @@ class ColumnChoice:
                 missing += [part] * (not matching or literal)
         if missing:
             words = f"{source} has no column {listed(map(repr, missing))}; it has {listed(names)}"
-            raise ParameterError(
-                f"{verbatim(words)}. Check {{{parameter}}}" if parameter != "carry" else verbatim(words)
-            )
+            # A model or a study names its columns, and no option does.
+            own = parameter == "carry" or literal
+            raise ParameterError(verbatim(words) if own else f"{verbatim(words)}. Check {{{parameter}}}")
         yield from found
 
 

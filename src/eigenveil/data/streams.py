@@ -29,8 +29,8 @@ _BATCH_NUMBERS: Final = 1 << 20
 class Source:
     """Batches of rows, each (b, d), dense or CSR, to be read once; and the column names, if there are any.
 
-    `count` is how many rows will come, where the file says so. Where a column names the person of each row,
-    batches are Arrow tables, and that column is their last.
+    `count` is how many rows will come, where the file says so. Where a column names the person of each row, batches are Arrow
+    tables, and that column is their last.
     """
 
     batches: Iterator[Any]

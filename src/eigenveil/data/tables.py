@@ -5,7 +5,7 @@ and files, which are public, and never show a value.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, final
 
@@ -253,6 +253,9 @@ def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -
 
     Missing values are refused, or NaN if `gaps` are allowed.
     """
+    if choice.literal and not table.named:
+        # A file without names has the columns of the study in their order, and the caller compares their number.
+        choice = replace(choice, columns=None)
     layout = laid_out(table, choice, gaps=gaps)
     columns = layout.names if table.named else None
     aside = tuple(dict.fromkeys((*([] if layout.person is None else [layout.person]), *layout.carry)))

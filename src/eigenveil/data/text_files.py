@@ -407,10 +407,25 @@ class _Blocks:
             return ValueError(
                 f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
             )
+        if fields == list(table.names):
+            return ValueError(f"{where}: the next line is the header once more. Remove it")
+        line_of = dict(zip(table.names, fields, strict=True))
+        if len(self.numbers) > 1 and not any(_could_be_number(line_of[name]) for name in self.numbers):
+            # Another header, or the units below one. Its columns are not at fault.
+            return ParameterError(
+                f"{verbatim(where)}: the next line has no number in any column, as another header has, or a line of units. "
+                f"Remove that line, or correct it{table.comma}"
+            )
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
         advice = advice_for(dict.fromkeys(bad, "untyped")) + table.comma
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
+
+
+def _could_be_number(text: str) -> bool:
+    """Whether a field could be a number, a truth value or a gap. Numbers with a decimal comma count, whatever was said."""
+    plain = text.strip()
+    return plain in GAPS or plain.lower() in ("true", "false") or _number(plain) is not None
 
 
 def _words() -> Any:

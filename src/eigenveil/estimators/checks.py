@@ -59,6 +59,12 @@ class SharedLedger:
 
 def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **checks: Any) -> Any:
     """`X` as a real array or CSR matrix of the columns that `estimator` knows, or learns if `reset`. `gaps` allow NaN."""
+    if _is_plain(X, **checks) and not hasattr(estimator, "feature_names_in_"):
+        if reset:
+            estimator.n_features_in_ = X.shape[1]
+        # Any other number of columns is an error, and scikit-learn has words for it.
+        if getattr(estimator, "n_features_in_", None) == X.shape[1]:
+            return X
     # Here and not above: parties of a network study take their budgets from this module and have no use for scikit-learn.
     from sklearn.utils.validation import validate_data
 
@@ -92,6 +98,19 @@ def checked_array(estimator: Any, X: Any, *, reset: bool, gaps: bool = False, **
         raise
     require_real(checked.dtype, "X")
     return checked
+
+
+def _is_plain(X: Any, *, ensure_min_samples: int = 1, ensure_min_features: int = 1) -> bool:
+    """Whether `X` is an array in which scikit-learn would find nothing to say or to change.
+
+    It looks for tables of many libraries first, which takes longer than a small batch of a stream.
+    """
+    if type(X) is not np.ndarray or X.dtype != np.float64 or X.ndim != 2:
+        return False
+    if X.shape[0] < ensure_min_samples or X.shape[1] < ensure_min_features:
+        return False
+    with np.errstate(all="ignore"):
+        return bool(np.isfinite(X.sum()))
 
 
 def _require_named_entries(X: Any, *, gaps: bool) -> None:

@@ -8,6 +8,8 @@ from contextlib import contextmanager
 from decimal import Decimal
 from typing import Any
 
+import numpy as np
+
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, kinds_of, one_hot_columns
 from eigenveil.data.elsewhere import is_dask, is_elsewhere
 from eigenveil.data.faults import ColumnFaults
@@ -33,7 +35,8 @@ def read_rows(estimator: Any, X: Any, *, reset: bool, **least: int) -> Rows:
     gaps = rule_of(estimator) != "refuse"
     if is_on_device(X):
         X = rows_on_device(X, gaps=gaps)
-    if isinstance(X, Rows) and not is_arrow_like(X):
+    # Arrays come often, and asking whether one is `Rows` takes longer than checking it.
+    if not isinstance(X, np.ndarray) and isinstance(X, Rows) and not is_arrow_like(X):
         if reset:
             learn_columns(estimator, X)
         if not is_elsewhere(X):

@@ -45,7 +45,7 @@ def bound_settings(
 ) -> dict[str, Any]:
     """Facts about the row bound and the units: those that were found privately, or None where nothing was searched for.
 
-    Flat columns, which keep their own unit, are listed by their place from zero.
+    Flat columns, which are not standardised, are listed by their place from zero.
     """
     if bounds.find:
         return {"row_bound": row_bound, "bound_from": "found privately"}

@@ -111,7 +111,9 @@ def read_site(estimator: Any, name: str, X: Any, columns: Columns | None) -> tup
         rows = _matrix(estimator, X) if isinstance(X, Symmetric) else _table(reader, X)
         count = rows.shape[1]
         if columns is not None and count != columns.count:
-            raise ValueError(f"it has {count} columns, and {columns.first} has {columns.count}")
+            # In a later slot of a stream it may be that site itself.
+            other = f"had {columns.count} before" if name == columns.first else f"{columns.first} has {columns.count}"
+            raise ValueError(f"it has {count} columns, and {other}")
         if ids is not None:
             rows = by_person(rows, ids)
     # Before the other errors, of which it is one kind: it keeps its template, so that each surface can word it.

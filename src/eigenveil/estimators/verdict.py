@@ -29,7 +29,7 @@ from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensiti
 from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
-from eigenveil.tasks.fit.units import least_for_units
+from eigenveil.tasks.fit.units import are_flat, least_for_units
 
 __all__ = [
     "FitVerdict",
@@ -205,7 +205,7 @@ def flat_columns(bounds: RowBounds, units: Array | None) -> tuple[int, ...]:
     """The places of columns, from zero, in which a private search for units found hardly any spread."""
     if not bounds.units or units is None:
         return ()
-    return tuple(place for place, unit in enumerate(units.tolist()) if unit == 1.0)
+    return tuple(np.flatnonzero(are_flat(units)).tolist())
 
 
 def at_edge(bounds: RowBounds, center: Array, *, steps: int, most: int) -> bool:
@@ -232,16 +232,18 @@ def verdict_of(
     names: tuple[str, ...] | None,
     sites: int = 1,
     before: tuple[ParameterWarning, ...] = (),
+    finds: bool = True,
 ) -> FitVerdict:
     """The verdict on a fit: None for one without noise, of which there is nothing to say.
 
     `asked` are its settings, `method` its name in a plan, `names` those of the columns, and `before` what was said already.
+    Bounds and units that are found privately are recommended only if such a fit `finds` them.
     """
     if seen is None or not math.isfinite(seen.radius):
         return FitVerdict(warned=before, said=len(before))
     warned = (
         *before,
-        *_warned(seen, asked, names, budget),
+        *_warned(seen, asked, names, budget, finds=finds),
         *_flat(seen, names),
         *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
@@ -252,9 +254,10 @@ def verdict_of(
 
 
 def _warned(
-    seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None
+    seen: Released, asked: dict[str, Any], names: tuple[str, ...] | None, budget: Budget | None, *, finds: bool
 ) -> Iterator[ParameterWarning]:
     fill, noise = seen.fill
+    private = "{row_bound=private} or " if finds else ""
     boxed = asked.get("column_bounds") is not None and asked.get("row_bound") in (None, "private")
     # A bound that was found privately may clip most rows on purpose. In a box, columns of two values fill it by design.
     given = asked.get("row_bound") != "private" and seen.scaled != "private"
@@ -262,15 +265,14 @@ def _warned(
     if given and not boxed and (low > _CLIPPED or (high >= 1 and low > _OFTEN)):
         yield ParameterWarning(
             f"Nearly every row was clipped (fill {fill:.2f}): the row bound {seen.radius:g} is below typical row norms. The "
-            "components describe directions only. Refit with {row_bound=private} or a larger {row_bound}. If all rows have "
-            "this norm by design, nothing is wrong."
+            f"components describe directions only. Refit with {private}a larger {{row_bound}}. If all rows have this norm by "
+            "design, nothing is wrong."
         )
     elif seen.scaled == "private" and low > _CLIPPED:
         # In units that fit, rows of few norms fill two thirds of the bound or so.
         yield ParameterWarning(
-            f"Nearly every row was clipped (fill {fill:.2f}): units that were found are too small, or a column lies elsewhere. "
-            "There are hardly enough people to find units of so many columns. Refit with a larger {epsilon}, or give public "
-            "numbers as {scale} and {origin}."
+            f"Nearly every row was clipped (fill {fill:.2f}): the units that were found do not fit the rows. Refit with a larger "
+            "{epsilon}, or give public numbers as {scale} and {origin}."
         )
     times = 1 / math.sqrt(high) if high > 0 else math.inf
     # Far from the rows, hardly any of what they have in common counts as variance.
@@ -283,7 +285,7 @@ def _warned(
     elif given and large:
         yield ParameterWarning(
             f"The row bound {seen.radius:g} is at least {times:.0f} times the typical row norm (fill {fill:.2g}), and the noise "
-            "grows with its square. Refit with {row_bound=private} or a smaller {row_bound}."
+            f"grows with its square. Refit with {private}a smaller {{row_bound}}."
         )
     searched = asked.get("row_bound") == "private" and seen.scaled != "private" and not boxed
     if seen.at_edge and not searched:
@@ -301,7 +303,7 @@ def _warned(
         name = f"Column {column + 1}" if names is None else f"Column {verbatim(names[column])}"
         yield ParameterWarning(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
-            "the reason, refit with {scale=private}, or give public units as {scale}."
+            f"the reason, {'refit with {scale=private}, or ' * finds}give public units as {{scale}}."
         )
 
 
@@ -336,7 +338,7 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
         shown = [str(place + 1) if names is None else verbatim(names[place]) for place in seen.flat[:10]]
         which = f"{', '.join(shown)}{', ...' * (len(seen.flat) > len(shown))}"
         yield ParameterWarning(
-            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and keep their own unit: "
+            f"{len(seen.flat)} of {seen.space.dim} columns hardly vary, as far as the noise shows, and are not standardised: "
             f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
             "rows."
         )

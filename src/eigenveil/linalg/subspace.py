@@ -48,13 +48,14 @@ class Subspace:
         require(bool(np.isfinite(basis).all() and np.isfinite(values).all()), "basis and values must be finite")
         with np.errstate(over="ignore", invalid="ignore"):
             # Entries too large to multiply make the gap NaN, which fails the comparison below as well.
-            gap = float(np.abs(tall_product(basis, basis) - np.eye(self.rank)).max(initial=0.0))
-        require(
-            gap < _ORTHONORMAL,
-            f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity",
-        )
-        require(bool((values >= 0).all()), "values must be non-negative")
-        require(bool((np.diff(values) <= 0).all()), "values must not increase")
+            off = tall_product(basis, basis)
+            off.flat[:: self.rank + 1] -= 1.0
+            gap = float(np.abs(off, out=off).max(initial=0.0))
+        if not gap < _ORTHONORMAL:
+            raise ValueError(f"basis must be orthonormal, but basis.T @ basis is {gap:.1e} off the identity")
+        # The last of values that do not increase is the smallest.
+        require(bool((values[:-1] >= values[1:]).all()), "values must not increase")
+        require(len(values) == 0 or bool(values[-1] >= 0), "values must be non-negative")
         # What was checked above holds only as long as nobody changes the arrays.
         basis.setflags(write=False)
         values.setflags(write=False)

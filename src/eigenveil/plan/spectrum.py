@@ -67,6 +67,17 @@ class Spectrum:
         values.flags.writeable = False
         object.__setattr__(self, "values", values)
 
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Spectrum) and self._known == other._known
+
+    def __hash__(self) -> int:
+        # By value: rehearsals are kept, and the same model has the same spectrum each time that it is read.
+        return hash(self._known)
+
+    @property
+    def _known(self) -> tuple[bytes, str, float, float]:
+        return self.values.tobytes(), self.source, self.spread, self.error
+
     @property
     def fill(self) -> float:
         """The mean squared norm of a row over row_bound^2."""

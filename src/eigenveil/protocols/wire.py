@@ -11,6 +11,7 @@ import math
 import struct
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Final, final
 
 import numpy as np
@@ -151,7 +152,13 @@ def size(message: Message) -> int:
     head, arrays = _head(message)
     half = isinstance(message.body, Give) and message.body.symmetric
     numbers = sum(8 * (_half(len(a)) if half and a.ndim == 2 else a.size) for a in arrays)
-    return _FRAME.size + len(_text(head)) + sum(map(len, _pieces(message.body))) + numbers
+    return _FRAME.size + _head_size(tuple(head.items())) + sum(map(len, _pieces(message.body))) + numbers
+
+
+# Parties send messages with the same head to each other in turn, and a simulation counts the bytes of them all.
+@lru_cache(maxsize=256)
+def _head_size(fields: tuple[tuple[str, Any], ...]) -> int:
+    return len(_text(dict(fields)))
 
 
 def decode(data: bytes, *, limits: MessageLimits | None = None) -> Message:
@@ -294,7 +301,7 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
         case Masked():
             arrays = (body.words,)
         case Brief() | Return():
-            head |= {"step": body.step, "names": [name for name, _ in body.table]}
+            head |= {"step": body.step, "names": tuple(name for name, _ in body.table)}
         case Pass():
             arrays = (body.values,)
             head |= {"step": body.step, "stage": body.stage, "without": body.without, "base": body.base}
@@ -306,11 +313,11 @@ def _head(message: Message) -> tuple[dict[str, Any], tuple[NDArray[Any], ...]]:
             head |= {"origin": body.origin, "target": body.target, "again": body.again}
     pieces = _pieces(body)
     if pieces:
-        head["lengths"] = [len(piece) for piece in pieces]
+        head["lengths"] = tuple(map(len, pieces))
     # The shape of a packed matrix is that of the whole one: how much of it is sent is said by `half`.
     packed = isinstance(body, Give) and body.symmetric
-    shapes = [(packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays]
-    return head | {"shapes": shapes}, arrays
+    head["shapes"] = tuple((packed_side(len(a)),) * 2 if packed and a.ndim == 1 else a.shape for a in arrays)
+    return head, arrays
 
 
 def _body(head: dict[str, Any], arrays: tuple[NDArray[Any], ...], pieces: list[bytes]) -> Body:

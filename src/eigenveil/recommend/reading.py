@@ -5,29 +5,33 @@ import csv
 import re
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, final
 
 import numpy as np
 import scipy.sparse as sp
 
 from eigenveil.data.archive import HISTORIES, TABLES, ending_of
-from eigenveil.data.columns import as_numbers, require_kinds, require_names, require_numbers
-from eigenveil.data.named import open_named
+from eigenveil.data.columns import as_numbers, require_kinds, require_names
+from eigenveil.data.named import NamedTable, kind_of, open_named
 from eigenveil.data.people import require_ids
+from eigenveil.data.tables import read_table
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
-from eigenveil.params import FileParams, InteractionsParams, takes
+from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
 
-__all__ = ["columns_not_read", "read_interactions"]
+__all__ = ["MATRICES", "columns_not_read", "interactions_in", "kind_of_histories", "read_interactions"]
 
 # A csv's first line is shown in an error only if its names look like this. Identifiers usually contain one of the
 # excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
 # Endings that are read here, where the types of all columns are given. Others are read as tables are.
-_OWN = (".csv", ".csv.gz", ".parquet")
+_OWN = (".csv", ".csv.gz")
+# Formats without column names: one row for each user.
+MATRICES = ("npz", "npy", "svm")
 _AT_ONCE = 1 << 16
 # Whole numbers as usually written: "007" is a name and not seven.
 _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
@@ -69,17 +73,23 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     >>> plays.users, plays.matrix.toarray().tolist()
     (('ann', 'bob'), [[1.0, 0.0, 0.0], [1.0, 1.0, 0.0]])
     """
-    path = Path(path)
-    require(path.is_file(), f"{path} does not exist or is not a file")
-    ending = ending_of(path, HISTORIES)
+    return interactions_in(Path(path), asked, FileParams())
+
+
+def interactions_in(source: Any, asked: InteractionsParams, how: FileParams) -> Interactions:
+    """As `read_interactions`, of a file that is written as `how` says, a folder of Parquet files, or an open binary file."""
+    path = source if isinstance(source, Path) else Path("the stream")
+    require(not isinstance(source, Path) or path.exists(), f"{path} does not exist or is not a file")
+    kind = kind_of_histories(source, how)
     user, item, value, at_least = asked.user, asked.item, asked.value, asked.at_least
     listed = None if asked.items is None else _listed(asked.items, item)
-    if ending == ".npz":
+    if kind in MATRICES:
         named = (user, item, value) != ("user", "item", None)
-        require(not named, "npz files have no named columns: leave these options out, or use csv or parquet")
-        return _read_matrix(path, at_least, listed)
+        require(not named, f"{kind} files have no named columns: leave these options out, or use csv or parquet")
+        return _read_matrix(path, kind, how, at_least, listed)
     with _reading(path, value):
-        names = _names(path, ending)
+        opened = _opened(source, kind, how)
+    names = opened.names
     value = "value" if value is None and "value" in names else value
     wanted = [user, item] if value is None else [user, item, value]
     require_param(
@@ -88,9 +98,9 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     )
     require_param(at_least is None or value is not None, "{at_least} needs a column of values: name it with {value}")
     # Parquet and Arrow declare their names. What stands in the first line of a text or a sheet may be somebody's.
-    _require_columns(path, names, wanted, header=TABLES[ending] in ("csv", "xlsx"))
+    _require_columns(path, names, wanted, header=kind in ("csv", "xlsx"))
     with _reading(path, value):
-        table = _lines(path, ending, user, item, value)
+        table = _lines(opened, user, item, value)
     require(table.num_rows > 0, f"{path} has column names but no rows")
     rows, users = _coded(table[user], user, named=False)
     columns, known = _coded(table[item], item, named=True)
@@ -103,13 +113,42 @@ def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactio
     return Interactions(ones_at(rows[kept], columns[kept], (len(users), len(known))), users, known)
 
 
-def _read_matrix(path: Path, at_least: float | None, items: tuple[str, ...] | None) -> Interactions:
+def kind_of_histories(source: Any, how: FileParams) -> str:
+    """The format of a file of histories: what was said, or by the ending of its name."""
+    piped = not isinstance(source, Path)
+    if not piped and how.kind is None and not source.is_dir():
+        return TABLES[ending_of(source, HISTORIES)]
+    return kind_of(Path("the stream") if piped else source, how, piped=piped)
+
+
+def _said(how: FileParams) -> dict[str, Any]:
+    """What was said of a file, without what is so anyway."""
+    plain = FileParams()
+    return {name: value for name in declared(FileParams) if (value := getattr(how, name)) != getattr(plain, name)}
+
+
+def _matrix_in(path: Path, kind: str, how: FileParams) -> Any:
+    if kind == "npz" and not _said(how):
+        try:
+            return sp.load_npz(path)
+        except ValueError:
+            # Not a sparse matrix. Perhaps there is a dense one in it.
+            pass
+    # Blocks as they are, and sparse ones stay so.
+    rows = read_table(path, **_said(how)).rows
+    return sp.csr_array(sp.vstack([sp.csr_array(block.values) for block in rows.blocks(_AT_ONCE)], format="csr"))
+
+
+def _read_matrix(
+    path: Path, kind: str, how: FileParams, at_least: float | None, items: tuple[str, ...] | None
+) -> Interactions:
     try:
-        matrix = sp.load_npz(path)
+        matrix = _matrix_in(path, kind, how)
     except Exception:
         # Catch everything: on a damaged file numpy, zipfile, zlib and tokenize raise almost anything, and scipy
         # quotes indices.
-        raise ValueError(f"{path} cannot be read as npz: write it with `scipy.sparse.save_npz`") from None
+        way = "write it with `scipy.sparse.save_npz`" if kind == "npz" else "it is damaged, or has no matrix of numbers"
+        raise ValueError(f"{path} cannot be read as {kind}: {way}") from None
     require(
         items is None or matrix.ndim != 2 or len(items) == matrix.shape[1],
         f"the list of items must name each of the {matrix.shape[-1]} columns of {path}, got {len(items or ())} names",
@@ -140,28 +179,60 @@ def _first_line(error: Exception) -> str:
     return str(error).splitlines()[0].partition(":")[0] if str(error) else type(error).__name__
 
 
-def _names(path: Path, ending: str) -> list[str]:
-    import pyarrow.csv as pc
-    import pyarrow.parquet as pq
-
-    if ending == ".parquet":
-        return list(pq.read_schema(path).names)
-    if ending not in _OWN:
-        return list(open_named(path, FileParams()).names)
-    with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
-        return list(reader.schema.names)
+def _opened(source: Any, kind: str, how: FileParams) -> "NamedTable | _PlainCsv":
+    # A csv without any option is read whole by pyarrow, which is fast, unless its header says that it has other separators.
+    own = kind == "csv" and not _said(how) and isinstance(source, Path) and source.name.lower().endswith(_OWN)
+    return _PlainCsv.of(source) if own and _has_commas(source) else open_named(source, how)
 
 
-def columns_not_read(path: str | Path, *, user: str, item: str, value: str | None) -> list[str]:
-    """The columns that `read_interactions` would not read; none for npz.
+def _has_commas(path: Path) -> bool:
+    """Whether the header may have commas between names: it has one, or none of the other separators."""
+    import pyarrow as pa
+
+    with pa.input_stream(str(path), compression="detect") as opened:
+        head = opened.read(1 << 16).partition(b"\n")[0]
+    return b"," in head or not any(mark in head for mark in (b";", b"\t", b"|"))
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class _PlainCsv:
+    """A csv with commas and a header."""
+
+    source: Path
+    names: tuple[str, ...]
+
+    @classmethod
+    def of(cls, path: Path) -> "_PlainCsv":
+        import pyarrow.csv as pc
+
+        with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
+            return cls(path, tuple(reader.schema.names))
+
+    def read(self, types: Mapping[str, Any]) -> Any:
+        """The columns of these types."""
+        import pyarrow.csv as pc
+
+        return pc.read_csv(
+            self.source,
+            parse_options=pc.ParseOptions(newlines_in_values=True),
+            convert_options=pc.ConvertOptions(include_columns=list(types), column_types=types),
+        )
+
+
+def columns_not_read(
+    path: str | Path, *, user: str, item: str, value: str | None, how: FileParams | None = None
+) -> list[str]:
+    """The columns that `read_interactions` would not read; none of a matrix.
 
     If one of them contains ratings, every line counts, even where the user disliked the item.
     """
-    ending = ending_of(Path(path), HISTORIES)
-    if ending == ".npz":
+    said = FileParams() if how is None else how
+    kind = kind_of_histories(Path(path), said)
+    if kind in MATRICES:
         return []
     with _reading(Path(path), value):
-        names = _names(Path(path), ending)
+        names = _opened(Path(path), kind, said).names
     return [name for name in names if name not in (user, item, value) and not (value is None and name == "value")]
 
 
@@ -179,41 +250,26 @@ def _require_columns(path: Path, names: Sequence[str], wanted: Sequence[str], *,
     require_names(path, names, wanted)
 
 
-def _lines(path: Path, ending: str, user: str, item: str, value: str | None) -> Any:
+def _lines(opened: "NamedTable | _PlainCsv", user: str, item: str, value: str | None) -> Any:
     """The named columns as an Arrow table. In csv, identifiers are always read as text."""
     import pyarrow as pa
-    import pyarrow.csv as pc
-    import pyarrow.parquet as pq
 
     # Otherwise pyarrow would guess a type, and users 007 and 7 would become one.
     types = {user: pa.string(), item: pa.string()} | ({} if value is None else {value: pa.float64()})
-    if ending == ".parquet":
-        table = pq.read_table(path, columns=list(types), partitioning=None).select(list(types))
-        if value is not None:
-            _require_numbers(pa.schema([table.schema.field(value)]))
-        return table
-    if ending not in _OWN:
-        found = open_named(path, FileParams())
-        numbers = [] if value is None else [value]
-        if found.kinds is not None:
-            require_kinds(found.kinds, numbers, source=str(path))
+    if isinstance(opened, _PlainCsv):
+        return opened.read(types)
+    numbers = [] if value is None else [value]
+    try:
+        if opened.kinds is not None:
+            require_kinds(opened.kinds, numbers, source=str(opened.source))
         batches = [
             one if isinstance(one, pa.Table) else pa.Table.from_batches([one])
-            for one in found.batches(numbers, [user, item], _AT_ONCE)
+            for one in opened.batches(numbers, [user, item], _AT_ONCE)
         ]
-        return pa.concat_tables(batches) if batches else pa.table({name: [] for name in types})
-    return pc.read_csv(
-        path,
-        parse_options=pc.ParseOptions(newlines_in_values=True),
-        convert_options=pc.ConvertOptions(include_columns=list(types), column_types=types),
-    )
-
-
-def _require_numbers(schema: Any) -> None:
-    try:
-        require_numbers(schema)
     except ColumnsError as error:
+        # Nothing can be left out here.
         raise ValueError(f"{error.happened}. Encode them as numbers first") from None
+    return pa.concat_tables(batches) if batches else pa.table({name: [] for name in types})
 
 
 def _coded(column: Any, name: str, *, named: bool) -> tuple[Any, tuple[str, ...]]:

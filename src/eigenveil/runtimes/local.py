@@ -10,6 +10,7 @@ import json
 from collections import defaultdict, deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any, final
 
 import numpy as np
@@ -199,7 +200,13 @@ class _ByteSizes:
         if self._last[0] is not message.body:
             self._last = (message.body, size(Message("", "", message.body)))
         # Two empty names are written as `""` and `""`: four bytes that are already in the size.
-        return self._last[1] + len(json.dumps(message.sender)) + len(json.dumps(message.receiver)) - 4
+        return self._last[1] + _in_json(message.sender) + _in_json(message.receiver) - 4
+
+
+@lru_cache(maxsize=4096)
+def _in_json(name: str) -> int:
+    # The same few names are on all messages of a run.
+    return len(json.dumps(name))
 
 
 @final

@@ -1,5 +1,6 @@
 """Where the results of a study go, what is never overwritten, and who may read them."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from cli.network.network_folders import COLUMNS, Folders
 from eigenveil import Guarantee, Model
 from eigenveil.cli.network.options import of_this_study
 from eigenveil.cli.network.results import Results
+from eigenveil.cli.network.view import Voice
 from eigenveil.cli.transform import require_carried
 from eigenveil.data.rows import DenseRows
 from eigenveil.network.agents.site_data import SiteData
@@ -54,6 +56,19 @@ def test_what_cannot_be_carried_is_refused_before_anything_starts(folders: Folde
     assert "Leave out --carry" in refusal(*followed, "--carry", "ward")
     assert "Leave out --report, --page" in refusal(*followed, "--report", folder / "x.html", "--page", "0")
     assert "ledger.db" not in files_in(folder)
+
+
+def test_a_table_without_names_has_the_columns_of_the_study(folders: Folders, tmp_path: Path) -> None:
+    path = tmp_path / "people.csv"
+    np.savetxt(path, folders.tables[ME], delimiter=",")
+    found = SiteData.read(path, folders.study, header=False)
+    assert not found.named
+    (block,) = found.rows.blocks(1 << 20)
+    np.testing.assert_allclose(block.values, folders.tables[ME])
+    np.savetxt(path, folders.tables[ME][:, 1:], delimiter=",")
+    with pytest.raises(ValueError, match="has 4 unnamed columns, and the study has 5"):
+        SiteData.read(path, folders.study, header=False)
+    assert "it needs a file" in refusal("site", folders.of(ME) / "heart.toml", "--data", "-", "--format", "csv")
 
 
 def test_a_column_of_the_study_can_be_carried_too(folders: Folders) -> None:
@@ -103,3 +118,13 @@ def test_results_are_named_by_study_and_site_and_scores_are_private(
     assert [line.split(",")[0] for line in lines] == ['"007"', '"8"', ""]
     np.testing.assert_array_equal([[float(x) for x in line.split(",")[1:]] for line in lines], rows[:, :2] - 0.5)
     assert results.guarantee.read_text() == "No privacy: a test.\n"
+
+
+def test_a_party_reads_what_its_model_says_of_itself(capsys: pytest.CaptureFixture[str]) -> None:
+    """Peers have no hub that would say it, and a site cannot see the hub's terminal."""
+    warned = "The search for the mean ended at its edge."
+    model = replace(a_model({"noise_floor": 9.0, "fill": 0.25, "clipped": 0.5}), warnings=(warned,))
+    Results.named(Path("heart.toml"), ME, None, None).show(Voice(), model, role="peer")
+    said = capsys.readouterr().out
+    places = [said.index(words) for words in ("Nothing stands out", "fill: 0.25", "clipped: about 50%", warned)]
+    assert places == sorted(places)

@@ -12,8 +12,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.sparse as sp
+from sklearn.datasets import dump_svmlight_file
+from typer.testing import CliRunner
 
 from cli.cli_tables import eigenveil, files_in, refusal
+from eigenveil.cli import app
 from eigenveil.recommend import ItemSpace, PrivateRecommender, read_interactions, split
 from eigenveil.recommend.ranking import ndcg, recall
 from recommend.histories_of_users import lines_of, tastes, write_lines
@@ -463,3 +466,52 @@ def test_columns_that_are_not_read_and_filters_worse_than_popularity_are_named(t
     )
     assert "columns not read: stars" in poor.output
     assert "popularity, the same list for everybody, does better" in re.sub(r"\s+", " ", poor.output)
+
+
+def test_histories_are_read_in_every_format(tmp_path: Path) -> None:
+    played = np.random.default_rng(0).random((60, 6)) < [0.8, 0.7, 0.5, 0.4, 0.3, 0.3]
+    users, items = np.nonzero(played)
+    lines = pd.DataFrame({"user": users, "item": [f"ö{i}" for i in items], "value": 1.5})
+    written: dict[str, tuple[Any, tuple[str, ...]]] = {
+        "a.csv": (lambda path: lines.to_csv(path, index=False), ()),
+        "b.csv": (lambda path: lines.to_csv(path, index=False, sep=";", decimal=","), ("--decimal", ",")),
+        "c.csv": (lambda path: lines.to_csv(path, index=False, encoding="latin-1"), ("--encoding", "latin-1")),
+        "d.csv": (lambda path: lines.to_csv(path, index=False, quotechar="'", quoting=1), ("--quote", "'")),
+        "e.txt": (lambda path: lines.to_csv(path, index=False, sep="\t"), ("--format", "csv")),
+        "f.parquet": (lambda path: lines.to_parquet(path, index=False), ()),
+        "g.xlsx": (lambda path: lines.to_excel(path, index=False, sheet_name="plays"), ("--sheet", "plays")),
+    }
+    spaces = {}
+    for name, (write, words) in written.items():
+        write(tmp_path / name)
+        spaces[name] = _space_of(tmp_path, tmp_path / name, *words, "--at-least", 1)
+    (tmp_path / "folder").mkdir()
+    lines[:50].to_parquet(tmp_path / "folder" / "a.parquet", index=False)
+    lines[50:].to_parquet(tmp_path / "folder" / "b.parquet", index=False)
+    spaces["folder"] = _space_of(tmp_path, tmp_path / "folder", "--at-least", 1)
+    piped = (tmp_path / "a.csv").read_bytes()
+    spaces["-"] = _space_of(tmp_path, "-", "--format", "csv", "--at-least", 1, given=piped)
+    np.save(tmp_path / "h.npy", played.astype(float))
+    dump_svmlight_file(played.astype(float), np.zeros(60), str(tmp_path / "i.svm"))
+    for name, words in (("h.npy", ()), ("i.svm", ("--features", 6))):
+        spaces[name] = _space_of(tmp_path, tmp_path / name, *words)
+    for name, space in spaces.items():
+        np.testing.assert_allclose(
+            np.abs(space.components), np.abs(spaces["a.csv"].components), atol=1e-9, err_msg=name
+        )
+    top = ("recommend", "top", tmp_path / "items.safetensors", "--who", "3", "--from")
+    assert eigenveil(*top, tmp_path / "i.svm", "--features", 6).exit_code == 0
+    lines[::3].to_csv(tmp_path / "train.csv", index=False, sep=";", decimal=",")
+    how = ("--decimal", ",", "--at-least", 1, "--no-privacy", "-k", 2)
+    assert eigenveil("recommend", "evaluate", tmp_path / "train.csv", "--test", tmp_path / "b.csv", *how).exit_code == 0
+    assert "--format is missing" in refusal(
+        "recommend", "fit", "-", "-k", 2, "--no-privacy", "-o", tmp_path / "x.safetensors"
+    )
+
+
+def _space_of(folder: Path, source: object, *words: object, given: bytes | None = None) -> ItemSpace:
+    target = folder / "items.safetensors"
+    command = ["recommend", "fit", source, "-k", 2, "--no-privacy", "-o", target, "--force", *words]
+    done = CliRunner().invoke(app, [str(word) for word in command], input=given)
+    assert done.exit_code == 0, done.output
+    return ItemSpace.load(target)

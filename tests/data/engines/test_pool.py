@@ -8,6 +8,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from cli.cli_tables import refusal, written
 from data.engines.sent import Killer, Peak
 from eigenveil import PrivatePCA, rows_in_processes
 from eigenveil.data.engines import pool
@@ -131,3 +132,12 @@ def test_a_table_is_fitted_in_a_fraction_of_its_size(tmp_path: Path) -> None:
     fitted(rows, method="covariance")
     grown = rows.total(Peak()) - before[0], Peak().of(None) - before[1]
     assert max(grown) < size / 3
+
+
+@pytest.mark.parametrize("ending", ["csv", "npz", "svm"])
+def test_files_that_only_one_process_can_read_are_refused(tmp_path: Path, ending: str) -> None:
+    """They were read in this process, and nobody was told."""
+    line = refusal(
+        "fit", written(tmp_path, ending), "--processes", 2, "-k", 1, "--no-privacy", "-o", tmp_path / "m.safetensors"
+    )
+    assert "cannot be shared by several processes" in line

@@ -139,9 +139,27 @@ def test_a_column_that_few_people_differ_in_gets_a_unit_of_their_size() -> None:
     cells = Cells.signed(1e-6, 4.0, per_doubling=4)
     # One standard deviation is 1.1% of the people, so 2.5 of them on both sides are 3.9%.
     beyond = np.where(cells.edges < 0, 1000.0, np.where(cells.edges < 1e-3, 42.0, np.where(cells.edges < 1, 36.0, 0.0)))
-    median, spread = spread_of(Tails(cells, beyond, np.full(len(beyond), 11.0), 1000.0, 0.0))
+    median, spread, _ = spread_of(Tails(cells, beyond, np.full(len(beyond), 11.0), 1000.0, 0.0))
     assert abs(median) < 1e-5
     # 4% of ones have a standard deviation of 0.19.
     assert 0.05 < spread < 1.0
     # Where noise could pass for all of them, nothing is known.
     assert spread_of(Tails(cells, beyond, np.full(len(beyond), 15.0), 1000.0, 0.0))[1] == 0.0
+
+
+@pytest.mark.parametrize("value", [2026.0, 1.7e9, -7.7e11])
+def test_a_column_that_never_varies_ruins_no_other_wherever_it_lies(value: float) -> None:
+    """Far out it is placed to within a few hundred or more, and in its own unit all rows would be clipped to it."""
+    rng = np.random.default_rng(0)
+    spread = np.r_[3.0, 2.0, np.ones(4)]
+    rows = np.c_[(rng.standard_normal((5000, 6)) + rng.standard_normal((5000, 1))) * spread, np.full(5000, value)]
+    for seed in range(3):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, scale="private", random_state=seed).fit(rows)
+        assert pca.model_.settings["flat_columns"] == [6]
+        assert pca.model_.scale is not None
+        assert (pca.model_.scale[6] == 1.0) == (value == 2026.0)
+        assert pca.n_above_noise_ >= 1
+        # The component that all six share, in standardised columns.
+        assert np.abs(pca.components_[0, :6].sum()) / np.sqrt(6) > 0.98

@@ -44,10 +44,24 @@ def private_masked(n_components: int = 2, **choices: Any) -> FederatedPCA:
     return private_federated(n_components, **({"trust": "masked", "survivors": 5} | choices))
 
 
-@pytest.mark.parametrize("bounds", [{}, {"row_bound": 9.0}, {"column_bounds": (-9.0, 9.0)}, {"scale": 2.0}], ids=repr)
-@pytest.mark.parametrize("center", ["private", None, np.linspace(-1, 1, DIM)], ids=["mean", "none", "given"])
-@pytest.mark.parametrize("method", METHODS)
-def test_without_noise_it_is_the_plain_fit_to_fixed_point_precision(method: str, center: Any, bounds: Any) -> None:
+CENTERS: dict[str, Any] = {"mean": "private", "none": None, "given": np.linspace(-1, 1, DIM)}
+BOUNDS: dict[str, Any] = {
+    "found": {},
+    "of rows": {"row_bound": 9.0},
+    "of columns": {"column_bounds": (-9.0, 9.0)},
+    "scaled": {"scale": 2.0},
+}
+# Each method with each center, each method with each kind of bounds, and each center with each kind.
+PAIRS = [
+    (method, list(CENTERS)[(one + other) % len(CENTERS)], kind)
+    for one, method in enumerate(METHODS)
+    for other, kind in enumerate(BOUNDS)
+]
+
+
+@pytest.mark.parametrize(("method", "at", "kind"), PAIRS)
+def test_without_noise_it_is_the_plain_fit_to_fixed_point_precision(method: str, at: str, kind: str) -> None:
+    center, bounds = CENTERS[at], BOUNDS[kind]
     plain = federated(method=method, center=center, **bounds).fit(SITES)
     hidden = masked(method=method, center=center, **bounds).fit(SITES)
     assert off(hidden, plain.subspace_.basis) < 1e-7

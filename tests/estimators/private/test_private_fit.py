@@ -364,3 +364,17 @@ def test_the_public_count_says_nothing_about_group_sizes(neighbours: str) -> Non
 
 def test_all_components_of_a_short_exact_table_are_as_many_as_its_rows() -> None:
     assert PrivatePCA(None, epsilon=None).fit(rows(5)[:, :6]).n_components_ == 5
+
+
+def test_a_plain_array_is_checked_without_looking_for_tables(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Scikit-learn's checks take longer than a small batch. Whatever is not plain still goes through them."""
+    here, fit = rows(200), private(2).fit
+
+    def asked(*_: Any, **__: Any) -> None:
+        raise AssertionError("scikit-learn was asked")
+
+    monkeypatch.setattr("sklearn.utils.validation.validate_data", asked)
+    assert fit(here).n_features_in_ == here.shape[1]
+    for other in (here.astype(np.float32), sp.csr_array(here), here[:1], np.where(here > 2, np.nan, here)):
+        with pytest.raises(AssertionError, match="scikit-learn was asked"):
+            fit(other)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from eigenveil import BudgetExceeded, FederatedStream, Model
-from eigenveil.errors import ParameterError
+from eigenveil.errors import ParameterError, ParameterWarning
 from eigenveil.linalg import Array, Subspace, sines
 from eigenveil.privacy import Ledger, Slot
 
@@ -47,6 +47,17 @@ def test_with_noise_it_finds_the_leading_direction_and_states_its_guarantee(trus
     assert (stream.guarantee_.epsilon, stream.guarantee_.delta) == (2.0, 1e-5)
     assert stream.noise_floor_ > 0
     assert stream.explained_variance_[0] == pytest.approx(7.0, rel=0.3)
+
+
+@pytest.mark.parametrize(
+    ("bound", "first", "mend"), [(0.3, "Nearly every row", "a larger"), (600.0, "The row bound 600", "a smaller")]
+)
+def test_a_wrong_bound_is_noticed_and_no_search_is_recommended(bound: float, first: str, mend: str) -> None:
+    stream = FederatedStream(1, **PRIVATE | {"row_bound": bound, "origin": 0.5}, slots=2)
+    with pytest.warns(ParameterWarning):
+        stream.fit([slot_of(number, 2000) for number in range(2)])
+    assert any(words.startswith(first) and f"{mend} row_bound" in words for words in stream.warnings_)
+    assert not any("private" in words for words in stream.warnings_)
 
 
 def test_forgetting_follows_a_drift_and_adapting_follows_the_spectrum() -> None:
@@ -110,7 +121,8 @@ def test_bad_rows_are_refused_and_no_slot_passes() -> None:
     stream = FederatedStream(2, epsilon=None, slots=2).partial_fit(slot_of(0))
     before = stream.components_.tobytes()
     bad: list[tuple[Any, str]] = [
-        ({"a": np.zeros((3, 5))}, "a: it has 5 columns"),
+        ({"a": np.zeros((3, 5))}, "a: it has 5 columns, and had 6 before"),
+        ({"b": np.zeros((3, 5))}, "b: it has 5 columns, and a has 6"),
         ({"a": np.full((3, 6), np.nan)}, "a: .*(NaN|finite)"),
         ({"stranger": np.zeros((3, 6))}, "stranger is not a site"),
         ([np.zeros((3, 6))], "must be a mapping"),

@@ -234,7 +234,7 @@ def test_asked_in_a_later_round_a_site_says_the_same_numbers_from_its_ledger(tmp
         body = decode(answer).body
         assert isinstance(body, Give)
         assert body.round == round_
-        said.append(task.part(Question(0), body.arrays).tobytes())
+        said.append(np.asarray(task.part(Question(0), body.arrays)).tobytes())
     assert len(set(said)) == 1
 
 

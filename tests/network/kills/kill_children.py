@@ -209,7 +209,8 @@ def born(settings: dict[str, Any]) -> None:
 
 def serve() -> None:
     """Fork a child for each line that comes, say its id, and say when one has ended and how."""
-    alive: set[int] = set()
+    # The ids of children, and for each a file that can be waited for: it is ready once the child has ended.
+    alive: dict[int, int] = {}
     rest = b""
     # The table that all draws share takes a tenth of a second.
     Rounded(1.0)
@@ -218,8 +219,8 @@ def serve() -> None:
     gc.freeze()
     os.write(1, b"ready\n")
     while True:
-        ready, _, _ = select.select([0], [], [], 0.004 if alive else None)
-        if ready:
+        ready, _, _ = select.select([0, *alive.values()], [], [])
+        if 0 in ready:
             more = os.read(0, 1 << 20)
             if not more:
                 break
@@ -233,13 +234,13 @@ def serve() -> None:
                 child = os.fork()
                 if child == 0:
                     born(settings)
-                alive.add(child)
+                alive[child] = os.pidfd_open(child)
                 os.write(1, b"born %d\n" % child)
         while alive:
             child, status = os.waitpid(-1, os.WNOHANG)
             if child == 0:
                 break
-            alive.discard(child)
+            os.close(alive.pop(child))
             os.write(1, b"ended %d %d\n" % (child, os.waitstatus_to_exitcode(status)))
     for child in alive:
         os.kill(child, signal.SIGKILL)

@@ -15,6 +15,7 @@ from protocols.star.companies import PLACES as KINDS_IN_PLACES
 from protocols.star.companies import RANK, TASKS, Company, bits, company, finish, layouts, tables
 from protocols.star.fault_runs import require_same_space, same_alone, top
 
+pytestmark = pytest.mark.usefixtures("unplanned")
 PLACES = pytest.mark.parametrize("place", ["star", "tree of 2", "tree of 3"])
 
 

@@ -31,8 +31,8 @@ _MANY, _ONE_LOOK = 320, Budget(1.0, 1e-8)
 # Corners of a box that are orthogonal to each other, so that each canary has its own direction.
 _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
-# Columns of a table with gaps, and how many people have them.
-_FEW, _HALF = 3, 400
+# Columns of a table with gaps, and how many people have them. With a small budget, this many over mu, so that a bound is found.
+_FEW, _HALF, _PEOPLE = 3, 400, 100
 
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -147,8 +147,9 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
     # Half of the rows lack everything, so that no rate comes near its limits. Of three columns or groups no rate is shrunk. Rows
     # are on both sides of zero, so that a search for the mean ends early.
     width, of_counts = int(shown[-1]) + 1, 1.0
-    sides = np.where(np.arange(_HALF) % 2 == 0, 1.0, -1.0)[:, None]
-    base = np.vstack([np.broadcast_to(sides, (_HALF, width)), np.full((_HALF, width), np.nan)])
+    half = max(_HALF, math.ceil(_PEOPLE / mu_of(budget)))
+    sides = np.where(np.arange(half) % 2 == 0, 1.0, -1.0)[:, None]
+    base = np.vstack([np.broadcast_to(sides, (half, width)), np.full((half, width), np.nan)])
     counts = "count" if rule == "drop" else "observed entries"
     if find:
         settings |= {"row_bound": "private", "center": "private"}
@@ -161,7 +162,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
         (charge,) = (one for one in pca.guarantee_.charges if one.label == counts)
         if rule != "drop":
             assert pca.observed_ is not None
-            return pca.observed_[shown] * (2 * _HALF + 1), math.sqrt(number / of_counts) / charge.mu
+            return pca.observed_[shown] * (2 * half + 1), math.sqrt(number / of_counts) / charge.mu
         # A variance is a Gram eigenvalue over the number of people less one.
         return pca.singular_values_[:1] ** 2 / pca.explained_variance_[:1] + 1, 1 / charge.mu
 
@@ -171,7 +172,7 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
 
     moved = moved_by_one(standard, present, rng)
     found, deviation = released(present, state)
-    rest = found - _HALF - present
+    rest = found - half - present
     return Trial(present + rest.mean(keepdims=True), present, rest / deviation, moved=moved)
 
 

@@ -231,7 +231,7 @@ def _too_few(error: ProtocolError, agent: "HubAgent") -> NoReturn:
 def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
     from rich.text import Text
 
-    from eigenveil.cli._report import fill_line, in_bytes, nothing_found, nothing_stands_out, rounds_table, warned
+    from eigenveil.cli._report import in_bytes, judged, rounds_table
 
     guarantee = model.guarantee
     voice.gap()
@@ -240,7 +240,7 @@ def _show(voice: Voice, agent: "HubAgent", model: "Model") -> None:
         voice.say(f"traffic of {name}: {in_bytes(up)} up, {in_bytes(down)} down")
     if agent.durable.refused:
         voice.say(f"refused: {agent.durable.refused} messages", style="yellow")
-    for line in ([nothing_found()] if nothing_stands_out(model) else []) + [*fill_line(model), *warned(model)]:
+    for line in judged(model):
         voice.show(line, [line.plain])
     voice.show(Text(guarantee.headline, style=f"bold {'green' if guarantee.private else 'red'}"), [guarantee.headline])
 

@@ -68,9 +68,15 @@ class Given:
     page: "PageAddress | None" = None
     report: Path | None = None
     carry: tuple[str, ...] = ()
+    followed: bool = False  # Whether a stream takes the place of the table.
 
     def __post_init__(self) -> None:
         # A flag alone is nobody's consent: with --yes the rules in the policy are what agrees.
+        require(
+            str(self.data) != "-" or self.followed,
+            "--data - is a pipe, which can be read once. A study asks several questions and can go on after a stop, so it needs "
+            "a file",
+        )
         agreed = not self.yes or self.policy is not None
         require(agreed, "--yes needs --policy: without a person, consent must come from rules")
         require(

@@ -69,10 +69,12 @@ class Results:
             write_scores(temporary, self.scores.suffix.lower(), names, beside(scores_of(model, rows), carried))
 
     def show(self, voice: Voice, model: "Model", *, role: str) -> None:
-        """Show the guarantee in words, and where everything is."""
-        from eigenveil.cli._report import guarantee_panel, scores_warning
+        """Show what the study says of its result, the guarantee in words, and where everything is."""
+        from eigenveil.cli._report import guarantee_panel, judged, scores_warning
 
         voice.gap()
+        for line in judged(model):
+            voice.show(line, [line.plain])
         voice.show(guarantee_panel(model.guarantee), model.guarantee.words().splitlines())
         voice.say(f"model: {self.model}", whole=True)
         voice.say(f"look at it with: eigenveil inspect {self.model}", style="dim", whole=True)

@@ -119,6 +119,7 @@ def site(
         page=page_at(page, page_token),
         report=report,
         carry=tuple(carry or ()),
+        followed=follow is not None,
     )
     # Checked before the study is read: a typing error should not take as long as a table.
     where = None if connect is None else address("--connect", connect)

@@ -17,7 +17,7 @@ from eigenveil.cli._terminal import errors_as_lines, output, wrote
 from eigenveil.cli.recommend import options as choice
 from eigenveil.cli.recommend.runs import fitted_on, given_split, held_out, judged, progress, show_quality
 from eigenveil.errors import require, require_param
-from eigenveil.params import ReadingParams
+from eigenveil.params import ReadingParams, TableParams
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -54,10 +54,11 @@ def group() -> None:
 
 @recommend.command()
 @errors_as_lines
-@with_options(choice.FitParams)
+@with_options(choice.FitParams, reads=True, leave=choice.NO_CHOICE)
 def fit(
     files: choice.Files,
     settings: dict[str, Any],
+    reading: TableParams,
     items_file: choice.ItemsFile = None,
     target: choice.Output = Path("items.safetensors"),
     force: option.Force = False,
@@ -88,20 +89,20 @@ def fit(
     users again spends more of their budget.
     """
     choice.require_delta(settings)
-    choice.require_histories(files, items_file)
+    choice.require_histories(files, items_file, reading)
     require_output(target, endings=(".safetensors",), force=force, inputs=files)
-    reading = choice.reading_of(settings)
+    columns = choice.reading_of(settings)
     with progress("reading histories") as view:
-        sites = choice.read_sites(files, items=items_file, **reading)
+        sites = choice.read_sites(files, reading, items=items_file, **columns)
         fitted, notes = fitted_on(sites, settings, view)
     # Whether the list of items came from the histories is a fact that only this command knows.
-    items_read = choice.items_were_read(files, items_file)
+    items_read = choice.items_were_read(files, items_file, reading)
     space = replace(_space(fitted, items_read=items_read), warnings=tuple(notes))
     space.save(target)
     wrote(target)
     console = output()
     _show(console, sites, fitted, notes)
-    for note in choice.unread(files, reading):
+    for note in choice.unread(files, columns, reading):
         console.print(note, style="yellow", soft_wrap=True)
     _show_guarantee(console, space, items_read=items_read)
     console.print(f"\nitem space written to {target}", soft_wrap=True)
@@ -110,9 +111,10 @@ def fit(
 
 @recommend.command()
 @errors_as_lines
-@with_options(ReadingParams)
+@with_options(ReadingParams, reads=True, leave=choice.NO_CHOICE)
 def top(
     settings: dict[str, Any],
+    reading: TableParams,
     model: Annotated[
         Path, typer.Argument(metavar="ITEMS", help="An item space that `recommend fit` wrote.", show_default=False)
     ],
@@ -165,8 +167,9 @@ def top(
     # A damaged space is refused before a large table is read.
     space = ItemSpace.load(model)
     if source is not None:
+        choice.require_histories([source], None, reading)
         with progress("reading histories"):
-            row = _row_of(str(who), source, space, settings)
+            row = _row_of(str(who), source, space, settings, reading)
     else:
         row = _history(_given(have, have_file), space)
     _show_top(space, row, first, as_json=as_json)
@@ -174,10 +177,11 @@ def top(
 
 @recommend.command()
 @errors_as_lines
-@with_options(choice.FitParams, leave=("random_state",))
+@with_options(choice.FitParams, reads=True, leave=("random_state", *choice.NO_CHOICE))
 def evaluate(
     files: choice.Files,
     settings: dict[str, Any],
+    reading: TableParams,
     items_file: choice.ItemsFile = None,
     share: choice.Share = None,
     test: choice.TestFile = None,
@@ -201,17 +205,17 @@ def evaluate(
     NOT COVERED BY THE GUARANTEE: never publish them.
     """
     choice.require_delta(settings)
-    choice.require_histories(files if test is None else [*files, test], items_file)
+    choice.require_histories(files if test is None else [*files, test], items_file, reading)
     require_param(seed is None or seed >= 0, "{random_state} must not be negative, got {@seed}", seed=seed)
     require(share is None or test is None, "--test and --share both set what is held out: choose one of them")
     require(share is None or 0 < share < 1, f"--share must lie in (0, 1), got {share}")
-    reading = choice.reading_of(settings)
+    columns = choice.reading_of(settings)
     with progress("reading histories") as view:
-        sites = choice.read_sites(files, items=items_file, **reading)
+        sites = choice.read_sites(files, reading, items=items_file, **columns)
         # A fifth, as is usual. A given test file fixes the split instead.
-        parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading)
+        parts = held_out(sites, share or 0.2, seed) if test is None else given_split(sites, test, reading, columns)
         found, notes = judged(parts, {**settings, "random_state": seed}, first, view)
-    notes = [*notes, *choice.unread(files, reading)]
+    notes = [*notes, *choice.unread(files, columns, reading)]
     show_quality(found, notes, n=first, as_json=as_json)
 
 
@@ -301,12 +305,10 @@ def _history(given: Sequence[tuple[str, str]], space: "ItemSpace") -> Any:
     return space.history([item if space.items is not None else int(item) for _, item in given])
 
 
-def _row_of(who: str, source: Path, space: "ItemSpace", reading: Mapping[str, Any]) -> Any:
+def _row_of(who: str, source: Path, space: "ItemSpace", columns: Mapping[str, Any], how: TableParams) -> Any:
     """The row, (1, d), of a user in a table of histories."""
-    from eigenveil.recommend import read_interactions
-
-    numbers = None if source.suffix.lower() == ".npz" else range(space.dim)
-    plays = read_interactions(source, items=space.items if space.items is not None else numbers, **reading)
+    numbers = None if choice.is_matrix(source, how) else range(space.dim)
+    plays = choice.read_histories(source, how, items=space.items if space.items is not None else numbers, **columns)
     return plays.row(int(who) if plays.users is None and who.isdecimal() else who)
 
 

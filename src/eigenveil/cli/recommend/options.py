@@ -8,10 +8,19 @@ from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
-from eigenveil.cli._files import require_input
+from eigenveil.cli._files import is_stdin, require_input, require_path, standard_input
 from eigenveil.data.archive import HISTORIES
 from eigenveil.errors import require, require_param
-from eigenveil.params import ReadingParams, RecommenderParams, declared, parameters
+from eigenveil.params import (
+    FileParams,
+    InteractionsParams,
+    ReadingParams,
+    RecommenderParams,
+    TableParams,
+    checked,
+    declared,
+    parameters,
+)
 
 if TYPE_CHECKING:
     from eigenveil.recommend import Interactions
@@ -19,9 +28,12 @@ if TYPE_CHECKING:
 __all__ = [
     "ITEMS_READ",
     "ITEMS_READ_CAVEAT",
+    "NO_CHOICE",
     "FitParams",
     "degrees_from",
+    "is_matrix",
     "items_were_read",
+    "read_histories",
     "read_sites",
     "reading_of",
     "require_delta",
@@ -30,6 +42,8 @@ __all__ = [
 
 _FILES: Final = "Which lines and items count"
 _JUDGING: Final = "How quality is measured"
+# Options of other tables that histories have no use for: their columns have names of their own.
+NO_CHOICE: Final = ("columns", "drop", "one_hot")
 
 ITEMS_READ_CAVEAT: Final = "the list of items was read from the histories themselves, and is assumed to be public"
 ITEMS_READ: Final = (
@@ -42,8 +56,9 @@ Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="Histories: csv (also .tsv, .gz, .zst), .parquet, Arrow or .xlsx with one interaction per line, or .npz with a "
-        "scipy sparse matrix of users and items. Each file is one site, named after the file. A user must be in one file only.",
+        help="Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow or .xlsx with one interaction per line, "
+        "or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, named after the "
+        "file. A user must be in one file only.",
         show_default=False,
     ),
 ]
@@ -114,23 +129,44 @@ def require_delta(settings: Mapping[str, Any]) -> None:
     )
 
 
-def require_histories(files: Sequence[Path], items: Path | None) -> None:
+def require_histories(files: Sequence[Path], items: Path | None, how: TableParams) -> None:
     """Refuse missing or unreadable files at once, before anything heavy is imported."""
     for path in files:
-        require_input(path, endings=HISTORIES)
+        if is_stdin(path):
+            require(len(files) == 1, "standard input is one file: give the others by name, or this one alone")
+            require_param(
+                how.kind in ("csv", "arrow"), "{kind} is missing. A pipe does not say what it carries: csv or arrow"
+            )
+        elif how.kind is not None or path.is_dir():
+            require_path(path)
+        else:
+            require_input(path, endings=HISTORIES)
     require(items is None or items.is_file(), f"{items} does not exist or is not a file")
 
 
-def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> dict[str, "Interactions"]:
+def read_histories(path: Path, how: TableParams, **reading: Any) -> "Interactions":
+    """The histories in a file, a folder of Parquet files, or standard input."""
+    from eigenveil.recommend.reading import interactions_in
+
+    asked = checked(InteractionsParams, InteractionsParams(**reading))
+    return interactions_in(standard_input() if is_stdin(path) else path, asked, files_of(how))
+
+
+def files_of(how: TableParams) -> FileParams:
+    """The options about files alone."""
+    return FileParams(**{name: getattr(how, name) for name in declared(FileParams)})
+
+
+def read_sites(
+    files: Sequence[Path], how: TableParams, *, items: Path | None, **reading: Any
+) -> dict[str, "Interactions"]:
     """The histories in each file, by file name. All files must have the same items, and no user may be in two of
     them."""
-    from eigenveil.recommend import read_interactions
-
     # One file may have the list of items in itself. Several could not agree on one without telling each other.
     several, named = len(files) > 1, {}
     if several:
         require(
-            items is not None or all(_is_matrix(path) for path in files),
+            items is not None or all(is_matrix(path, how) for path in files),
             "several files need a public list of all items: pass --items-file. All sites must have the same items, "
             "and no site may see which items the others have",
         )
@@ -141,18 +177,20 @@ def read_sites(files: Sequence[Path], *, items: Path | None, **reading: Any) -> 
             f"{path}: another file is named {name!r} too. Rename one, as each site is named after its file",
         )
         # An npz file has no named columns, and the reader refuses any but the default names.
-        named[name] = read_interactions(path, items=items, **reading)
+        named[name] = read_histories(path, how, items=items, **reading)
     # After all files are read: only then is it known who is in two of them.
     _require_each_user_once(named)
     return named
 
 
-def unread(files: Sequence[Path], reading: Mapping[str, Any]) -> list[str]:
+def unread(files: Sequence[Path], reading: Mapping[str, Any], how: TableParams) -> list[str]:
     """A note about columns that are not read, because one of them may contain ratings."""
     from eigenveil.recommend.reading import columns_not_read
 
     asked = {name: reading[name] for name in ("user", "item", "value")}
-    names = sorted({name for path in files for name in columns_not_read(path, **asked)})
+    # What came through a pipe is gone.
+    there, said = [path for path in files if not is_stdin(path)], files_of(how)
+    names = sorted({name for path in there for name in columns_not_read(path, **asked, how=said)})
     if not names:
         return []
     return [
@@ -213,13 +251,15 @@ def _degree(path: Path, item: str, text: str) -> float:
     return degree
 
 
-def items_were_read(files: Sequence[Path], items: Path | None) -> bool:
+def items_were_read(files: Sequence[Path], items: Path | None, how: TableParams) -> bool:
     """Whether the list of items came from the histories themselves."""
-    return items is None and not all(_is_matrix(path) for path in files)
+    return items is None and not all(is_matrix(path, how) for path in files)
 
 
-def _is_matrix(path: Path) -> bool:
-    return path.suffix.lower() == ".npz"
+def is_matrix(path: Path, how: TableParams) -> bool:
+    from eigenveil.recommend.reading import MATRICES, kind_of_histories
+
+    return not is_stdin(path) and kind_of_histories(path, files_of(how)) in MATRICES
 
 
 def _stem(path: Path) -> str:

@@ -16,6 +16,7 @@ import typer
 from eigenveil.cli._terminal import leaves, output
 from eigenveil.cli.recommend import options as choice
 from eigenveil.errors import ParameterWarning, WeakGuaranteeWarning, require
+from eigenveil.params import TableParams
 from eigenveil.params.words import in_options
 
 if TYPE_CHECKING:
@@ -130,16 +131,16 @@ def held_out(sites: Mapping[str, "Interactions"], share: float, seed: int | None
     return Parts(kept, _pooled(kept), sp.csr_array(sp.vstack(held, format="csr")))
 
 
-def given_split(sites: Mapping[str, "Interactions"], path: Path, reading: Mapping[str, Any]) -> Parts:
+def given_split(sites: Mapping[str, "Interactions"], path: Path, how: TableParams, columns: Mapping[str, Any]) -> Parts:
     """Held-out items from a separate file. Users of that file alone have no training items. Training items are never
     held out."""
     import numpy as np
     import scipy.sparse as sp
 
-    from eigenveil.recommend import Interactions, read_interactions
+    from eigenveil.recommend import Interactions
 
     first, train = next(iter(sites.values())), _pooled(sites)
-    test = read_interactions(path, items=first.items, **reading)
+    test = choice.read_histories(path, how, items=first.items, **columns)
     named = [plays.users is not None for plays in (*sites.values(), test)]
     require(all(named) or not any(named), f"--test {path} and the other files must all have user names, or none may")
     held = test.matrix

@@ -83,11 +83,13 @@ def run(job: Job) -> None:
         pca.require_parameters()
         # A resumed stream has rows of earlier runs, which must not count towards the speed of this one.
         before, began = _rows(pca), time.monotonic()
+        # A file that cannot be read leaves no trace in a ledger. For the first line of a pipe the ledger does not wait.
+        source = None if is_pipe(job.source) else _opened(job, pca, stop, when_quiet=lambda: None)
         with job.ledger.streamed(job.settings or {}, _unit(pca), title=f"stream, {job.target.name}") as spending:
             writer = _Writer(pca, job, spending)
             try:
                 with live_view(before, job.page) as view:
-                    _follow(pca, job, stop, writer, view)
+                    _follow(pca, job, source, stop, writer, view)
                     model = _ended(pca, job, writer)
                     # The last release comes after the last row, and the page must show it before it ends.
                     if view is not None:
@@ -177,7 +179,14 @@ def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
     return protects.protected(Neighbours(pca.neighbours))
 
 
-def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, writer: _Writer, view: LiveView | None) -> None:
+def _follow(
+    pca: "StreamingPCA",
+    job: Job,
+    source: "Source | None",
+    stop: Interrupts,
+    writer: _Writer,
+    view: LiveView | None,
+) -> None:
     """Take all rows of the source, with a release when one is due."""
     require_param(
         job.sync_every is None or pca.epsilon is None or pca.publish == "sync",
@@ -188,7 +197,8 @@ def _follow(pca: "StreamingPCA", job: Job, stop: Interrupts, writer: _Writer, vi
         warnings.filterwarnings("ignore", message="X does not have valid feature names")
         # What releases on the way warn of is said of the last one.
         warnings.simplefilter("ignore", ParameterWarning)
-        source = _opened(job, pca, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
+        if source is None:
+            source = _opened(job, pca, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
         _require_same_columns(pca, source)
         if job.settings is not None and pca.person is None:
             # The number of rows is public in a stream. Of people with several rows, not all rows may count.

@@ -139,7 +139,14 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(
-        seen, asked=settings, budget=None, method="stream/block", neighbours=spec.neighbours, names=None, sites=1
+        seen,
+        asked=settings,
+        budget=None,
+        method="stream/block",
+        neighbours=spec.neighbours,
+        names=None,
+        # Streams at many sites take public bounds and units only.
+        finds=False,
     )
 
 

@@ -23,8 +23,8 @@ class Center:
 
     Where a bound is searched for, `bound` is the norm to clip at as far as it is known, and `clipped` the share of people beyond
     it. `doubt` is the likely error of the center, in units of norms, and the mean is `poor` if the bound had to allow for it.
-    Where units of the columns are searched for, `scale`, (d,), has those found. One that is exactly 1 is that of a flat column.
-    Where entries may be missing, `observed` has the released counts of those that are there.
+    Where units of the columns are searched for, `scale`, (d,), has those found. That of a flat column is 1, or a larger power of
+    two. Where entries may be missing, `observed` has the released counts of those that are there.
     """
 
     center: Array | None

@@ -27,7 +27,7 @@ from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import NORMS, BoundSearch
 from eigenveil.tasks.fit.split import Extent, Split
-from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, renormalised
+from eigenveil.tasks.fit.units import ENTRIES, UnitSearch, are_flat, renormalised
 
 __all__ = ["Fit", "FitResult", "FitState", "Setting", "WholeFit", "counted_at_once"]
 
@@ -541,7 +541,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         """The released matrix in units that make its variances one: found units are rougher than it is."""
         assert where.scale is not None
         assert where.people is not None
-        return renormalised(gram, noise=self._noise(where), people=where.people, flat=where.scale == 1.0)
+        return renormalised(gram, noise=self._noise(where), people=where.people, flat=are_flat(where.scale))
 
     def _ties(self, gram: Array) -> bool | None:
         """Whether the eigenvalues at the rank and after it tie, in a Gram matrix without noise."""

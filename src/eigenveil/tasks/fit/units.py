@@ -23,7 +23,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.split import Split
 
-__all__ = ["ENTRIES", "UnitSearch", "least_for_units", "renormalised", "spread_of"]
+__all__ = ["ENTRIES", "UnitSearch", "are_flat", "least_for_units", "renormalised", "spread_of"]
 
 # How a question says that there is no center: an array without coordinates.
 _NOWHERE: Final = np.empty(0)
@@ -160,7 +160,7 @@ class UnitSearch(SumTask[Center, Center]):
         # The largest of the errors of d columns is about sqrt(2 ln d) standard deviations.
         sure = math.sqrt(_SURE**2 + 2 * math.log(self.bounds.dim))
         found = [spread_of(column, sure=sure) for column in tails]
-        medians = np.array([median for median, _ in found])
+        medians, spreads, cells = (np.array(numbers) for numbers in zip(*found, strict=True))
         # Entries were counted around the old center, so the medians found are offsets from it.
         center = medians if state.center is None else state.center + medians
         return replace(
@@ -168,13 +168,16 @@ class UnitSearch(SumTask[Center, Center]):
             center=center,
             people=self.people if self.people is not None else people,
             steps=state.steps + 1,
-            scale=self._units(np.array([spread for _, spread in found]), center),
+            scale=self._units(spreads, cells, center),
         )
 
-    def _units(self, spreads: Array, center: Array) -> Array:
-        """The units of columns of these spreads, (d,)."""
-        # No spread is exactly one, so that flat columns, whose unit is one, can be told from others.
-        units = np.where(spreads == 0, 1.0, np.where(spreads == 1, math.nextafter(1, 2), spreads))
+    def _units(self, spreads: Array, cells: Array, center: Array) -> Array:
+        """The units of columns of these spreads, (d,), whose entries cannot be told apart within these cells, (d,)."""
+        # Flat columns keep unit one. One that lies far out is placed to within a cell only. In a unit smaller than that all rows
+        # would be clipped to this column, so it gets the next power of two.
+        flat = np.exp2(np.ceil(np.log2(np.maximum(cells, 1.0))))
+        # No spread is exactly a power of two, so that flat columns can be told from others.
+        units = np.where(spreads == 0, flat, np.where(are_flat(spreads), np.nextafter(spreads, np.inf), spreads))
         if not self.bounds.sparse:
             return units
         # Sparse rows must not be centered far from zero compared with their bound. The mean may move by the bound once more.
@@ -217,8 +220,15 @@ def least_for_units(dim: int, multiplier: float) -> float:
     return _ENOUGH * math.sqrt(dim) * multiplier
 
 
-def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
-    """The median of a column, from the center of the cells, and its spread: about a standard deviation, zero where it is flat.
+def are_flat(units: Array) -> Array:
+    """Which of the units that were found, (d,), are those of columns that hardly vary: one, or a larger power of two."""
+    return np.asarray((units >= 1) & (np.frexp(units)[0] == 0.5))
+
+
+def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float, float]:
+    """The median of a column, from the center of the cells, its spread, and the size of what it cannot be told from.
+
+    The spread is about a standard deviation, and zero where the column is flat, as far as can be told.
 
     The spread is the larger of two. The middle: (q.8 - q.2) / 1.68, as for a normal column. A weak moment, for columns that are
     mostly one value: the largest h sqrt(P(|x - median| > h)) / .575 that stands out of noise by `sure` standard deviations. If
@@ -226,7 +236,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
 
     >>> edges = np.array([-4.0, -2.0, -1.0, 0.0, 1.0, 2.0, 4.0])
     >>> even = Tails(Cells(edges), np.array([100.0, 90.0, 70.0, 50.0, 30.0, 10.0, 0.0]), np.zeros(7), 100.0, 0.0)
-    >>> median, spread = spread_of(even)
+    >>> median, spread, _ = spread_of(even)
     >>> abs(median) < 1e-6, round(spread, 1)
     (True, 1.8)
     """
@@ -235,7 +245,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     edges, people = tails.cells.edges, tails.people
     # Noise can leave nobody in a column that few people have, and then nothing is known of it.
     if people <= 0:
-        return 0.0, 0.0
+        return 0.0, 0.0, 0.0
     # Counts fall with the edges. A hair of slope makes each count belong to one place only.
     falling = tails.beyond - np.linspace(0.0, 1e-9 * people, len(edges))
 
@@ -262,7 +272,7 @@ def spread_of(tails: Tails, *, sure: float = _SURE) -> tuple[float, float]:
     share = np.clip((others - noise) / people, 0.0, 1.0)
     weak = float((sizes * np.sqrt(share)).max(initial=0.0)) / _WEAK
     spread = max(middle, weak)
-    return median, spread if spread > smallest else 0.0
+    return median, spread if spread > smallest else 0.0, smallest
 
 
 def renormalised(gram: Array, *, noise: float, people: float, flat: Array) -> tuple[Array, Array]:
