@@ -61,6 +61,7 @@ def test_a_site_that_follows_a_csv_needs_no_table_reader(tmp_path: Path) -> None
     assert not found & {"scipy", "sklearn", "pandas", "pyarrow", "polars", "dp_accounting", "joblib"}
     # Nor what only tables and simulations need: random generators and the planner take several MiB.
     assert not found & {"numpy.random", "eigenveil.plan", "eigenveil.model"}
+    assert not found & {"eigenveil.protocols.gossip", "eigenveil.runtimes.local", "eigenveil.tasks.fit.task"}
 
 
 READING = """

@@ -507,7 +507,8 @@ def test_products_with_first_columns_have_the_bits_of_products_with_the_whole_ma
     right[: size // 2] = 0
     first = limbs_of(left[:, :TOEPLITZ_COLUMNS], terms=size)
     assert np.array_equal(toeplitz_product(first, right), limbs_product(limbs_of(left, terms=size), right))
-    np.testing.assert_allclose(toeplitz_times(left[:, :TOEPLITZ_COLUMNS], right * 1.0), left @ (right * 1.0), rtol=1e-9)
+    floats, there = left.astype(np.float64), right.astype(np.float64)
+    np.testing.assert_allclose(toeplitz_times(floats[:, :TOEPLITZ_COLUMNS], there), floats @ there, rtol=1e-9)
 
 
 # (c) What becomes of a row depends on that row alone.
