@@ -125,6 +125,7 @@ def no_noise_between_pairs(patch: Patch) -> None:
         (a_ball_a_tenth_too_large, "bounds/spectrum", 150),
         (a_ball_a_tenth_too_large, "hub-noise/power", 20),
         (a_third_of_the_entries, "curator/missing-groups", 30),
+        (a_third_of_the_entries, "curator/missing-add-remove", 30),
         (a_third_of_the_entries, "curator/missing-values-bound", 30),
         (entries_are_divided_for_free, "bounds/spectrum-groups", 20),
         (a_ball_a_tenth_too_large, "stream/slots-counts", 60),

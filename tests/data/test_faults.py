@@ -182,7 +182,7 @@ def test_a_file_that_is_damaged_further_down_keeps_its_first_error(
 
 def test_a_line_of_units_is_said_beside_an_id(tmp_path: Path) -> None:
     path = tmp_path / "lab.csv"
-    path.write_text("patient_id;crea;urea\n-;mg/dl;mg/dl\n1;0,9;30\n2;1,1;41\n")
+    path.write_text("patient_id;crea;urea;age\n;mg/dl;mg/dl;\n1;0,9;30;50\n2;1,1;41;60\n")
     line = refusal("fit", path, *FIT, "-o", tmp_path / "m.safetensors")
     assert "--drop patient_id" in line and "a line of units" in line
     assert "--drop patient_id,crea" not in line

@@ -119,6 +119,7 @@ BAD_CSV: dict[str, tuple[bytes, str, dict[str, Any]]] = {
         {},
     ),
     "a second header": (b"a,b\n1,2\na,b\n", "after row 1: the next line is the header once more. Remove it", {}),
+    "a longer header": (b"a,b\n1,2\na,b,c\n3,4,5\n", "is another header, with 3 names where the first has 2", {}),
     "another header": (b"a,b\n1,2\nx,b\n3,4\n", "after row 1: the next line has no number in any column", {}),
     "units below the header": (b"a;b\nmg;kg\n1,5;2,5\n", "after row 0: .* a line of units. Remove .* decimal", {}),
     "the same name twice": (f"a,b,a\n1,2,{SECRET}\n".encode(), "more than one column called 'a'", {}),

@@ -104,11 +104,13 @@ def test_over_the_network_it_is_the_run_in_one_process_to_the_last_bit(kind: str
         more = {"epsilon": None, "delta": None, "row_bound": None, "trust": "hub"}
     torn = kind in ("fill", "counts", "groups", "drop")
     if torn:
-        more = {"missing": kind} | {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}.get(
-            kind, {}
-        )
-        # A study names its columns, and a table without names has numbers.
-        over = {"task": more | ({"missing_groups": "age,weight;pulse"} if kind == "groups" else {})}
+        also: dict[str, dict[str, Any]] = {"fill": {"missing_fill": 0.5}, "groups": {"missing_groups": [[0, 1], [2]]}}
+        more = {"missing": kind, **also.get(kind, {})}
+        over = {"task": more}
+    if kind == "groups":
+        # A study names its columns, and a table without names has numbers. Under masks too: counts are one more sum.
+        over = {"task": more | {"missing_groups": "age,weight;pulse"}, "privacy": {"trust": "masked"}}
+        more |= {"trust": "masked"}
     given = sections(**over)
     if kind == "no noise":
         del given["rehearsal"]
@@ -269,6 +271,7 @@ def test_a_hub_ends_when_all_sources_have_ended_before_the_last_slot(kind: str, 
         ({"task": {"neighbours": None}}, "must be zero-out or replace-one"),
         ({"privacy": {"trust": "both"}}, "not for streams"),
         ({"privacy": {"trust": "masked", "survivors": 2}}, "survivors must lie between 3"),
+        ({"privacy": {"trust": "masked", "epsilon": None, "delta": None, "none": True}}, "without noise sites send"),
         ({"task": {"method": "krylov"}}, "for a study of tables"),
         ({"task": {"missing": "groups"}}, "needs .*missing_groups"),
         ({"task": {"missing": "counts", "missing_fill": 0.5}}, "missing_fill"),

@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -333,11 +333,10 @@ def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple
             bad = error.columns
         numbers = [name for name in layout.plain if name not in bad]
         found = table.faults(numbers)
-        if numbers and set(found.others) >= set(numbers):
-            # Not the columns are wrong then, but the file: the first rows say how.
-            next(iter(table.batches(layout.plain, (), 100)), None)
-    except ColumnsError as error:
-        return error.columns, (), ""
+        if found.others and table.kinds is None:
+            # Not the columns may be wrong, but the file, such as by a line of units. The first rows tell.
+            with suppress(ColumnsError):
+                next(iter(table.batches(layout.plain, (), 100)), None)
     except ValueError as error:
         return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error))
     return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), ""

@@ -404,13 +404,20 @@ class _Blocks:
         except (csv.Error, ValueError):
             return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
         if len(fields) != len(table.names):
+            if len(set(fields).intersection(table.names)) > 1:
+                return ValueError(
+                    f"{where}: the next line is another header, with {len(fields)} names where the first has "
+                    f"{len(table.names)}. Make a file of each part"
+                )
             return ValueError(
                 f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
             )
         if fields == list(table.names):
             return ValueError(f"{where}: the next line is the header once more. Remove it")
         line_of = dict(zip(table.names, fields, strict=True))
-        if len(self.numbers) > 1 and not any(_could_be_number(line_of[name]) for name in self.numbers):
+        # Gaps say nothing: not every column has a unit.
+        told = [text for name in self.numbers if (text := line_of[name].strip()) not in GAPS]
+        if len(told) > 1 and not any(map(_could_be_number, told)):
             # Another header, or the units below one. Its columns are not at fault.
             return ParameterError(
                 f"{verbatim(where)}: the next line has no number in any column, as another header has, or a line of units. "
@@ -423,9 +430,8 @@ class _Blocks:
 
 
 def _could_be_number(text: str) -> bool:
-    """Whether a field could be a number, a truth value or a gap. Numbers with a decimal comma count, whatever was said."""
-    plain = text.strip()
-    return plain in GAPS or plain.lower() in ("true", "false") or _number(plain) is not None
+    """Whether a field could be a number or a truth value. Numbers with a decimal comma count, whatever was said."""
+    return text.lower() in ("true", "false") or _number(text) is not None
 
 
 def _words() -> Any:

@@ -86,6 +86,8 @@ class Totals(SumTask[TotalsResult | None, TotalsResult]):
         require(
             self.observed_weight == 0 or (gaps is not None and gaps.divides), "rows without gaps have no such counts"
         )
+        if gaps is not None and self.observed_weight > 0:
+            gaps.require_relation(self.neighbours)
         if not math.isfinite(self.domain.radius):
             # No privacy is claimed for an unbounded domain, so entries are not scaled.
             factors = tuple(float(weight > 0) for weight in weights)

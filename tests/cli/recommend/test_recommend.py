@@ -493,7 +493,7 @@ def test_histories_are_read_in_every_format(tmp_path: Path) -> None:
     spaces["-"] = _space_of(tmp_path, "-", "--format", "csv", "--at-least", 1, given=piped)
     np.save(tmp_path / "h.npy", played.astype(float))
     dump_svmlight_file(played.astype(float), np.zeros(60), str(tmp_path / "i.svm"))
-    for name, words in (("h.npy", ()), ("i.svm", ("--features", 6))):
+    for name, words in (("h.npy", ()), ("i.svm", ("--features", "6"))):
         spaces[name] = _space_of(tmp_path, tmp_path / name, *words)
     for name, space in spaces.items():
         np.testing.assert_allclose(

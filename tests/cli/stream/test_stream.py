@@ -265,7 +265,7 @@ def test_the_live_view_claims_no_more_than_it_knows() -> None:
     }.items():
         given = np.array(shares)
         variances = {"values": np.sqrt(given), "explained_variance": given, "explained_variance_ratio": given}
-        settings = private.model_.settings | {"noise_floor": 0.25}
+        settings = {**private.model_.settings, "noise_floor": 0.25}
         made = replace(private.model_, components=np.eye(5)[:3], settings=settings, **variances)
         assert _released_share(made) == words
     hopeless = StreamingPCA(2, epsilon=0.01, delta=1e-6, row_bound=500.0, random_state=0)

@@ -143,7 +143,8 @@ def test_a_signal_moves_a_private_stream_into_its_state(tmp_path: Path, number: 
     with DurableLedger.reading(ledger) as opened:
         opened.verify()
         (study,) = opened.studies()
-    assert (study.state, study.spent) == ("finished", pytest.approx(Budget(1.0, 1e-6).mu))
+    assert study.state == "finished"
+    assert study.spent == pytest.approx(Budget(1.0, 1e-6).mu)
     resume = ("--sync-every", 400, "-o", target, "--force", "--state", state, "--resume")
     assert piped(as_csv(rows()[450:]), *CSV, *resume).exit_code == 0
     model = Model.load(target)

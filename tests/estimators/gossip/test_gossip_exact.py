@@ -159,8 +159,8 @@ def test_directions_that_tie_leave_no_peer_behind(method: Any, consensus: Any) -
     for seed in range(4):
         with warnings.catch_warnings():
             warnings.filterwarnings("ignore", message="the variances of components")
-            found = GossipPCA(2, graph="ring", epsilon=None, method=method, consensus=consensus, random_state=seed)
-            found.set_params(rounds=rounds).fit(np.array_split(balanced, 4))
+            how: dict[str, Any] = {"method": method, "consensus": consensus, "rounds": rounds, "random_state": seed}
+            found = GossipPCA(2, graph="ring", epsilon=None, **how).fit(np.array_split(balanced, 4))
         assert found.peers_ == ("peer 0", "peer 1", "peer 2", "peer 3")
         assert found.disagreement_ < 1e-12
         assert found.explained_variance_.sum() == pytest.approx(200 / 399, rel=1e-9)

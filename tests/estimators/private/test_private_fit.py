@@ -368,13 +368,13 @@ def test_all_components_of_a_short_exact_table_are_as_many_as_its_rows() -> None
 
 def test_a_plain_array_is_checked_without_looking_for_tables(monkeypatch: pytest.MonkeyPatch) -> None:
     """Scikit-learn's checks take longer than a small batch. Whatever is not plain still goes through them."""
-    here, fit = rows(200), private(2).fit
+    here, pca = rows(200), private(2)
 
     def asked(*_: Any, **__: Any) -> None:
         raise AssertionError("scikit-learn was asked")
 
     monkeypatch.setattr("sklearn.utils.validation.validate_data", asked)
-    assert fit(here).n_features_in_ == here.shape[1]
+    assert vars(pca.fit(here))["n_features_in_"] == here.shape[1]
     for other in (here.astype(np.float32), sp.csr_array(here), here[:1], np.where(here > 2, np.nan, here)):
         with pytest.raises(AssertionError, match="scikit-learn was asked"):
-            fit(other)
+            pca.fit(other)

@@ -507,7 +507,8 @@ def test_products_with_first_columns_have_the_bits_of_products_with_the_whole_ma
     right[: size // 2] = 0
     first = limbs_of(left[:, :TOEPLITZ_COLUMNS], terms=size)
     assert np.array_equal(toeplitz_product(first, right), limbs_product(limbs_of(left, terms=size), right))
-    np.testing.assert_allclose(toeplitz_times(left[:, :TOEPLITZ_COLUMNS], right * 1.0), left @ (right * 1.0), rtol=1e-9)
+    floats, there = left.astype(np.float64), right.astype(np.float64)
+    np.testing.assert_allclose(toeplitz_times(floats[:, :TOEPLITZ_COLUMNS], there), floats @ there, rtol=1e-9)
 
 
 # (c) What becomes of a row depends on that row alone.
@@ -641,6 +642,9 @@ RELEASES: dict[str, Callable[[Rows, Domain, Neighbours], Bounded]] = {
     "lengths": lambda rows, domain, near: bounded_tails(rows, domain=domain, cells=LENGTHS, neighbours=near),
     "columns": lambda rows, domain, near: bounded_column_tails(rows, domain=domain, cells=SIGNED, neighbours=near),
     "entries there": lambda rows, domain, near: bounded_observed(rows, gaps=Gaps.counted(domain.dim)),
+    "entries there, for the relation": lambda rows, domain, near: bounded_observed(
+        rows, gaps=Gaps.counted(domain.dim).under(near)
+    ),
     "complete rows": lambda rows, domain, near: bounded_kept(rows, gaps=Gaps.dropped(domain.dim)),
 }
 

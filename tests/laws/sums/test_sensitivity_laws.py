@@ -30,6 +30,7 @@ from eigenveil.privacy import (
     gram_sensitivity,
     gram_times_sensitivity,
 )
+from eigenveil.tasks import SlotSums, Totals
 from laws.strategies import PERSONAL, Case, all_tasks, cases, search_task, table
 from laws.sums.exact_rows import exact_gram, exact_sum, exact_trace, gone, moved, rounded, squared, table_of
 from laws.sums.exact_rows import given as given_entries
@@ -107,6 +108,8 @@ def test_counts_of_entries_are_those_of_one_row_after_the_other(case: Case) -> N
         sum((weight for row, weight in zip(there, each, strict=True) if row[a] and row[b]), Fraction(0))
         for a, b in wanted
     ]
+    if gaps.less_half:
+        exact = [one - sum(each, Fraction(0)) / 2 for one in exact]
     found = OF_GAPS["kept" if gaps.drops else "observed"](case.one, gaps).value
     assert np.array_equal(np.atleast_1d(found), rounded(exact))
 
@@ -116,6 +119,20 @@ def test_counts_of_entries_reach_their_sensitivity() -> None:
     for gaps in (Gaps.counted(9), Gaps.grouped(np.arange(9) // 3)):
         one, other = (bounded_observed(rows, gaps=gaps) for rows in (there, nobody))
         assert gap(one, other) == pytest.approx(one.sensitivity, rel=1e-12)
+        # Less half of the people, somebody with every entry moves them as far as somebody with none: half as far.
+        less = gaps.under(Neighbours.ADD_REMOVE)
+        empty = bounded_observed(DenseRows(np.empty((0, 9))), gaps=less)
+        for rows in (there, nobody):
+            assert gap(bounded_observed(rows, gaps=less), empty) == pytest.approx(one.sensitivity / 2, rel=1e-12)
+
+
+@pytest.mark.parametrize("near", [Neighbours.ZERO_OUT, Neighbours.REPLACE_ONE])
+def test_counts_less_half_of_the_people_are_refused_where_they_would_be_worth_less(near: Neighbours) -> None:
+    domain = Domain(9, 1.0, gaps=Gaps.counted(9).under(Neighbours.ADD_REMOVE))
+    with pytest.raises(ValueError, match="for add/remove"):
+        Totals(domain, near, observed_weight=1.0)
+    with pytest.raises(ValueError, match="plain counts"):
+        SlotSums(domain, near, slots=2)
 
 
 @settings(max_examples=200)
@@ -212,6 +229,9 @@ def test_entry_level_sensitivities_hold_for_every_update(seed: int, dim: int, wi
 @given(case=cases())
 def test_dense_and_sparse_rows_give_the_same_sums(case: Case) -> None:
     """Where nothing is claimed, to rounding; on the grid, to what brings a row onto it."""
+    if case.domain.gaps is not None and case.domain.gaps.rule == "groups":
+        # Sparse rows refuse gaps by groups of columns.
+        return
     stacked, weights = table_of(case.one)
     sides: list[Rows] = [DenseRows(stacked), SparseRows(sp.csr_array(stacked))]
     if weights is not None:

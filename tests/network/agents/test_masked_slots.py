@@ -123,7 +123,7 @@ def test_whoever_is_stopped_it_is_the_run_in_one_process_to_the_last_bit(tmp_pat
     assert [event.kind for event in world.log.events()] == ["keys", "snapshot"]
 
 
-@pytest.mark.parametrize("seed", range(3))
+@pytest.mark.parametrize("seed", range(2))
 def test_under_loss_repetition_and_reordering_a_slot_counts_once_or_is_skipped(seed: int, tmp_path: Path) -> None:
     world, rng = MaskedWorld(tmp_path), random.Random(seed)
     for slot in range(SLOTS):
@@ -271,54 +271,51 @@ def test_a_ledger_keeps_the_keys_and_one_round_however_long_the_stream_is(tmp_pa
 ASKED = Ask(1, Question(1))
 
 
-@pytest.mark.parametrize(
-    ("sender", "body"),
-    [
-        (NAMES[1], ASKED),
-        ("hub", replace(ASKED, round=0)),
-        ("hub", replace(ASKED, round=99)),
-        ("hub", Ask(1, Question(SLOTS))),
-        ("hub", Ask(1, Question(1, (np.zeros(3),)))),
-        ("hub", Brief(1, "survivors", b"\xff\x00")),
-        ("hub", Brief(1, "open", b"", ())),
-        ("hub", Brief(0, "survivors", b"\xf0\x0c")),
-        ("hub", Brief(2, "keys", b"short")),
-        ("hub", Brief(0, "keys", b"k" * 32)),
-        ("hub", Brief(1, "nonsense")),
-        ("hub", Give(1, (np.zeros(2),))),
-        ("hub", Decline(1)),
-    ],
-)
-def test_a_hostile_message_to_a_masked_site_is_refused_and_changes_nothing(
-    sender: str, body: Any, tmp_path: Path
-) -> None:
+TO_SITE: list[tuple[str, Any]] = [
+    (NAMES[1], ASKED),
+    ("hub", replace(ASKED, round=0)),
+    ("hub", replace(ASKED, round=99)),
+    ("hub", Ask(1, Question(SLOTS))),
+    ("hub", Ask(1, Question(1, (np.zeros(3),)))),
+    ("hub", Brief(1, "survivors", b"\xff\x00")),
+    ("hub", Brief(1, "open", b"", ())),
+    ("hub", Brief(0, "survivors", b"\xf0\x0c")),
+    ("hub", Brief(2, "keys", b"short")),
+    ("hub", Brief(0, "keys", b"k" * 32)),
+    ("hub", Brief(1, "nonsense")),
+    ("hub", Give(1, (np.zeros(2),))),
+    ("hub", Decline(1)),
+]
+
+
+def test_a_hostile_message_to_a_masked_site_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     world, me = MaskedWorld(tmp_path), NAMES[0]
     world.slot(0)
     for name in NAMES:
         world.close(1, name)
     asked = dict(world.hub.tick())
-    before = list(world.ledgers[me].entries())
-    assert world.sites[me].take(sender, encode(Message(sender, me, body))) == []
-    # A note that it was refused, and no step, charge or answer.
-    assert {entry.kind for entry in list(world.ledgers[me].entries())[len(before) :]} <= {"note"}
+    before = len(list(world.ledgers[me].entries()))
+    for sender, body in TO_SITE:
+        assert world.sites[me].take(sender, encode(Message(sender, me, body))) == [], body
+    # Notes that they were refused, and no step, charge or answer.
+    assert {entry.kind for entry in list(world.ledgers[me].entries())[before:]} == {"note"}
     ((_, answer),) = world.sites[me].take("hub", asked[me])
     assert isinstance(decode(answer).body, Masked)
 
 
-@pytest.mark.parametrize(
-    "body",
-    [
-        Masked(1, np.zeros(3, dtype=np.uint64), bytes(64)),
-        Masked(1, np.zeros(15, dtype=np.uint64), bytes(64)),
-        Masked(0, np.zeros(15, dtype=np.uint64), bytes(64)),
-        Return(1, "mask", b"declined", (), bytes(64)),
-        Return(1, "open", b"", (), bytes(64)),
-        Give(1, (np.eye(5),), symmetric=True),
-        Decline(1),
-        Done(1, ()),
-    ],
-)
-def test_a_hostile_message_to_a_masked_hub_is_refused_and_changes_nothing(body: Any, tmp_path: Path) -> None:
+TO_HUB: list[Any] = [
+    Masked(1, np.zeros(3, dtype=np.uint64), bytes(64)),
+    Masked(1, np.zeros(15, dtype=np.uint64), bytes(64)),
+    Masked(0, np.zeros(15, dtype=np.uint64), bytes(64)),
+    Return(1, "mask", b"declined", (), bytes(64)),
+    Return(1, "open", b"", (), bytes(64)),
+    Give(1, (np.eye(5),), symmetric=True),
+    Decline(1),
+    Done(1, ()),
+]
+
+
+def test_a_hostile_message_to_a_masked_hub_is_refused_and_changes_nothing(tmp_path: Path) -> None:
     world = MaskedWorld(tmp_path)
     world.slot(0)
     for name in NAMES:
@@ -328,9 +325,10 @@ def test_a_hostile_message_to_a_masked_hub_is_refused_and_changes_nothing(body: 
     waiting = list(world.hub.tick())
     assert world.log is not None
     before = list(world.log.events())
-    for receiver in ("hub", "another"):
-        assert world.hub.take(NAMES[0], encode(Message(NAMES[0], receiver, body))) == []
-    assert [event.what for event in told] == ["refused", "refused"]
+    for body in TO_HUB:
+        for receiver in ("hub", "another"):
+            assert world.hub.take(NAMES[0], encode(Message(NAMES[0], receiver, body))) == [], body
+    assert [event.what for event in told] == ["refused"] * 2 * len(TO_HUB)
     assert list(world.log.events()) == before
     world.carry(waiting)
     assert world.hub.party.counted(1) == NAMES

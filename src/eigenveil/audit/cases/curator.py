@@ -176,6 +176,33 @@ def _torn(budget: Budget, rng: Generator, state: int | None, *, rule: str, find:
     return Trial(present + rest.mean(keepdims=True), present, rest / deviation, moved=moved)
 
 
+def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """Counts of each column under add/remove, less half of the people: a canary with every entry adds a half to each."""
+    present = tossed(1, rng)
+    half = max(_HALF, math.ceil(_PEOPLE / mu_of(budget)))
+    base = np.vstack([np.ones((half, _FEW)), np.full((half, _FEW), np.nan)])
+    split = split_budget(mean=False, search=False, count=True, trace=False, observed=True)
+
+    def released(there: NDArray[np.bool_], seed: int | None) -> tuple[Array, float]:
+        rows = np.vstack([base, np.full((int(there[0]), _FEW), 1e8)])
+        pca = fitted(rows, budget, seed, missing="counts", neighbours="add-remove")
+        (charge,) = (one for one in pca.guarantee_.charges if one.label == "count and observed entries")
+        # A variance is a Gram eigenvalue over the number of people less one, and rates are counts over that number.
+        people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
+        assert pca.observed_ is not None
+        deviation = math.sqrt(_FEW * split.extra / split.observed_later) / 2 / charge.mu
+        return (pca.observed_ - 0.5) * people, deviation
+
+    def standard(there: NDArray[np.bool_], seed: int) -> list[Array]:
+        found, deviation = released(there, seed)
+        return [found / deviation]
+
+    moved = moved_by_one(standard, present, rng)
+    found, deviation = released(present, state)
+    rest = found - present / 2
+    return Trial(present + 2 * rest.mean(keepdims=True), present, rest / deviation, moved=moved)
+
+
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """One fit of a wide sparse table, with a canary along every axis."""
     present = tossed(_MANY, rng)
@@ -317,6 +344,16 @@ CASES = (
         "PrivatePCA(missing='counts'): how many people have each column, seen by anybody",
         "a row of 1e8 in every column, or one that lacks all of them",
         partial(_torn, rule="counts"),
+        tests=("noise",),
+        quick=320,
+        full=4000,
+        threshold=None,
+    ),
+    _case(
+        "missing-add-remove",
+        "PrivatePCA(missing='counts', neighbours='add-remove'): how many people have each column, seen by anybody",
+        "a row of 1e8 in every column, in the table or not",
+        _counted_less_half,
         tests=("noise",),
         quick=320,
         full=4000,

@@ -84,8 +84,10 @@ class SmallRelease:
         noise = Noise.fresh() if seed is None else Noise.seeded(seed)
         columns = None if names is None else tuple(str(name) for name in names)
         protects = person_in(rows, asked.person)
+        near = Neighbours(asked.neighbours)
         gaps = gaps_of(asked, rows.shape[1], names=columns, sparse=rows.sparse)
-        return cls(rows, columns, Neighbours(asked.neighbours), protects, budget, ledger, noise, gaps)
+        gaps = None if gaps is None else gaps.under(near)
+        return cls(rows, columns, near, protects, budget, ledger, noise, gaps)
 
     @property
     def dim(self) -> int:

@@ -148,6 +148,8 @@ def _longest(block: Block, domain: Domain) -> float:
 def _mean(sites: Mapping[str, Rows], dim: int, gaps: Gaps | None) -> Array:
     """The mean over the people who have each column."""
     total, count = np.zeros(dim), np.zeros(dim)
+    # Plain counts: nothing is released here.
+    gaps = None if gaps is None else replace(gaps, less_half=False)
     whole = Domain(dim, math.inf, gaps=gaps, claimed=False)
     for rows in sites.values():
         total += bounded_sum(rows, domain=whole, neighbours=Neighbours.ADD_REMOVE).value

@@ -140,6 +140,11 @@ def _require_streaming(params: HubStudy) -> None:
         "{trust=} is not for streams. Use {trust=masked}, {trust=site} or {trust=hub}",
         trust=params.trust,
     )
+    # The estimator refuses it too, after the rule that masks need a bound, which would lead nowhere here.
+    require_param(
+        params.trust != "masked" or params.epsilon is not None,
+        "{trust=masked} needs {epsilon} in a study of streams: without noise sites send sketches, which cannot be masked",
+    )
     require_param(
         not isinstance(params.scale, str),
         "{scale} must be public numbers: streams at many sites cannot search for them",

@@ -184,8 +184,8 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     if study.masked:
         again = params.deadline * (1 + params.retries)
         rest = (
-            f"The hub waits {again:g} seconds for a site in each step of a slot. A slot of fewer than {study.fewest} sites is "
-            "skipped, and its cost stays charged."
+            f"The hub waits {again:g} second{'s' * (again != 1)} for a site in each step of a slot. "
+            f"A slot of fewer than {study.fewest} sites is skipped, and its cost stays charged."
         )
     yield Fact("Sites", f"{_some(names)} ({len(names)} in all). {rest}")
     if study.nodes:

@@ -132,6 +132,8 @@ def bounded_kept(rows: Rows, *, gaps: Gaps) -> Bounded:
 def bounded_observed(rows: Rows, *, gaps: Gaps) -> Bounded:
     """How many people have each entry, (c,): each column, or each pair of groups of columns: see `Gaps.sensitivity`.
 
+    With `Gaps.less_half`, less half of all people, which holds under add/remove only.
+
     >>> from eigenveil.data.rows import DenseRows
     >>> bounded_observed(DenseRows(np.array([[1.0, 2.0], [np.nan, 3.0]])), gaps=Gaps.counted(2)).value.tolist()
     [1.0, 2.0]

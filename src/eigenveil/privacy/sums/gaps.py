@@ -6,7 +6,7 @@ public value. Beside the sums, `bounded_observed` releases how many people have 
 """
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from eigenveil.data.rows import Block
 from eigenveil.errors import require
 from eigenveil.linalg import Array
+from eigenveil.privacy.sensitivity import Neighbours
 
 __all__ = ["Gaps"]
 
@@ -30,7 +31,7 @@ class Gaps:
     Columns with the same number in `group`, (d,), go together: if one of them is missing in a row, all of them count as missing
     in that row. With "counts" every column is a group of its own. With "groups" several columns are one, such as those of a
     questionnaire. With "drop" all are, so that an incomplete row counts as nothing. With "fill" nothing is missing any more:
-    `values`, (d,), public, take the place of missing entries.
+    `values`, (d,), public, take the place of missing entries. With `less_half`, counts are taken less half of the people.
 
     >>> gaps = Gaps.grouped(np.array([0, 0, 1]))
     >>> gaps.there(Block(np.array([[1.0, np.nan, 3.0], [4.0, 5.0, 6.0]]))).astype(int).tolist()
@@ -40,10 +41,12 @@ class Gaps:
     rule: Rule
     group: NDArray[np.int64]
     values: Array | None = None
+    less_half: bool = False
 
     def __post_init__(self) -> None:
         require(self.rule in _RULES, f"the rule of gaps must be one of {', '.join(_RULES)}, got {self.rule!r}")
         require((self.values is not None) == (self.rule == "fill"), "only the rule fill has public values")
+        require(not self.less_half or self.divides, "only counts of entries are taken less half of the people")
         # The "or" over each group in `_lost` is wrong for a group without columns, so there must be none.
         found = np.unique(self.group)
         require(
@@ -73,6 +76,21 @@ class Gaps:
     def filled(cls, values: Array) -> "Gaps":
         """These public values, (d,), take the place of missing entries."""
         return cls("fill", np.zeros(len(values), dtype=np.int64), np.array(values, dtype=np.float64))
+
+    def under(self, neighbours: Neighbours) -> "Gaps":
+        """The same gaps, with the counts that have the least noise under this relation: see `sensitivity`.
+
+        >>> Gaps.counted(2).under(Neighbours.ADD_REMOVE).less_half, Gaps.counted(2).under(Neighbours.ZERO_OUT).less_half
+        (True, False)
+        """
+        return replace(self, less_half=self.divides and neighbours is Neighbours.ADD_REMOVE)
+
+    def require_relation(self, neighbours: Neighbours) -> None:
+        """Refuse counts whose sensitivity does not hold under this relation."""
+        require(
+            not self.less_half or neighbours is Neighbours.ADD_REMOVE,
+            f"counts less half of the people are for add/remove, and not for {neighbours.value!r}",
+        )
 
     @property
     def drops(self) -> bool:
@@ -106,15 +124,21 @@ class Gaps:
         together move by at most sqrt(c). Which entries are missing may depend on anything about the person: nothing was
         assumed of m.
 
-        Under add/remove the number of people may go along as one more entry, and both are a vector of sensitivity sqrt(c + 1).
-        Or each has a share of its own (`eigenveil.tasks.Totals`).
+        With `less_half` it is half of that, under add/remove only. Every row adds m less a half in all of c places. A person
+        whose weights add up to W <= 1 adds entries between -W / 2 and W / 2, so adding or removing them moves each by at most a
+        half. Half of the people, who are counted anyway, is added again after the release (`eigenveil.tasks.fit.gaps.Rates`).
+        Where a person is zeroed or replaced, an entry may go from one end to the other, and nothing is gained.
+
+        Under add/remove the number of people may go along as one more entry. Each has a share of its own
+        (`eigenveil.tasks.Totals`).
 
         >>> Gaps.counted(9).sensitivity(), Gaps.grouped(np.array([0, 0, 1, 1, 2, 2, 2])).sensitivity() ** 2
         (3.0, 6.0...)
         """
         root = math.sqrt(self.entries)
         # Rounded up: a root that is rounded down would be exceeded by its last bit.
-        return root if math.isqrt(self.entries) ** 2 == self.entries else math.nextafter(root, math.inf)
+        root = root if math.isqrt(self.entries) ** 2 == self.entries else math.nextafter(root, math.inf)
+        return root / 2 if self.less_half else root
 
     def gone(self, values: Any) -> NDArray[np.bool_]:
         """Which entries of dense rows, (b, d), count as missing, with the rest of their group."""

@@ -15,7 +15,7 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import vector_norm
 from eigenveil.params import declared
 from eigenveil.params.declarations.groups import Bounds, ClipLevel
-from eigenveil.privacy import Domain, Gaps
+from eigenveil.privacy import Domain, Gaps, Neighbours
 from eigenveil.privacy.facts import FOUND_BOUND, FOUND_GAPS, FOUND_UNITS, TableRows
 from eigenveil.privacy.sums.domain import FARTHEST, LARGEST, SMALLEST
 from eigenveil.tasks import lies_far, shrunk
@@ -77,7 +77,8 @@ class RowBounds:
             "{scale=private} needs {center=private}: columns are scaled by their spread around where they lie",
         )
         found = cls.check(dim, private=private, sparse=sparse, **given)
-        return replace(found, gaps=gaps_of(asked, dim, names=names, sparse=sparse))
+        gaps = gaps_of(asked, dim, names=names, sparse=sparse)
+        return replace(found, gaps=None if gaps is None else gaps.under(Neighbours(asked.neighbours)))
 
     @classmethod
     def check(

@@ -123,6 +123,9 @@ class Rates:
         of the two rates (James and Stein 1961). So where noise is all there is, columns are treated alike.
         """
         people = max(people, 1.0)
+        if gaps.less_half:
+            # They were taken less half of the people, which halves their noise.
+            observed = observed + people / 2
         # Without noise a count is exact, so the smallest rate that can be seen is that of one person.
         least = _LEAST if noise > 0 else 1.0 / people
         found, error = observed / people, noise / people

@@ -81,6 +81,8 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         require(self.slots >= 1, f"slots must be at least 1, got {self.slots}")
         require(1 <= self.person_slots <= self.slots, f"person_slots must lie in 1..{self.slots}")
         require(0 < self.forget <= 1, f"forget must lie in (0, 1], got {self.forget}")
+        # Late slots and slots of a device have no number of people of their own that could be added again.
+        require(self.gaps is None or not self.gaps.less_half, "slots have plain counts of entries")
         require(
             not self.device or self.person_slots == self.slots,
             f"a device that is a person is in all {self.slots} slots, got person_slots {self.person_slots}",

@@ -63,8 +63,17 @@ def whole_kept(rows: Rows, gaps: Gaps) -> float:
 
 
 def whole_observed(rows: Rows, gaps: Gaps) -> Array:
-    """How many people have each column, (d,), or each pair of groups of columns, (g (g + 1) / 2,): exact sums of weights."""
-    return total_of(rows, ObservedWork(gaps)).value(COUNT_UNIT)
+    """How many people have each column, (d,), or each pair of groups of columns, (g (g + 1) / 2,): exact sums of weights.
+
+    With `Gaps.less_half`, less half of all people.
+    """
+    return total_of(rows, ObservedWork(gaps)).value(COUNT_UNIT / 2 if gaps.less_half else COUNT_UNIT)
+
+
+def _people_in(block: Block) -> int:
+    """The weights of a block's rows, in the same whole numbers as `observed_in`."""
+    # The very weights that entries count with: a person must not weigh more here than there.
+    return len(block) * round(1 / COUNT_UNIT) if block.weights is None else int(whole_weights(block.weights).sum())
 
 
 def observed_in(block: Block, gaps: Gaps) -> Integers:
@@ -136,7 +145,10 @@ class KeptWork:
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class ObservedWork:
-    """How many people have each column, or each pair of groups of columns, (c,), in whole numbers of `COUNT_UNIT`."""
+    """How many people have each column, or each pair of groups of columns, (c,), in whole numbers of `COUNT_UNIT`.
+
+    Where counts are taken less half of the people: twice the counts, less the people.
+    """
 
     gaps: Gaps
 
@@ -144,7 +156,8 @@ class ObservedWork:
         """The counts of rows that are here."""
         total = Total.zeros((self.gaps.entries,), each=round(1 / COUNT_UNIT))
         for block in rows.blocks(block_size(rows)):
-            total.add(observed_in(block, self.gaps), len(block))
+            counts = observed_in(block, self.gaps)
+            total.add(2 * counts - _people_in(block) if self.gaps.less_half else counts, len(block))
         return total
 
     def joined(self, left: Total, right: Total) -> Total:
