@@ -117,7 +117,7 @@ def options_table(cls: type, names: Sequence[str]) -> str:
     >>> print(options_table(PlanParams, ["dim", "sites"]))
     | option | default | |
     |---|---|---|
-    | `-d`, `--features D` | | The number of columns; a file that is given may say it. |
+    | `-d`, `--features D` | | The number of columns. Not needed if a file that you give has it. |
     | `--sites M` | `1` | The number of sites, with equal numbers of rows. |
     """
     known, words = declared(cls), in_options(cls)

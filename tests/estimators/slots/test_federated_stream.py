@@ -49,6 +49,19 @@ def test_with_noise_it_finds_the_leading_direction_and_states_its_guarantee(trus
     assert stream.explained_variance_[0] == pytest.approx(7.0, rel=0.3)
 
 
+@pytest.mark.filterwarnings("ignore:Nothing stands out")
+def test_a_site_that_is_back_waits_until_an_exchange_of_keys_between_all_is_worth_it() -> None:
+    """Among sixteen sites one that was away costs less than all pairs for a slot, and more for two. Two sites are worth it at once."""
+    for away, slots in ((1, 3), (2, 2)):
+        sites = {f"s{at}": np.random.default_rng(at).standard_normal((5, 2)) for at in range(16)}
+        stream = FederatedStream(1, **PRIVATE, slots=slots, trust="masked", survivors=12, center=None)
+        gone = set(list(sites)[:away])
+        stream.partial_fit(sites, away=gone)
+        for _ in range(1, slots):
+            stream.partial_fit(sites)
+        assert [set(stream.absent(slot)) for slot in range(slots)] == [*[gone] * (slots - 1), set()]
+
+
 @pytest.mark.parametrize(
     ("bound", "first", "mend"), [(0.3, "Nearly every row", "a larger"), (600.0, "The row bound 600", "a smaller")]
 )

@@ -70,6 +70,9 @@ _WORDS: Final[dict[Step, str]] = {
     "done": "",
 }
 
+# A round that one site misses is worth an exchange of keys between so many pairs. Among up to eleven sites nobody misses two.
+_ROUND_WORTH: Final = 128
+
 
 @final
 class Masking:
@@ -150,8 +153,10 @@ class Masking:
         keys = self.keys
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
-        if any(name in self._back and name not in self.banned for name in asked if name not in keys.roster):
-            # Somebody who missed the exchange is here now. The rounds that are left may need as many exchanges as this.
+        waiting = sum(name in self._back and name not in self.banned for name in asked if name not in keys.roster)
+        # Somebody who missed the exchange is here now and loses a round at a time. Another exchange costs every pair of sites.
+        if waiting and waiting * (round_ - keys.first) * _ROUND_WORTH >= len(keys.roster) ** 2:
+            # The rounds that are left may need as many exchanges as this.
             needed = math.ceil((self.terms.most_rounds - round_) / self.terms.rounds)
             if self._sessions + needed < self.terms.sessions:
                 return False
