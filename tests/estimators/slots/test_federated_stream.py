@@ -51,7 +51,7 @@ def test_with_noise_it_finds_the_leading_direction_and_states_its_guarantee(trus
 
 @pytest.mark.filterwarnings("ignore:Nothing stands out")
 def test_a_site_that_is_back_waits_until_an_exchange_of_keys_between_all_is_worth_it() -> None:
-    """Among sixteen sites one that was away costs less than all pairs for a slot, and more for two. Two sites are worth it at once."""
+    """Among sixteen sites, one that was away is not worth all pairs for one slot, but for two. Two sites are worth it at once."""
     for away, slots in ((1, 3), (2, 2)):
         sites = {f"s{at}": np.random.default_rng(at).standard_normal((5, 2)) for at in range(16)}
         stream = FederatedStream(1, **PRIVATE, slots=slots, trust="masked", survivors=12, center=None)

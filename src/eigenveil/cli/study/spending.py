@@ -27,6 +27,10 @@ if TYPE_CHECKING:
 __all__ = ["Dataset", "FitSpending", "LastingLedger", "LedgerPath", "LifeDelta", "LifeEpsilon", "StreamSpending"]
 
 _PANEL: Final = "A ledger for all releases about these people"
+_NO_LIFE: Final = (
+    "--life-epsilon is missing: what all releases about {!r} may cost together, for good. Give it once, at the first use, "
+    "such as --life-epsilon 4"
+)
 
 LedgerPath: TypeAlias = Annotated[
     Path | None,
@@ -205,12 +209,19 @@ class LastingLedger:
                 spending.words = self._stands(lasting, dataset)
 
     def _require_named(self) -> None:
-        """Refuse a missing name before an empty ledger is made."""
+        """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
         from eigenveil.cli.network.consent import dataset_named
 
         assert self.path is not None
-        if not self.path.exists():
-            dataset_named(self.path, None, self.dataset, None, role="analyst")
+        if self.path.exists():
+            return
+        require(
+            self.dataset is not None or self.life_epsilon is not None,
+            f"{self.path} would be a new ledger. Name the people in the table with --dataset, and say with --life-epsilon what "
+            "all releases about them may cost together, for good: such as --dataset patients --life-epsilon 4",
+        )
+        dataset = dataset_named(self.path, None, self.dataset, None, role="analyst")
+        require(self.life_epsilon is not None, _NO_LIFE.format(dataset))
 
     @contextmanager
     def _joined(
@@ -249,10 +260,7 @@ class LastingLedger:
         known = next((state.life for state in lasting.datasets() if state.name == dataset), None)
         if known is None:
             if self.life_epsilon is None:
-                raise ValueError(
-                    f"--life-epsilon is missing: what all releases about {dataset!r} may cost together, for good. Give it once, "
-                    "at the first use, such as --life-epsilon 4"
-                )
+                raise ValueError(_NO_LIFE.format(dataset))
             return Budget(self.life_epsilon, cost.delta if self.life_delta is None else self.life_delta)
         fits = self.life_epsilon in (None, known.epsilon) and self.life_delta in (None, known.delta)
         require(

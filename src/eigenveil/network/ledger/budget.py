@@ -45,7 +45,7 @@ _SLACK: Final = 1e-9
 _ROUNDING: Final = 1e-13
 _LONGEST: Final = 200
 # Who adds the noise, as entries of a ledger say it, where one holder of all rows fits them.
-CURATOR: Final = "curator"
+CURATOR: Final = "one table"
 
 # A replay asks for the same few budgets at every entry, and each takes a bisection.
 _mu_for = lru_cache(maxsize=256)(mu_for)

@@ -267,9 +267,7 @@ def _gaps(study: "StudyFile") -> str:
             )
         case _:
             return "public values in the study file take the place of missing ones."
-    return (
-        f"missing values are put at the {center}, where they add nothing. With noise, {what}" if study.private else what
-    )
+    return f"they are put at the {center}, where they add nothing. With noise, {what}" if study.private else what
 
 
 def _center_of(study: "StudyFile") -> str:
