@@ -231,6 +231,24 @@ def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(
     assert len(world.sites[me].take("hub", encode(Message("hub", me, Brief(round_, "survivors", listed))))) == 1
 
 
+@pytest.mark.parametrize("between", [(1,), (0,), (1, 0), (0, 1, 1)], ids=str)
+def test_a_share_that_was_given_is_given_to_no_later_round_after_a_restart(
+    between: tuple[int, ...], tmp_path: Path
+) -> None:
+    """Other questions in between make the site drop the messages in which it gave its share."""
+    world, me = MaskedWorld(tmp_path), NAMES[1]
+    world.slot(0)
+    until_signed(world, 1)
+    round_ = world.hub.party.round
+    for later, slot in enumerate(between, 1):
+        world.sites[me].take("hub", encode(Message("hub", me, Ask(round_ + later, Question(slot)))))
+    world.start_site(me)
+    for later in range(len(between) + 2):
+        answers = world.sites[me].take("hub", encode(Message("hub", me, Ask(round_ + later, Question(1)))))
+        # In its own round it may repeat what it said.
+        assert later == 0 or not any(isinstance(decode(raw).body, Masked) for _, raw in answers)
+
+
 def test_a_question_that_comes_before_its_slot_is_closed_is_answered_then(tmp_path: Path) -> None:
     world = MaskedWorld(tmp_path)
     for name in NAMES[1:]:

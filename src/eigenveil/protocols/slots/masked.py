@@ -22,9 +22,11 @@ slots are asked for in their order, so an earlier one is gone as well. Suppose t
 by t sites for the same slot. An honest site signs a list only where it has given its part. Again some honest site has signed
 both, and has given its part in both rounds: a contradiction.
 (3) A stop changes none of this. A site writes a message and its answer to its ledger before the answer leaves, and reads back
-both before it answers anything else: which list it has signed, and which slot it has given. A part is stored with its noise
-when its slot closes, and is never made again. A hub reads its log: the same answers lead to the same list. If it has lost its
-log, sites refuse another list in the same round by (1), and another round by (2): the slot is skipped.
+both before it answers anything else: which list it has signed in its last round. Old messages are dropped from the ledger, so
+each entry also says which slot is the `first` that may still be given. That number only grows, and the last entry is never
+dropped. A part is stored with its noise when its slot closes, and is never made again. A hub reads its log: the same answers
+lead to the same list. If it has lost its log, sites refuse another list in the same round by (1), and another round by (2):
+the slot is skipped.
 """
 
 from collections.abc import Callable, MutableMapping
@@ -65,7 +67,7 @@ class MaskedSlotMember(Party):
     ) -> None:
         self._hub, self._task, self._share, self._member = hub, task, share, member(self._words)
         self._kept: MutableMapping[int, Any] = {} if kept is None else kept
-        self._closed, self._newest = -1, -1
+        self._closed, self._newest, self._first = -1, -1, 0
         self.ended = False
         self.error: Exception | None = None
 
@@ -83,6 +85,11 @@ class MaskedSlotMember(Party):
     def newest(self) -> int:
         """The last slot that was asked for; -1 before the first."""
         return self._newest
+
+    @property
+    def first(self) -> int:
+        """The first slot that may still be given. All before it were given, or a later one was asked for."""
+        return self._first
 
     @property
     def sessions(self) -> int:
@@ -127,6 +134,12 @@ class MaskedSlotMember(Party):
         """Take back that a slot was closed before the site was stopped. Its share, if it had one to give, is in `kept`."""
         self._closed = max(self._closed, slot)
 
+    def forget(self, first: int) -> None:
+        """Never give a slot before this one, and drop their shares: no other round may mask them."""
+        self._first = max(self._first, first)
+        for old in [number for number in self._kept if number < self._first]:
+            del self._kept[old]
+
     def early(self, message: Message) -> bool:
         """Whether a message asks for a slot that this site may still close. Nothing in it is trusted but that."""
         body = message.body
@@ -151,15 +164,14 @@ class MaskedSlotMember(Party):
         self._note(message, said)
 
     def _note(self, message: Message, answers: list[Message]) -> None:
-        """Which slot was asked for. A share that was given, and those before it, are dropped: no other round may mask them."""
+        """Which slot was asked for. A share that was given, and those before it, are dropped."""
         if isinstance(message.body, Ask):
             slot = message.body.question.step
             self._newest = max(self._newest, slot)
-            gave = any(isinstance(answer.body, Masked) for answer in answers)
-            for old in [number for number in self._kept if number < slot + gave]:
-                del self._kept[old]
+            self.forget(slot + any(isinstance(answer.body, Masked) for answer in answers))
 
     def _words(self, question: Question) -> Words:
-        require(question.step in self._kept, f"slot {question.step + 1} is open, too old, or was given before")
+        ready = question.step >= self._first and question.step in self._kept
+        require(ready, f"slot {question.step + 1} is open, too old, or was given before")
         # A copy, because masks are added in place.
         return np.array(self._kept[question.step])

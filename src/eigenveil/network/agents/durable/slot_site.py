@@ -307,7 +307,7 @@ class DurableSlotSite(DurableParty):
         body = message.body
         if isinstance(body, Brief) and body.step in _SETUP:
             if keys:
-                # Of the last round only remains which slot was given in it.
+                # Of the last round only its question remains, so that older rounds stay older.
                 self._setup, self._round = [], self._round[:1]
             self._setup.append(number)
             return keys
@@ -320,6 +320,9 @@ class DurableSlotSite(DurableParty):
     def _commit(
         self, record: dict[str, object], said: list[bytes], charges: tuple[Charge, ...], *, message: bytes = b""
     ) -> None:
+        if isinstance(self.party, MaskedSlotMember):
+            # In every entry, because the one in which a slot was given is dropped in time.
+            record = {**record, "first": self.party.first}
         came = json.dumps(record, sort_keys=True).encode() + (b"\n" + message if message else b"")
         # The step's number makes a second process on the same ledger fail here instead of charging twice.
         self._durable_ledger.commit(self._study, self._number, came=came, said=said, charges=charges)
@@ -339,6 +342,11 @@ class DurableSlotSite(DurableParty):
             self._durable_ledger.prune(self._study, before, keep={*self._steps.values(), *self._setup, *self._round})
 
     def _read_back(self, number: int, record: dict[str, Any], came: bytes, said: tuple[bytes, ...]) -> None:
+        self._take_back(number, record, came, said)
+        if isinstance(self.party, MaskedSlotMember):
+            self.party.forget(record["first"])
+
+    def _take_back(self, number: int, record: dict[str, Any], came: bytes, said: tuple[bytes, ...]) -> None:
         if record["what"] == _RESULT:
             (done,) = [decode(raw).body for raw in said]
             assert isinstance(done, Done)
