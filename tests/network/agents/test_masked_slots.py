@@ -231,6 +231,30 @@ def test_a_hub_that_repeats_itself_and_waits_for_a_restart_gets_no_second_list(
     assert len(world.sites[me].take("hub", encode(Message("hub", me, Brief(round_, "survivors", listed))))) == 1
 
 
+def test_a_long_outage_does_not_use_up_the_exchanges_of_keys(tmp_path: Path) -> None:
+    world = MaskedWorld(tmp_path, replace(SPEC, slots=30))
+    for slot in range(28):
+        world.slot(slot, away=NAMES[:3])
+    # In slots 1, 2, 4, 8 and 16.
+    assert world.hub._masking.facts()["sessions"] == 5
+    world.start_hub()
+    # One more is still too few, unless all are back.
+    for name in NAMES[:3]:
+        world.hub.rejoined(name)
+    world.slot(28)
+    assert world.hub.party.counted(28) == NAMES
+
+
+def test_a_site_that_comes_back_again_and_again_and_says_nothing_costs_two_exchanges_of_keys(tmp_path: Path) -> None:
+    world = MaskedWorld(tmp_path, replace(SPEC, slots=12))
+    for slot in range(8):
+        world.hub.rejoined(NAMES[0])
+        world.slot(slot, away=NAMES[:1])
+        world.start_hub()
+    assert world.hub._masking.facts()["sessions"] <= 3
+    assert all(world.hub.party.counted(slot) == NAMES[1:] for slot in range(8))
+
+
 @pytest.mark.parametrize("between", [(1,), (0,), (1, 0), (0, 1, 1)], ids=str)
 def test_a_share_that_was_given_is_given_to_no_later_round_after_a_restart(
     between: tuple[int, ...], tmp_path: Path

@@ -398,11 +398,18 @@ def test_under_masks_a_slot_of_rows_is_due_when_enough_have_closed_it() -> None:
     assert not hub.due
     hub.heard(NAMES[3], 1, ended=False)
     assert hub.due
+    # Whoever has left cannot give what it has closed. It says so again when it is back.
+    hub.left(NAMES[3])
+    assert not hub.due
+    hub.heard(NAMES[3], 1, ended=False)
     simulation.slot({name: [rows(0, name)] for name in NAMES})
     assert not hub.due
     # Four must be in each sum. Three sources have ended after one slot, so there is no second one.
     for name in NAMES[:3]:
-        hub.heard(name, 1, ended=True)
+        # A slot that was asked for stays, even if somebody says now that it never was.
+        hub._progress.pop(name)
+        hub.heard(name, 0, ended=True)
+        hub.left(name)
     assert hub.shorten()
     assert (hub.horizon, hub.due) == (1, True)
     hub.tick()

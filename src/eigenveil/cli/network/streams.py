@@ -292,7 +292,7 @@ def _shown(facts: Mapping[str, Any]) -> Iterator[str]:
         if names:
             yield f"  slot {slot} still lacks {listed(names, most=10)}"
     if facts.get("skipped"):
-        yield f"  skipped, because too few sites were left: slot {listed(list(map(str, facts['skipped'])), most=10)}"
+        yield f"  skipped, with nothing unmasked: slot {listed(list(map(str, facts['skipped'])), most=10)}"
     if facts.get("horizon", facts["slots"]) < facts["slots"]:
         yield f"  sources have ended: there are {facts['horizon']} slots"
     if "components" not in facts:

@@ -125,7 +125,7 @@ class SlotParties:
 
     def masking(self, *, secret: bytes | None = None) -> Masking | None:
         """The hub's side of the masks, None without masks."""
-        return None if self.masked is None else Masking(self.masked, self.task, secret=secret)
+        return None if self.masked is None else Masking(self.masked, self.task, secret=secret, slots=self.task.slots)
 
     def hub(
         self,

@@ -207,6 +207,7 @@ def _require_sense(asked: SlotStreamParams, *, private: bool, clock: bool) -> No
 def _require_masks(survivors: int, colluders: int, sites: int) -> None:
     # Two lists of survivors in one round would need two sets of signers, which then have an honest site in common.
     least = max(colluders + 2, (sites + colluders) // 2 + 1)
+    require_param(least <= sites, f"masks need at least {colluders + 2} sites, got {sites}. Use {{trust=site}}")
     require_param(
         least <= survivors <= sites,
         f"{{survivors}} must lie between {least}, which is more than half of the sites and {{colluders}}, and {sites}, "

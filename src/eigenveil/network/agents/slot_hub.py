@@ -99,7 +99,7 @@ class SlotHubAgent:
         runner = Runner(
             self.durable,
             transport,
-            on_event=self._on_event,
+            on_event=self._noticed,
             notes=self._noted,
             other=lambda _, greeting: self.study.differs(greeting),
         )
@@ -186,6 +186,11 @@ class SlotHubAgent:
             self.parties, self.answer, self.durable.party, asked=asked, charges=charges, columns=self.study.columns
         )
         return replace(found, settings=study_settings(self.study, dict(found.settings)))
+
+    def _noticed(self, event: Event) -> None:
+        if event.what == "left":
+            self.durable.party.left(event.who)
+        self._on_event(event)
 
     async def _noted(self, sender: str, words: bytes) -> None:
         progress = progress_in(words)

@@ -72,6 +72,8 @@ _WORDS: Final[dict[Step, str]] = {
 
 # A round that one site misses is worth an exchange of keys between so many pairs. Among up to eleven sites nobody misses two.
 _ROUND_WORTH: Final = 128
+# Exchanges for the sake of a site that comes back and then says nothing. Without a limit it would use up everybody's.
+_TRIES: Final = 2
 
 
 @final
@@ -82,17 +84,24 @@ class Masking:
     what it sent, and shows that it fits its public keys (`masked.dealing`). Holders give receipts before anything is charged, and
     what they reveal is compared with both. From later rounds are `banned` liars that the round could not do with, and sites that
     contradict each other about a bundle. A hub that must survive a restart has a `secret`, from which it derives the same
-    nonces again.
+    nonces again. A stream has so many `slots`, and goes on without keys while too few sites are there.
     """
 
-    def __init__(self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None) -> None:
-        self.terms, self.task, self._secret = terms, task, secret
+    def __init__(
+        self, terms: MaskedTerms, task: Task[Any, Any, Any], *, secret: bytes | None = None, slots: int | None = None
+    ) -> None:
+        self.terms, self.task, self._secret, self._slots = terms, task, secret, slots
         self.keys: Keyring | None = None
         self.liars: dict[str, str] = {}
         self.banned: set[str] = set()
         self._sessions = 0
         # Sites that can be reached again since keys were last exchanged.
         self._back: set[str] = set()
+        # How often keys were exchanged for the sake of each, in vain.
+        self._tried: dict[str, int] = {}
+        # Since the last exchange began, in this round: who has answered. And how many exchanges before it led to nothing.
+        self.answered: set[str] = set()
+        self._began, self._failures = 0, 0
 
     def __call__(self, round_: int, question: Question, asked: Sequence[str], gone: Set[str]) -> "MaskedExchange":
         """The exchange of one round."""
@@ -102,10 +111,18 @@ class Masking:
             )
         # Checked first, so that a study that cannot go on does not use up a session.
         self._require_enough_left(asked)
+        if self.keys is not None:
+            self._failures = 0
+            for name in self.keys.roster:
+                self._tried.pop(name, None)
         # Keys serve a number of rounds, and only while enough of the sites asked have them. A failed round drops them.
         if not self._still_good(round_, asked):
-            self.keys, self._back = None, set()
-            self._sessions += 1
+            waiting = self._waiting(asked)
+            self._require_hope(round_, waiting)
+            for name in waiting:
+                self._tried[name] = self._tried.get(name, 0) + 1
+            self.keys, self._back, self.answered = None, set(), set()
+            self._sessions, self._failures, self._began = self._sessions + 1, self._failures + 1, round_
         if self._sessions > self.terms.sessions:
             raise ProtocolError(
                 f"all {self.terms.sessions} exchanges of keys that the study allows are used up; begin another study"
@@ -123,13 +140,15 @@ class Masking:
     def facts(self) -> dict[str, Any]:
         """What a hub between two rounds must know besides its keys, as plain values."""
         first = None if self.keys is None else self.keys.first
-        lists = {"banned": sorted(self.banned), "back": sorted(self._back)}
-        return {"sessions": self._sessions, "liars": dict(self.liars), "keys": first, **lists}
+        lists = {"banned": sorted(self.banned), "back": sorted(self._back), "answered": sorted(self.answered)}
+        numbers = {"sessions": self._sessions, "began": self._began, "failures": self._failures}
+        return {"liars": dict(self.liars), "tried": dict(self._tried), "keys": first, **numbers, **lists}
 
     def restore(self, facts: Mapping[str, Any], stored: Return | None) -> None:
         """Go on from these facts and the keys that were `stored`. Without those keys, new ones are exchanged."""
         self._sessions, self.liars = int(facts["sessions"]), dict(facts["liars"])
-        self.banned, self._back = set(facts["banned"]), set(facts["back"])
+        self.banned, self._back, self.answered = (set(facts[name]) for name in ("banned", "back", "answered"))
+        self._tried, self._began, self._failures = dict(facts["tried"]), int(facts["began"]), int(facts["failures"])
         if stored is not None and stored.round == facts["keys"]:
             self.keys = Keyring.from_stored(self.terms, stored)
 
@@ -153,14 +172,34 @@ class Masking:
         keys = self.keys
         if keys is None or not keys.first <= round_ < keys.first + self.terms.rounds:
             return False
-        waiting = sum(name in self._back and name not in self.banned for name in asked if name not in keys.roster)
+        waiting = len(self._waiting(asked))
         # Somebody who missed the exchange is here now and loses a round at a time. Another exchange costs every pair of sites.
         if waiting and waiting * (round_ - keys.first) * _ROUND_WORTH >= len(keys.roster) ** 2:
-            # The rounds that are left may need as many exchanges as this.
-            needed = math.ceil((self.terms.most_rounds - round_) / self.terms.rounds)
-            if self._sessions + needed < self.terms.sessions:
+            # The rounds that are left may need as many exchanges as this. A slot has one round.
+            left = (self.terms.most_rounds if self._slots is None else self._slots) - round_
+            if self._sessions + math.ceil(left / self.terms.rounds) < self.terms.sessions:
                 return False
         return sum(name in keys.roster for name in asked) >= self.terms.survivors
+
+    def _waiting(self, asked: Sequence[str]) -> set[str]:
+        """The sites asked that are back and have no keys, but for those that were silent when keys were exchanged for them."""
+        roster = () if self.keys is None else self.keys.roster
+        able = self._back - self.banned - set(roster)
+        return {name for name in asked if name in able and self._tried.get(name, 0) < _TRIES}
+
+    def _require_hope(self, round_: int, waiting: Set[str]) -> None:
+        """Refuse an exchange for a slot that would fail like the last one. A long outage must not use up all that are allowed.
+
+        After each failure twice as many slots pass, up to those that one exchange serves: as many exchanges were planned for.
+        Once enough have been heard of since the last one began, the next begins at once.
+        """
+        following = self._began + min(2 ** max(self._failures - 1, 0), self.terms.rounds)
+        enough = len(self.answered | waiting) >= self.terms.survivors and bool(waiting)
+        if self._slots is not None and self._failures > 0 and round_ < following and not enough:
+            raise ProtocolError(
+                f"too few sites were there when keys were last exchanged, and {self.terms.survivors} are needed. The next "
+                f"exchange is in slot {following + 1}, or as soon as enough sites are back"
+            )
 
 
 @final
@@ -301,6 +340,7 @@ class MaskedExchange(Exchange):
             body = Masked(body.round, np.empty(0, dtype=np.uint64), body.signature)
         self._answers[sender] = body
         self._awaited -= 1
+        self._masking.answered.add(sender)
 
     def _require_round(self, sender: str, body: Body) -> None:
         if body.round != self.round:

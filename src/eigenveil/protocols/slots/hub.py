@@ -191,12 +191,18 @@ class SlotHub(Party):
         # A site cannot take back what it has closed, or the hub would wait for a slot that it was promised.
         self._progress[name] = (max(closed, self._progress.get(name, (0, False))[0]), ended)
 
+    def left(self, name: str) -> None:
+        """Count no slots of a site that is away: it says them again when it is back. That its source has ended stays."""
+        if not self._progress.get(name, (0, False))[1]:
+            self._progress.pop(name, None)
+
     @property
     def due(self) -> bool:
         """Whether a tick makes sense now: always, but under masks without a clock only if enough sites have closed the slot."""
         if self._exchanges is None or self._clock or self._newest + 1 >= self._horizon:
             return True
-        return sum(closed > self._newest + 1 for closed, _ in self._progress.values()) >= self._survivors
+        known = (self._progress.get(name, (0, False)) for name in self._below)
+        return sum(closed > self._newest + 1 for closed, _ in known) >= self._survivors
 
     def shorten(self) -> bool:
         """End the study before a slot that too few sites can fill. Whether anything has changed."""
@@ -205,7 +211,8 @@ class SlotHub(Party):
         # The most slots that each below may close, the most first: the last one that is needed decides.
         known = (self._progress.get(name, (0, False)) for name in self._below)
         most = sorted((closed if ended else self._task.slots for closed, ended in known), reverse=True)
-        found = min(self._horizon, most[min(self._survivors, len(most)) - 1])
+        # Slots that were asked for stay, whatever sites say of them now.
+        found = min(self._horizon, max(most[min(self._survivors, len(most)) - 1], self._newest + 1))
         changed, self._horizon = found < self._horizon, found
         return changed
 
@@ -260,7 +267,8 @@ class SlotHub(Party):
         if message.sender not in self._below:
             raise PeerError(message.sender, "is not part of this study")
         if self._now is None:
-            raise PeerError(message.sender, "answered when no slot was asked for")
+            clocks = ". If this goes on, compare the clocks of hub and sites, or choose a longer deadline"
+            raise PeerError(message.sender, f"answered when no slot was asked for{clocks if self._clock else ''}")
         self._now.receive(message.sender, message.body)
         return self._close(self._now) if self._now.complete else []
 
