@@ -30,17 +30,18 @@ the slot is skipped.
 """
 
 from collections.abc import Callable, MutableMapping
-from typing import Any, final
+from typing import final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from eigenveil.errors import BudgetExceeded, PeerError, require
+from eigenveil.errors import PeerError, require
 from eigenveil.linalg import Array
 from eigenveil.privacy import Share
 from eigenveil.protocols.masked.member import MaskedMember
 from eigenveil.protocols.messages import Ask, Masked, Message
-from eigenveil.protocols.party import Party, require_asked
+from eigenveil.protocols.party import require_asked
+from eigenveil.protocols.slots.site import SlotParty
 from eigenveil.tasks import ClosedSlot, Question, SlotSums
 
 __all__ = ["MaskedSlotMember"]
@@ -49,7 +50,7 @@ Words = NDArray[np.uint64]
 
 
 @final
-class MaskedSlotMember(Party):
+class MaskedSlotMember(SlotParty[Words]):
     """A site whose shares are made by `share` for each slot, and masked by the `member` towards `hub`. Changes in place.
 
     `member` is called with what returns the words of a part. Shares are in `kept`, by slot, until they are given. An error with
@@ -63,28 +64,17 @@ class MaskedSlotMember(Party):
         task: SlotSums,
         share: Callable[[int], Share],
         member: Callable[[Callable[[Question], Words]], MaskedMember],
-        kept: MutableMapping[int, Any] | None = None,
+        kept: MutableMapping[int, Words] | None = None,
     ) -> None:
+        super().__init__(task.slots, kept)
         self._hub, self._task, self._share, self._member = hub, task, share, member(self._words)
-        self._kept: MutableMapping[int, Any] = {} if kept is None else kept
-        self._closed, self._newest, self._first = -1, -1, 0
+        self._first = 0
         self.ended = False
-        self.error: Exception | None = None
 
     @property
     def name(self) -> str:
         """The site's name."""
         return self._member.name
-
-    @property
-    def closed(self) -> int:
-        """The last slot that was closed; -1 before the first."""
-        return self._closed
-
-    @property
-    def newest(self) -> int:
-        """The last slot that was asked for; -1 before the first."""
-        return self._newest
 
     @property
     def first(self) -> int:
@@ -105,34 +95,18 @@ class MaskedSlotMember(Party):
     def result(self, found: tuple[Array, ...]) -> None:
         self._member.result = found
 
-    def start(self) -> list[Message]:
-        """Nothing: the hub speaks first."""
-        return []
-
     def close(self, slot: int, closed: ClosedSlot) -> Words | None:
         """Make the share of a slot and charge it. None if it cannot be made, and `error` says why. As in `SlotMember`."""
-        require(slot > self._closed, f"slot {slot + 1} is closed already: slots are closed in their order")
-        require(slot < self._task.slots, f"the study has {self._task.slots} slots, got slot {slot + 1}")
         task, question = self._task, Question(slot)
-        # First, so that an interrupt in the middle of a share cannot lead to a second one of this slot.
-        self._closed = slot
-        try:
-            words = self._share(slot).of(
+        return self._kept_once(
+            slot,
+            lambda: self._share(slot).of(
                 task.private(question, closed),
                 label=task.label(question),
                 share=task.share(question),
                 slot=task.slot(question),
-            )
-        except (ValueError, BudgetExceeded) as error:
-            self.error = error
-            return None
-        self.error = None
-        self._kept[slot] = words
-        return words
-
-    def restore(self, slot: int) -> None:
-        """Take back that a slot was closed before the site was stopped. Its share, if it had one to give, is in `kept`."""
-        self._closed = max(self._closed, slot)
+            ),
+        )
 
     def forget(self, first: int) -> None:
         """Never give a slot before this one, and drop their shares: no other round may mask them."""

@@ -12,7 +12,7 @@ A message of an earlier round, two slots in one round, a slot that the study doe
 """
 
 from collections.abc import Callable, MutableMapping
-from typing import Any, final
+from typing import Any, Generic, TypeVar, final
 
 from eigenveil.errors import BudgetExceeded, PeerError, require
 from eigenveil.linalg import Array
@@ -21,11 +21,55 @@ from eigenveil.protocols.messages import Ask, Decline, Done, Give, Message
 from eigenveil.protocols.party import Party, require_asked
 from eigenveil.tasks import ClosedSlot, Question, SlotTask
 
-__all__ = ["SlotMember"]
+__all__ = ["SlotMember", "SlotParty"]
+
+_Part = TypeVar("_Part")
+
+
+class SlotParty(Party, Generic[_Part]):
+    """What sites of streams have in common: slots that are closed in their order, and a part of each, made once. Abstract."""
+
+    def __init__(self, slots: int, kept: MutableMapping[int, _Part] | None) -> None:
+        self._slots = slots
+        self._kept: MutableMapping[int, _Part] = {} if kept is None else kept
+        self._closed, self._newest = -1, -1
+        self.error: Exception | None = None
+
+    @property
+    def closed(self) -> int:
+        """The last slot that was closed; -1 before the first."""
+        return self._closed
+
+    @property
+    def newest(self) -> int:
+        """The last slot that was asked for; -1 before the first."""
+        return self._newest
+
+    def start(self) -> list[Message]:
+        """Nothing: the hub speaks first."""
+        return []
+
+    def restore(self, slot: int) -> None:
+        """Take back that a slot was closed before the site was stopped. Its part, if it had one to give, is in `kept`."""
+        self._closed = max(self._closed, slot)
+
+    def _kept_once(self, slot: int, made: Callable[[], _Part]) -> _Part | None:
+        require(slot > self._closed, f"slot {slot + 1} is closed already: slots are closed in their order")
+        require(slot < self._slots, f"the study has {self._slots} slots, got slot {slot + 1}")
+        # First, so that an interrupt in the middle of a release cannot lead to a second one of this slot.
+        self._closed = slot
+        try:
+            part = made()
+        except (ValueError, BudgetExceeded) as error:
+            self.error = error
+            return None
+        self.error = None
+        self._kept[slot] = part
+        return part
 
 
 @final
-class SlotMember(Party):
+class SlotMember(SlotParty[tuple[Array, ...]]):
     """A site whose parts leave through `mechanism`, made for each slot, towards `hub`. Changes in place.
 
     In a tree the hub is the node above. A slot can be asked for until one more than `window` later is. Parts are in `kept`, by
@@ -42,11 +86,9 @@ class SlotMember(Party):
         window: int,
         kept: MutableMapping[int, tuple[Array, ...]] | None = None,
     ) -> None:
+        super().__init__(task.slots, kept)
         self._name, self._hub, self._task, self._mechanism, self._window = name, hub, task, mechanism, window
-        self._kept: MutableMapping[int, tuple[Array, ...]] = {} if kept is None else kept
-        self._closed, self._newest = -1, -1
         self._round, self._asked = -1, -1
-        self.error: Exception | None = None
         self.result: tuple[Array, ...] | None = None
 
     @property
@@ -55,46 +97,16 @@ class SlotMember(Party):
         return self._name
 
     @property
-    def closed(self) -> int:
-        """The last slot that was closed; -1 before the first."""
-        return self._closed
-
-    @property
-    def newest(self) -> int:
-        """The last slot that was asked for; -1 before the first."""
-        return self._newest
-
-    @property
     def asked(self) -> int:
         """The slot of the last question; -1 before the first."""
         return self._asked
-
-    def start(self) -> list[Message]:
-        """Nothing: the hub speaks first."""
-        return []
 
     def close(self, slot: int, closed: ClosedSlot) -> tuple[Array, ...] | None:
         """Make the part of a slot and charge it. None if it cannot be made, and `error` says why.
 
         Slots are closed in order. Some may be left out: the site was away, and has nothing to say of them.
         """
-        require(slot > self._closed, f"slot {slot + 1} is closed already: slots are closed in their order")
-        require(slot < self._task.slots, f"the study has {self._task.slots} slots, got slot {slot + 1}")
-        question = Question(slot)
-        # First, so that an interrupt in the middle of a release cannot lead to a second one of this slot.
-        self._closed = slot
-        try:
-            arrays = self._task.sent(question, closed, self._mechanism(slot))
-        except (ValueError, BudgetExceeded) as error:
-            self.error = error
-            return None
-        self.error = None
-        self._kept[slot] = arrays
-        return arrays
-
-    def restore(self, slot: int) -> None:
-        """Take back that a slot was closed before the site was stopped. Its part, if it had one to give, is in `kept`."""
-        self._closed = max(self._closed, slot)
+        return self._kept_once(slot, lambda: self._task.sent(Question(slot), closed, self._mechanism(slot)))
 
     def halved(self, slot: int) -> bool:
         """Whether the part of a slot is a symmetric matrix, so that half of it is enough."""
