@@ -124,6 +124,8 @@ class Reading:
         # Plain lists, because settings become JSON in the file of the model.
         levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
         found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
+        # What stands for a missing value would otherwise be scored as a number.
+        found["na_values"] = list(self.asked.na_values or ())
         return {name: value for name, value in found.items() if value}
 
     @property
@@ -182,7 +184,7 @@ class Reading:
     def named(self, path: Path) -> bool:
         """Whether the format of the file has column names."""
         kind = self.asked.kind or ("parquet" if path.is_dir() else TABLES[ending_of(path, TABLES)])
-        return kind in ("csv", "parquet", "arrow", "xlsx")
+        return kind in ("csv", "parquet", "arrow", "xlsx", "jsonl")
 
     def table(self, path: Path) -> "Table":
         """The table in `path`. Every error names the file and shows no value."""
@@ -202,7 +204,8 @@ class Reading:
                     "drop": asked.drop or (),
                     "one_hot": asked.one_hot,
                 }
-                return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen).inner)
+                how = {"na_values": asked.na_values}
+                return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen, **how).inner)
             if not piped and not self.named(path):
                 self._require_here(path)
                 return read_table(

@@ -15,7 +15,7 @@ import numpy as np
 
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["GAPS", "MissingMarks", "NumberFormat", "could_be_number", "texts_are_numbers"]
+__all__ = ["GAPS", "NO_MARKS", "MissingMarks", "NumberFormat", "could_be_number", "texts_are_numbers"]
 
 # What stands for a missing number: pyarrow's own list, and what pandas and Python write.
 GAPS: Final = (
@@ -106,6 +106,9 @@ def _quoted(word: str) -> str:
     return "".join(f"\\x{{{ord(letter):x}}}" if not letter.isalnum() else letter for letter in word)
 
 
+NO_MARKS: Final = MissingMarks()
+
+
 @final
 @dataclass(frozen=True)
 class NumberFormat:
@@ -113,7 +116,7 @@ class NumberFormat:
 
     decimal: str = "."
     thousands: str | None = None
-    missing: MissingMarks = MissingMarks()
+    missing: MissingMarks = NO_MARKS
 
     @classmethod
     def of(cls, how: FileParams) -> "NumberFormat":

@@ -19,10 +19,11 @@ from typing import Any, Final, final
 from eigenveil.data.columns import advice_for
 from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
 from eigenveil.data.number_texts import NumberFormat, could_be_number, texts_are_numbers
+from eigenveil.data.unpacked import UnpackingFile
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["CsvHeader", "CsvTable", "chunks_of", "could_be_names", "separator_said", "split_line"]
+__all__ = ["CsvHeader", "CsvTable", "could_be_names", "lines_of", "separator_said", "split_line"]
 
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at once: of a file more, because every block of a very wide table takes a second, however short it is.
@@ -179,7 +180,7 @@ class CsvTable:
 def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes, str | None]:
     """The lines of a file in UTF-8, the chunk that begins with its first line that is not blank, and a separator stated above."""
     quote = None if how.quote is None else how.quote.encode()
-    chunks = _below(chunks_of(file, name, how), how.skip_rows)
+    chunks = _below(_chunks(file, name, how), how.skip_rows)
     if how.comment is not None:
         chunks = _uncommented(chunks, how.comment.encode(), quote)
     lines = _whole_lines(chunks, name, quote)
@@ -190,6 +191,11 @@ def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes, str | No
     lacks = "has no line below those that are left out" if how.skip_rows or how.comment else "is empty"
     require(head != b"", f"{name} {lacks}. It needs a line of column names, and rows below it")
     return lines, head, separator
+
+
+def lines_of(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
+    """Complete lines in UTF-8 without a byte-order mark, many at once, of text in which quotes have no meaning."""
+    return _whole_lines(_below(_chunks(file, name, how), 0), name, None)
 
 
 def _first(lines: Iterator[bytes]) -> bytes:
@@ -237,7 +243,7 @@ def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -
         yield held
 
 
-def chunks_of(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
+def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
     """What arrives, in UTF-8, until the end. A file that is opened here, by its path, is closed here."""
     opened = _opened(file) if isinstance(file, Path) else file
     try:
@@ -262,7 +268,7 @@ def _opened(path: Path) -> Any:
         return path.open("rb")
     import pyarrow as pa
 
-    return pa.input_stream(str(path), compression=packed)
+    return UnpackingFile(pa.input_stream(str(path), compression=packed), path)
 
 
 def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
@@ -272,7 +278,7 @@ def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
         chunk = read(size)
     except (pa.ArrowException, OSError) as error:
         why = "it is damaged or ends too early" if not isinstance(error, PermissionError) else "you may not read it"
-        raise ValueError(f"{name} cannot be read as csv: {why}") from None
+        raise ValueError(f"{name} cannot be read as text: {why}") from None
     require(
         isinstance(chunk, bytes),
         f"{name} must be opened in binary mode, and reads must block until bytes arrive: a read gave {type(chunk).__name__}",

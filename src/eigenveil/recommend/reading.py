@@ -18,7 +18,7 @@ from eigenveil.data.archive import HISTORIES, TABLES, ending_of
 from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.named import NamedTable, kind_of, open_named
 from eigenveil.data.people import require_ids
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import read_table, require_arrays
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
@@ -29,7 +29,7 @@ __all__ = ["MATRICES", "columns_not_read", "interactions_in", "kind_of_histories
 # excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
 # Endings that are read here, where the types of all columns are given. Others are read as tables are.
-_OWN = (".csv", ".csv.gz")
+_OWN = (".csv",)
 # Formats without column names: one row for each user.
 MATRICES = ("npz", "npy", "svm")
 _AT_ONCE = 1 << 16
@@ -142,6 +142,8 @@ def _matrix_in(path: Path, kind: str, how: FileParams) -> Any:
 def _read_matrix(
     path: Path, kind: str, how: FileParams, at_least: float | None, items: tuple[str, ...] | None
 ) -> Interactions:
+    if kind == "npz":
+        require_arrays(path)
     try:
         matrix = _matrix_in(path, kind, how)
     except Exception:
@@ -187,10 +189,11 @@ def _opened(source: Any, kind: str, how: FileParams) -> "NamedTable | _PlainCsv"
 
 def _has_commas(path: Path) -> bool:
     """Whether the header may have commas between names: it has one, or none of the other separators."""
-    import pyarrow as pa
-
-    with pa.input_stream(str(path), compression="detect") as opened:
+    with path.open("rb") as opened:
         head = opened.read(1 << 16).partition(b"\n")[0]
+    # Excel writes a line that states the separator.
+    if head.removeprefix(b"\xef\xbb\xbf").lower().startswith((b"sep=", b'"sep=')):
+        return False
     return b"," in head or not any(mark in head for mark in (b";", b"\t", b"|"))
 
 

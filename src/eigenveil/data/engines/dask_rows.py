@@ -24,7 +24,7 @@ from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, PartitionFac
 from eigenveil.data.engines.pieces import answer_of
 from eigenveil.data.named import ParquetTable
 from eigenveil.data.rows import NamedRows, Progress, person_weights
-from eigenveil.errors import EngineLost, require
+from eigenveil.errors import EngineLost, ParameterError, require
 
 __all__ = ["DaskRows", "array_rows", "connected", "frame_rows", "parquet_rows"]
 
@@ -275,6 +275,10 @@ def parquet_rows(table: ParquetTable, choice: ColumnChoice, *, gaps: bool = Fals
     """The chosen columns of Parquet files that the workers can read by the same paths. Dask cuts them at row groups."""
     import dask.dataframe as dd
 
+    if table.missing:
+        raise ParameterError(
+            "{na_values} is not for rows on a cluster. Write the table with its missing values left out"
+        )
     found, _ = frame_rows(dd.read_parquet([str(part) for part in table.parts]), choice, gaps=gaps)
     return found
 
