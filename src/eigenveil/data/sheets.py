@@ -1,15 +1,16 @@
-"""Sheets of xlsx files, cell by cell, with nothing but Python: a zip of XML that is read as a stream.
+"""Sheets of xlsx files, cell by cell, with nothing but Python: a zip of XML that is read and written as a stream.
 
 Only cells count. What a file states about itself, such as the range of a sheet, may be wrong, and rows outside it would be lost.
 Memory holds one row and the table of texts, whatever the file claims. No message quotes a cell.
 """
 
+import math
 import posixpath
 import re
 import struct
 import zipfile
 import zlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -17,11 +18,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, Final, final
 from xml.parsers import expat
+from xml.sax.saxutils import escape
 
 from eigenveil.data.unpacked import UnpacksTooMuch, require_members
 from eigenveil.errors import require
 
-__all__ = ["CellDate", "CellError", "Workbook", "cell_name"]
+__all__ = ["CellDate", "CellError", "SheetWriter", "Workbook", "cell_name"]
 
 # The largest sheet of a spreadsheet program.
 _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
@@ -397,3 +399,94 @@ class _SheetParser:
             return CellDate(repr(days))
         when = when.replace(microsecond=when.microsecond // 1000 * 1000)
         return CellDate(str(when if abs(days) >= 1 else when.time()))
+
+
+_MAIN: Final = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+_RELATED: Final = "http://schemas.openxmlformats.org/officeDocument/2006/relationships"
+_PACKAGE: Final = "http://schemas.openxmlformats.org/package/2006"
+_KINDS: Final = "application/vnd.openxmlformats-officedocument.spreadsheetml"
+# Style 1 is that of text: with it a program never takes a text for a formula, not even when somebody edits the cell.
+_PARTS: Final = {
+    "[Content_Types].xml": f'<Types xmlns="{_PACKAGE}/content-types"><Default Extension="rels" '
+    'ContentType="application/vnd.openxmlformats-package.relationships+xml"/>'
+    + "".join(
+        f'<Override PartName="/xl/{part}.xml" ContentType="{_KINDS}.{kind}+xml"/>'
+        for part, kind in (("workbook", "sheet.main"), ("worksheets/sheet1", "worksheet"), ("styles", "styles"))
+    )
+    + "</Types>",
+    "_rels/.rels": f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="rId1" '
+    f'Type="{_RELATED}/officeDocument" Target="xl/workbook.xml"/></Relationships>',
+    "xl/_rels/workbook.xml.rels": f'<Relationships xmlns="{_PACKAGE}/relationships"><Relationship Id="rId1" '
+    f'Type="{_RELATED}/worksheet" Target="worksheets/sheet1.xml"/><Relationship Id="rId2" Type="{_RELATED}/styles" '
+    'Target="styles.xml"/></Relationships>',
+    "xl/workbook.xml": f'<workbook xmlns="{_MAIN}" xmlns:r="{_RELATED}"><sheets><sheet name="scores" sheetId="1" '
+    'r:id="rId1"/></sheets></workbook>',
+    "xl/styles.xml": f'<styleSheet xmlns="{_MAIN}"><fonts count="1"><font><sz val="11"/><name val="Calibri"/></font></fonts>'
+    '<fills count="2"><fill><patternFill patternType="none"/></fill><fill><patternFill patternType="gray125"/></fill></fills>'
+    '<borders count="1"><border><left/><right/><top/><bottom/><diagonal/></border></borders><cellStyleXfs count="1">'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs><cellXfs count="2">'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0" quotePrefix="1"/></cellXfs></styleSheet>',
+}
+_HEADING: Final = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
+# What XML has no character for, and a carriage return, which it would turn into a line feed.
+_NO_CHARACTER: Final = re.compile("[\x00-\x08\x0b-\x1f\ufffe\uffff\ud800-\udfff]|_(?=x[0-9A-Fa-f]{4}_)")
+_LONGEST_TEXT: Final = 32_767
+# A larger whole number, such as an id, would lose digits in a spreadsheet program, and becomes text.
+_LARGEST_EXACT: Final = 10**15
+
+
+@final
+class SheetWriter:
+    """The single sheet of a new xlsx file, written row by row. Changes in place. Text is never a formula."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        for name, content in _PARTS.items():
+            archive.writestr(name, _HEADING + content)
+        self._file = archive.open("xl/worksheets/sheet1.xml", "w", force_zip64=True)
+        self._count = 0
+        self._letters: list[str] = []
+
+    def __enter__(self) -> "SheetWriter":
+        self._file.write(f'{_HEADING}<worksheet xmlns="{_MAIN}"><sheetData>'.encode())
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._file.write(b"</sheetData></worksheet>")
+        self._file.close()
+
+    def write(self, rows: Iterable[Sequence[Any]]) -> None:
+        """Add rows of numbers, truth values, texts and None."""
+        for row in rows:
+            self._count += 1
+            require(
+                self._count <= _MOST_ROWS and len(row) <= _MOST_COLUMNS,
+                f"an xlsx has at most {_MOST_ROWS} rows and {_MOST_COLUMNS} columns. Write to .csv or .parquet",
+            )
+            self._letters += [cell_name(1, place)[:-1] for place in range(len(self._letters), len(row))]
+            cells = "".join(
+                _written(f"{letters}{self._count}", cell) for letters, cell in zip(self._letters, row, strict=False)
+            )
+            self._file.write(f'<row r="{self._count}">{cells}</row>'.encode())
+
+
+def _written(place: str, cell: Any) -> str:
+    match cell:
+        case None:
+            return ""
+        case bool():
+            return f'<c r="{place}" t="b"><v>{int(cell)}</v></c>'
+        case float() if math.isfinite(cell):
+            return f'<c r="{place}"><v>{cell!r}</v></c>'
+        case int() if abs(cell) < _LARGEST_EXACT:
+            return f'<c r="{place}"><v>{cell}</v></c>'
+        case float():
+            # A sheet has no cell for NaN.
+            return ""
+        case _:
+            text = _NO_CHARACTER.sub(lambda found: f"_x{ord(found[0]):04X}_", str(cell))
+            require(
+                len(text) <= _LONGEST_TEXT,
+                f"a cell of an xlsx has at most {_LONGEST_TEXT} characters. Write to .csv or .parquet",
+            )
+            return f'<c r="{place}" s="1" t="inlineStr"><is><t xml:space="preserve">{escape(text)}</t></is></c>'

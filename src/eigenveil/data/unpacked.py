@@ -47,6 +47,11 @@ class UnpackingFile:
             raise _refusal(self._path, self._limit, "If you trust it, unpack it first, such as with gzip -d or zstd -d")
         return chunk
 
+    @property
+    def closed(self) -> bool:
+        """Whether the file is closed."""
+        return bool(self._stream.closed)
+
     def close(self) -> None:
         """Close the file."""
         self._stream.close()

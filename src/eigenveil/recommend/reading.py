@@ -19,6 +19,7 @@ from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.named import NamedTable, kind_of, open_named
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import read_table, require_arrays
+from eigenveil.data.unpacked import UnpackingFile
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
@@ -29,7 +30,7 @@ __all__ = ["MATRICES", "columns_not_read", "interactions_in", "kind_of_histories
 # excluded characters, so a missing header does not leak somebody's line.
 _NAME = re.compile(r"[^\d\t;|:@]*")
 # Endings that are read here, where the types of all columns are given. Others are read as tables are.
-_OWN = (".csv",)
+_OWN = (".csv", ".csv.gz")
 # Formats without column names: one row for each user.
 MATRICES = ("npz", "npy", "svm")
 _AT_ONCE = 1 << 16
@@ -189,12 +190,22 @@ def _opened(source: Any, kind: str, how: FileParams) -> "NamedTable | _PlainCsv"
 
 def _has_commas(path: Path) -> bool:
     """Whether the header may have commas between names: it has one, or none of the other separators."""
-    with path.open("rb") as opened:
+    import pyarrow as pa
+
+    with pa.input_stream(str(path), compression="detect") as opened:
         head = opened.read(1 << 16).partition(b"\n")[0]
     # Excel writes a line that states the separator.
     if head.removeprefix(b"\xef\xbb\xbf").lower().startswith((b"sep=", b'"sep=')):
         return False
     return b"," in head or not any(mark in head for mark in (b";", b"\t", b"|"))
+
+
+def _stream(path: Path) -> Any:
+    """The text of a file, which is refused if it unpacks to too much."""
+    import pyarrow as pa
+
+    packed = path.name.lower().endswith(".gz")
+    return pa.PythonFile(UnpackingFile(pa.input_stream(str(path), compression="gzip"), path), "r") if packed else path
 
 
 @final
@@ -209,7 +220,7 @@ class _PlainCsv:
     def of(cls, path: Path) -> "_PlainCsv":
         import pyarrow.csv as pc
 
-        with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
+        with pc.open_csv(_stream(path), parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
             return cls(path, tuple(reader.schema.names))
 
     def read(self, types: Mapping[str, Any]) -> Any:
@@ -217,7 +228,7 @@ class _PlainCsv:
         import pyarrow.csv as pc
 
         return pc.read_csv(
-            self.source,
+            _stream(self.source),
             parse_options=pc.ParseOptions(newlines_in_values=True),
             convert_options=pc.ConvertOptions(include_columns=list(types), column_types=types),
         )

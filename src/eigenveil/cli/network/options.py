@@ -171,7 +171,7 @@ Scores: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where the scores of your rows go: .csv, .parquet or .npy. They are raw data and stay here.",
+        help="Where the scores of your rows go: .csv, .xlsx, .jsonl, .parquet or .npy. They are raw data and stay here.",
         show_default="STUDY-NAME-scores.csv in this folder",
     ),
 ]
