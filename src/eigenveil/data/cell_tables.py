@@ -17,7 +17,7 @@ from eigenveil.data.faults import ColumnFaults, to_drop
 from eigenveil.data.number_texts import GAPS, MissingMarks
 from eigenveil.data.sheets import CellDate, CellError, Workbook, cell_name
 from eigenveil.data.text_files import could_be_names, lines_of
-from eigenveil.data.unpacked import Padding
+from eigenveil.data.unpacked import Padding, require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
@@ -159,6 +159,7 @@ class JsonTable:
     @classmethod
     def open(cls, path: Path, how: FileParams) -> "JsonTable":
         """The first line is read now."""
+        require_bearable(path)
         first = next(_objects(path, how), None)
         require(first is not None, f"{path} is empty. It needs a JSON object on each line")
         assert first is not None

@@ -17,6 +17,7 @@ from eigenveil.data.columns import kinds_of, require_names
 from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.text_files import CsvTable
+from eigenveil.data.unpacked import require_groups
 from eigenveil.errors import ParameterError, listed, require, verbatim
 from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
@@ -191,6 +192,8 @@ class ParquetTable:
             with reading(part, "parquet"):
                 found = pq.read_metadata(part)
                 schemas.append(found.schema.to_arrow_schema())
+                groups = [found.row_group(at).total_byte_size for at in range(found.num_row_groups)]
+            require_groups(part, groups)
             count += found.num_rows
         # Before a row is read: a fit that fails at the tenth file has already spent time, and perhaps budget.
         for part, schema in zip(parts, schemas, strict=True):

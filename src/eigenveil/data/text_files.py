@@ -19,7 +19,7 @@ from typing import Any, Final, final
 from eigenveil.data.columns import advice_for
 from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
 from eigenveil.data.number_texts import NumberFormat, could_be_number, texts_are_numbers
-from eigenveil.data.unpacked import UnpackingFile
+from eigenveil.data.unpacked import PACKED, require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
@@ -34,7 +34,6 @@ _SEPARATORS: Final = (",", ";", "\t", "|")
 _NAMED: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "|"}
 # What Excel writes above the header to say which separator follows.
 _SAID: Final = re.compile(rb'"?sep=([^\w\s"]|\t)"?\r?\n?', re.IGNORECASE)
-_COMPRESSED: Final = {".gz": "gzip", ".zst": "zstd"}
 
 Begin = Callable[[], tuple[Iterator[bytes], bytes]]
 
@@ -123,6 +122,8 @@ class CsvTable:
     @classmethod
     def open(cls, file: Any, name: Path, how: FileParams) -> "CsvTable":
         """The table in a file by its path, or in an open binary file. Its header line is read and checked now."""
+        if isinstance(file, Path) and not file.is_fifo():
+            require_bearable(file)
         lines, head, separator = _begun(file, name, how)
         # What a caller says counts more.
         how = how if separator is None or how.separator is not None else replace(how, separator=separator)
@@ -262,13 +263,13 @@ def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
 
 
 def _opened(path: Path) -> Any:
-    packed = _COMPRESSED.get(path.suffix.lower())
+    packed = PACKED.get(path.suffix.lower())
     if packed is None:
         # Python's own file for plain text: it gives out what a named pipe has, without waiting for more.
         return path.open("rb")
     import pyarrow as pa
 
-    return UnpackingFile(pa.input_stream(str(path), compression=packed), path)
+    return pa.input_stream(str(path), compression=packed)
 
 
 def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:

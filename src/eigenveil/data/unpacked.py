@@ -1,20 +1,35 @@
 """How much a compressed file may unpack to: a file of a megabyte must not fill the memory of the one who opens it.
 
 A table seldom shrinks to less than a tenth, and one of zeros and ones to a fiftieth. What unpacks to over a hundred times its
-size is refused as it is read, or before a member of an archive is opened. Whoever trusts it unpacks it first.
+size is refused before a row is read, or a member of an archive is opened. Whoever trusts it unpacks it first.
 """
 
 import zipfile
+from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.errors import ParameterError, require, verbatim
 
-__all__ = ["Padding", "UnpackingFile", "UnpacksTooMuch", "require_members", "require_plain"]
+__all__ = [
+    "PACKED",
+    "Padding",
+    "UnpacksTooMuch",
+    "require_bearable",
+    "require_groups",
+    "require_members",
+    "require_plain",
+]
 
+# Text that is unpacked as it is read, by the ending of its name.
+PACKED: Final = {".gz": "gzip", ".zst": "zstd"}
+_BYTES: Final = 1 << 20
 # A small file may unpack to this many bytes whatever its size.
 _FREE: Final = 1 << 26
 _TIMES: Final = 100
+# So may each row group of a Parquet file: they are often large, and columns with few values shrink well.
+_FREE_GROUP: Final = 1 << 28
 # Entries that a table may have in any case, though its file does not state them.
 _FREE_ENTRIES: Final = 1 << 24
 
@@ -31,30 +46,23 @@ def _refusal(path: Path, limit: int, advice: str) -> UnpacksTooMuch:
     return UnpacksTooMuch(f"{path} unpacks to more than {limit >> 20} MiB, over {_TIMES} times its size. {advice}")
 
 
-@final
-class UnpackingFile:
-    """A stream of a compressed file that counts what it gives out. Changes in place: it is read once."""
+def require_bearable(path: Path) -> None:
+    """Refuse a file of packed text that unpacks to too much, after a pass that only counts. Other files are not read.
 
-    def __init__(self, stream: Any, path: Path) -> None:
-        self._stream, self._path = stream, path
-        self._limit, self._count = _most(path), 0
+    Rows are several times as large in memory as in text, so none is read before the whole is known to be bearable.
+    """
+    import pyarrow as pa
 
-    def read(self, size: int) -> bytes:
-        """The next bytes; `UnpacksTooMuch` once they are too many."""
-        chunk = bytes(self._stream.read(size))
-        self._count += len(chunk)
-        if self._count > self._limit:
-            raise _refusal(self._path, self._limit, "If you trust it, unpack it first, such as with gzip -d or zstd -d")
-        return chunk
-
-    @property
-    def closed(self) -> bool:
-        """Whether the file is closed."""
-        return bool(self._stream.closed)
-
-    def close(self) -> None:
-        """Close the file."""
-        self._stream.close()
+    packed = PACKED.get(path.suffix.lower())
+    if packed is None:
+        return
+    limit, count = _most(path), 0
+    # A damaged file is refused by its reader, which says where.
+    with suppress(OSError, pa.ArrowException), pa.input_stream(str(path), compression=packed) as stream:
+        while size := len(stream.read(_BYTES)):
+            count += size
+            if count > limit:
+                raise _refusal(path, limit, "If you trust it, unpack it first, with gzip -d or zstd -d")
 
 
 def require_members(path: Path, *, advice: str) -> None:
@@ -67,6 +75,13 @@ def require_members(path: Path, *, advice: str) -> None:
         total = sum(member.file_size for member in archive.infolist())
     if total > limit:
         raise _refusal(path, limit, advice)
+
+
+def require_groups(path: Path, sizes: Sequence[int]) -> None:
+    """Refuse a Parquet file with a row group that unpacks to too much: a reader may hold a whole one. `sizes` are in its index."""
+    limit = max(_FREE_GROUP, _TIMES * path.stat().st_size)
+    if max(sizes, default=0) > limit:
+        raise _refusal(path, limit, "Write it with smaller row groups, or with dictionaries")
 
 
 @final

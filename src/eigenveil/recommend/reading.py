@@ -19,7 +19,7 @@ from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.named import NamedTable, kind_of, open_named
 from eigenveil.data.people import require_ids
 from eigenveil.data.tables import read_table, require_arrays
-from eigenveil.data.unpacked import UnpackingFile
+from eigenveil.data.unpacked import require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
@@ -200,14 +200,6 @@ def _has_commas(path: Path) -> bool:
     return b"," in head or not any(mark in head for mark in (b";", b"\t", b"|"))
 
 
-def _stream(path: Path) -> Any:
-    """The text of a file, which is refused if it unpacks to too much."""
-    import pyarrow as pa
-
-    packed = path.name.lower().endswith(".gz")
-    return pa.PythonFile(UnpackingFile(pa.input_stream(str(path), compression="gzip"), path), "r") if packed else path
-
-
 @final
 @dataclass(frozen=True, slots=True)
 class _PlainCsv:
@@ -220,7 +212,11 @@ class _PlainCsv:
     def of(cls, path: Path) -> "_PlainCsv":
         import pyarrow.csv as pc
 
-        with pc.open_csv(_stream(path), parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
+        require_bearable(path)
+        with pc.open_csv(
+            path,
+            parse_options=pc.ParseOptions(newlines_in_values=True),
+        ) as reader:
             return cls(path, tuple(reader.schema.names))
 
     def read(self, types: Mapping[str, Any]) -> Any:
@@ -228,7 +224,7 @@ class _PlainCsv:
         import pyarrow.csv as pc
 
         return pc.read_csv(
-            _stream(self.source),
+            self.source,
             parse_options=pc.ParseOptions(newlines_in_values=True),
             convert_options=pc.ConvertOptions(include_columns=list(types), column_types=types),
         )
