@@ -370,13 +370,11 @@ class _SheetParser:
         return start, end, text
 
     def _value(self, kind: str, value: str | None, style: str | None, *, formula: bool) -> Any:
-        if value is None:
+        if value is None or (value == "" and kind == "n"):
             # A program that does not calculate leaves the result out, and a gap in its place would be a silent loss.
             return CellError() if formula else None
         match kind:
             case "n":
-                if value == "":
-                    return None
                 number = float(value)
                 return self._date(number) if style in self._dates else number
             case "s":
@@ -426,7 +424,8 @@ _PARTS: Final = {
     '<borders count="1"><border><left/><right/><top/><bottom/><diagonal/></border></borders><cellStyleXfs count="1">'
     '<xf numFmtId="0" fontId="0" fillId="0" borderId="0"/></cellStyleXfs><cellXfs count="2">'
     '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0"/>'
-    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0" quotePrefix="1"/></cellXfs></styleSheet>',
+    '<xf numFmtId="0" fontId="0" fillId="0" borderId="0" xfId="0" quotePrefix="1"/></cellXfs>'
+    '<cellStyles count="1"><cellStyle name="Normal" xfId="0" builtinId="0"/></cellStyles></styleSheet>',
 }
 _HEADING: Final = '<?xml version="1.0" encoding="UTF-8" standalone="yes"?>\n'
 # What XML has no character for, and a carriage return, which it would turn into a line feed.

@@ -378,7 +378,7 @@ class _Blocks:
         waiting = deque([first])
         while waiting or (waiting := deque(islice(lines, 1))):
             chunk = waiting.popleft()
-            if not chunk.strip():
+            if not chunk.strip(b"\r\n"):
                 continue
             table = self._table(chunk)
             if table is not None:

@@ -78,7 +78,7 @@ def require_members(path: Path, *, advice: str) -> None:
 
 
 def require_groups(path: Path, sizes: Sequence[int]) -> None:
-    """Refuse a Parquet file with a row group that unpacks to too much: a reader may hold a whole one. `sizes` are in its index."""
+    """Refuse a Parquet file with a row group that unpacks to too much: a reader may hold a whole one. Its index has the sizes."""
     limit = max(_FREE_GROUP, _TIMES * path.stat().st_size)
     if max(sizes, default=0) > limit:
         raise _refusal(path, limit, "Write it with smaller row groups, or with dictionaries")

@@ -76,7 +76,8 @@ def whole_records(
         inside ^= quote is not None and data.count(quote, before, end) % 2 == 1
         if inside:
             continue
-        if data[start:end].strip():
+        # Only an empty line is no record: tabs and blanks alone may be a row of missing values.
+        if data[start:end].strip(b"\r\n"):
             found.append(data[start:end])
             ends.append(end)
         start = end
