@@ -284,7 +284,7 @@ def _number(cell: Any) -> float | None:
     try:
         return float(cell)
     except OverflowError:
-        return math.copysign(math.inf, cell)
+        return math.inf if cell > 0 else -math.inf
 
 
 def _text(cell: Any) -> str | None:

@@ -139,8 +139,10 @@ class NumberFormat:
         if self.thousands is not None:
             return ""
         if self.decimal == ",":
-            return ". If points separate thousands, give {thousands} ."
-        return ". If numbers have a decimal comma, give {decimal} , and if commas separate thousands, {thousands} ,"
+            return ". If points separate thousands, give {thousands} '.'"
+        return (
+            ". If numbers have a decimal comma, give {decimal} ','. If commas separate thousands, give {thousands} ','"
+        )
 
     @cached_property
     def _grouped(self) -> str:

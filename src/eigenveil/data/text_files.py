@@ -30,6 +30,8 @@ _BOM: Final = b"\xef\xbb\xbf"
 _BYTES, _BYTES_OF_FILE = 1 << 20, 1 << 23
 # A longer line is not a header or a row: the file is not csv.
 _LONGEST_LINE = 1 << 24
+# How much of a file is looked at for a header further down.
+_TOP, _TOP_BYTES = 40, 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _NAMED: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "|"}
 # What Excel writes above the header to say which separator follows.
@@ -138,6 +140,14 @@ class CsvTable:
         return cls(name, found.names, found.named, found.separator, how, begin, once)
 
     @property
+    def above(self) -> str:
+        """What to say where the first row does not fit the header, a template: names further down, or comments."""
+        lower = None if self.once or not self.named else _names_below(self.source, self.how)
+        said = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
+        marked = self.how.comment is None and self.names[0].startswith("#")
+        return said + ". If lines that begin with # are comments, give {comment} '#'" * marked
+
+    @property
     def comma(self) -> str:
         """What to say of numbers that cannot be read, a template. Where no comma separates columns, numbers often have one."""
         return NumberFormat.of(self.how).advice if self.separator != "," or self.how.decimal == "," else ""
@@ -197,6 +207,22 @@ def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes, str | No
 def lines_of(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
     """Complete lines in UTF-8 without a byte-order mark, many at once, of text in which quotes have no meaning."""
     return _whole_lines(_below(_chunks(file, name, how), 0), name, None)
+
+
+def _names_below(path: Path, how: FileParams) -> int | None:
+    """How many lines are above the first line of names that has numbers below it, among the first of a file; None without one."""
+    head = next(_below(_chunks(path, path, how), 0), b"")[:_TOP_BYTES].decode(errors="replace")
+    lines = [line.rstrip("\r") for line in head.split("\n")[:_TOP]]
+    for place in range(how.skip_rows + 1, len(lines) - 1):
+        try:
+            separator = how.separator or _separator(lines[place], path, how)
+            names, row = (split_line(lines[place + more], separator, how) for more in (0, 1))
+        except (ValueError, csv.Error):
+            continue
+        alike = len(names) == len(row) > 1 and all(name.strip() for name in names)
+        if alike and not texts_are_numbers(names) and texts_are_numbers(row):
+            return place
+    return None
 
 
 def _first(lines: Iterator[bytes]) -> bytes:
@@ -477,6 +503,9 @@ class _Blocks:
     def _refusal(self, line: bytes) -> ValueError:
         """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
         table, where = self.table, f"{self.table.source} cannot be read after row {self.seen}"
+        above = table.above if self.seen == 0 else ""
+        if line.startswith(b"#") and table.how.comment is None and not above:
+            above = ". If lines that begin with # are comments, give {comment} '#'"
         try:
             fields = split_line(line.decode().strip("\r\n"), table.separator, table.how)
         except UnicodeDecodeError:
@@ -491,9 +520,8 @@ class _Blocks:
                     f"{where}: the next line is another header, with {len(fields)} names where the first has "
                     f"{len(table.names)}. Make a file of each part"
                 )
-            return ValueError(
-                f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
-            )
+            words = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
+            return ParameterError(verbatim(words) + above)
         if fields == list(table.names):
             return ValueError(f"{where}: the next line is the header once more. Remove it")
         line_of = dict(zip(table.names, fields, strict=True))
@@ -504,11 +532,11 @@ class _Blocks:
             # Another header, or the units below one. Its columns are not at fault.
             return ParameterError(
                 f"{verbatim(where)}: the next line has no number in any column, as another header has, or a line of units. "
-                f"Remove that line, or correct it{comma}"
+                f"Remove that line, or correct it{comma}{above}"
             )
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        advice = advice_for(dict.fromkeys(bad, "untyped")) + comma
+        advice = advice_for(dict.fromkeys(bad, "untyped")) + comma + above
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
 
 

@@ -179,8 +179,10 @@ class TextRows:
         except (csv.Error, ValueError):
             return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
         if len(fields) != len(header.names):
-            return ValueError(
-                f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            words = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            marked = header.how.comment is None and (record.startswith(b"#") or header.names[0].startswith("#"))
+            return ParameterError(
+                verbatim(words) + ". If lines that begin with # are comments, give {comment} '#'" * marked
             )
         read = zip(self.names, self.places, strict=True)
         bad = tuple(name for name, place in read if self.form.number(fields[place]) is None)
