@@ -26,7 +26,7 @@ def values(path: Path, **how: Any) -> Any:
 def test_lines_of_json_are_a_table(tmp_path: Path, name: str) -> None:
     path = tmp_path / name
     path.write_bytes(gzip.compress(LINES.encode()) if name.endswith("gz") else b"\xef\xbb\xbf" + LINES.encode())
-    how = {"kind": "jsonl"} if name.endswith("txt") else {}
+    how: dict[str, Any] = {"kind": "jsonl"} if name.endswith("txt") else {}
     assert read_table(path, gaps=True, **how).columns == ("a", "b", "on")
     np.testing.assert_equal(values(path, **how), VALUES)
     np.testing.assert_equal(np.vstack(list(open_source(path, **how).batches)), VALUES)
