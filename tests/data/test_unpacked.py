@@ -6,9 +6,12 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.feather as pf
 import pyarrow.parquet as pq
 import pytest
 import scipy.sparse as sp
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from eigenveil.data.tables import read_table
 from eigenveil.recommend import read_interactions
@@ -66,6 +69,26 @@ def test_a_row_group_that_unpacks_to_too_much_is_refused(tmp_path: Path) -> None
     assert read_table(path).rows.shape == (40 * MIB, 1)
 
 
+@pytest.mark.parametrize("kind", ["lz4", "zstd"])
+def test_an_arrow_batch_that_unpacks_to_too_much_is_refused(tmp_path: Path, kind: str) -> None:
+    path = tmp_path / "a.feather"
+    table = pa.table({"a": np.zeros(40 * MIB)})
+    pf.write_feather(table, path, compression=kind, chunksize=40 * MIB)
+    with pytest.raises(ValueError, match=TOO_MUCH):
+        read_table(path)
+    words = table.slice(0, 9).append_column("in", pa.array(["x" * 35 * MIB] * 9, pa.large_string()).dictionary_encode())
+    words = words.append_column("long", pa.array(["x" * 33 * MIB] * 9, pa.large_string()))
+    with pa.ipc.new_stream(path, words.schema, options=pa.ipc.IpcWriteOptions(compression=kind)) as writer:
+        writer.write_table(words)
+    with pytest.raises(ValueError, match=TOO_MUCH):
+        read_table(path, columns=["a"])
+    # In smaller batches it is honest, and so is one that is not packed.
+    pf.write_feather(table, path, compression=kind, chunksize=MIB)
+    assert read_table(path).rows.shape == (40 * MIB, 1)
+    pf.write_feather(table.slice(0, 33 * MIB), path, compression="uncompressed", chunksize=40 * MIB)
+    assert read_table(path).rows.shape == (33 * MIB, 1)
+
+
 def test_honest_files_that_shrink_well_are_read(tmp_path: Path) -> None:
     """A table of zeros with a one in a hundred, and a small file of the same line."""
     rng = np.random.default_rng(1)
@@ -85,3 +108,19 @@ def test_packed_svmlight_text_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.gz").write_bytes(gzip.compress(b"0 1:1\n" * 1000))
     with pytest.raises(ValueError, match="is compressed, and its format is read from plain files only"):
         read_table(tmp_path / "a.gz", kind="svm")
+
+
+@given(st.data())
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_a_damaged_arrow_file_is_read_or_refused_and_never_anything_else(tmp_path: Path, data: st.DataObject) -> None:
+    path = tmp_path / "a.feather"
+    pf.write_feather(pa.table({"a": np.arange(50.0), "who": ["x", "y"] * 25}), path, compression="zstd", chunksize=20)
+    content = bytearray(path.read_bytes())
+    for _ in range(data.draw(st.integers(1, 3))):
+        content[data.draw(st.integers(0, len(content) - 1))] ^= data.draw(st.integers(1, 255))
+    path.write_bytes(bytes(content))
+    try:
+        found = np.vstack([block.values for block in read_table(path, drop=["who"], gaps=True).rows.blocks(9)])
+    except ValueError:
+        return
+    assert found.shape[1] <= 2

@@ -17,7 +17,7 @@ from eigenveil.data.columns import kinds_of, require_names
 from eigenveil.data.faults import ColumnFaults
 from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.text_files import CsvTable
-from eigenveil.data.unpacked import require_groups
+from eigenveil.data.unpacked import require_batches, require_groups
 from eigenveil.errors import ParameterError, listed, require, verbatim
 from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
@@ -279,6 +279,8 @@ class ArrowTable:
         """The schema is read now. What was read of a pipe is kept."""
         once = not isinstance(file, Path) or file.is_fifo()
         with reading(path, "arrow"):
+            if isinstance(file, Path) and not once:
+                require_batches(file)
             opened = file.open("rb") if isinstance(file, Path) else file
             reader = _arrow_reader(opened)
             schema = reader.schema

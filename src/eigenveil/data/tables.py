@@ -253,7 +253,7 @@ def read_table(
 ) -> Table:
     """Read a file by the ending of its name, a folder of Parquet files, or an open binary file such as a pipe.
 
-    `how` are the fields of `FileParams`, such as `kind="csv"` or `decimal=","`. A csv, xlsx or jsonl file and a pipe are read into
+    `how` are the fields of `FileParams`, such as `kind="csv"` or `decimal=","`. csv, xlsx, jsonl and pipes are read into
     memory. Parquet and Arrow are read again for every pass. An npy file is one two-dimensional array, memory-mapped. An npz file
     is a scipy sparse matrix, or one two-dimensional array (called X if there are several). An svm file is svmlight / libsvm text.
 

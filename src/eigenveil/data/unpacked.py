@@ -4,6 +4,7 @@ A table seldom shrinks to less than a tenth, and one of zeros and ones to a fift
 size is refused before a row is read, or a member of an archive is opened. Whoever trusts it unpacks it first.
 """
 
+import struct
 import zipfile
 from collections.abc import Sequence
 from contextlib import suppress
@@ -16,6 +17,7 @@ __all__ = [
     "PACKED",
     "Padding",
     "UnpacksTooMuch",
+    "require_batches",
     "require_bearable",
     "require_groups",
     "require_members",
@@ -82,6 +84,71 @@ def require_groups(path: Path, sizes: Sequence[int]) -> None:
     limit = max(_FREE_GROUP, _TIMES * path.stat().st_size)
     if max(sizes, default=0) > limit:
         raise _refusal(path, limit, "Write it with smaller row groups, or with dictionaries")
+
+
+def require_batches(path: Path) -> None:
+    """Refuse an Arrow or Feather file with a batch that unpacks to too much: a reader unpacks a whole one."""
+    import pyarrow as pa
+
+    limit = max(_FREE_GROUP, _TIMES * path.stat().st_size)
+    count = largest = 0
+    with path.open("rb") as file:
+        # The file format has the same messages as a stream, behind its name, and an index.
+        indexed = file.read(8)[:6] == b"ARROW1"
+        file.seek(8 * indexed)
+        # Behind the last batch an index may follow at once, and a damaged file is refused by its reader.
+        with suppress(pa.ArrowException, OSError, EOFError, struct.error, LookupError, ValueError, OverflowError):
+            for message in pa.ipc.MessageReader.open_stream(file):
+                largest = max(largest, _size_of(message))
+                count += message.type == "record batch"
+                if largest > limit:
+                    break
+    if largest > limit:
+        raise _refusal(path, limit, "Write it with smaller batches")
+    if indexed:
+        with pa.ipc.open_file(str(path)) as whole:
+            # A batch that is only in the index would not have been looked at.
+            require(
+                count >= whole.num_record_batches, f"{path} cannot be read as arrow: its index does not fit its batches"
+            )
+
+
+def _size_of(message: Any) -> int:
+    """How many bytes the buffers of an Arrow message unpack to.
+
+    Its metadata is a flatbuffer: Message(version, type, header), with RecordBatch(length, nodes, buffers, compression) as header,
+    or with one as second field of a DictionaryBatch. A packed buffer begins with its size, -1 if it is stored as it is.
+    """
+    if message.type not in ("record batch", "dictionary"):
+        return 0
+    data, body = message.metadata.to_pybytes(), message.body
+    header = _field(data, struct.unpack_from("<I", data)[0], 2)
+    batch = header if message.type == "record batch" else _field(data, _table(data, header), 1)
+    fields = _table(data, batch)
+    if _field(data, fields, 3) is None:
+        return int(body.size)
+    buffers, size = _table(data, _field(data, fields, 2)), 0
+    for place in range(struct.unpack_from("<I", data, buffers)[0]):
+        offset, length = struct.unpack_from("<qq", data, buffers + 4 + 16 * place)
+        if length >= 8:
+            size += max(length - 8, struct.unpack_from("<q", body[offset : offset + 8].to_pybytes())[0])
+    return size
+
+
+def _table(data: bytes, place: int | None) -> int:
+    """The table or vector that the field at `place` refers to."""
+    if place is None:
+        raise ValueError("a field is missing")
+    return place + int(struct.unpack_from("<I", data, place)[0])
+
+
+def _field(data: bytes, table: int, number: int) -> int | None:
+    """The place of a field of a flatbuffer table, None if it is left out."""
+    index = table - struct.unpack_from("<i", data, table)[0]
+    if 4 + 2 * number >= struct.unpack_from("<H", data, index)[0]:
+        return None
+    offset = struct.unpack_from("<H", data, index + 4 + 2 * number)[0]
+    return table + int(offset) if offset else None
 
 
 @final
