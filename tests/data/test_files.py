@@ -106,7 +106,11 @@ BAD_CSV: dict[str, tuple[bytes, str, dict[str, Any]]] = {
         "commas between its columns and as decimal mark",
         {"decimal": ",", "quote": None},
     ),
-    "one mark for two": (b"a;b\n1;2\n", "thousands and decimal are the same", {"decimal": ",", "thousands": ","}),
+    "one mark for two": (
+        b"a;b\n1;2\n",
+        "thousands and decimal are the same character",
+        {"decimal": ",", "thousands": ","},
+    ),
     "mixed encodings": (
         f"a,b,note\n1,2,x\n3,4,\xfc{SECRET}\n".encode("latin-1"),
         "after row 1: the next line is not UTF-8",

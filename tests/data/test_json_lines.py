@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import os
 import traceback
 from pathlib import Path
 from typing import Any
@@ -70,6 +71,12 @@ def test_what_is_no_table_is_refused(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match=message) as caught:
         list(read_table(tmp_path / "a.jsonl").rows.blocks(9))
     assert SECRET not in "".join(traceback.format_exception(caught.value))
+
+
+def test_a_named_pipe_is_refused(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "a.jsonl")
+    with pytest.raises(ValueError, match="jsonl cannot be read from a pipe"):
+        read_table(tmp_path / "a.jsonl")
 
 
 def test_lines_that_leave_nearly_all_out_do_not_fill_the_memory(tmp_path: Path) -> None:

@@ -14,7 +14,7 @@ from typing import Any, Final, final
 
 from eigenveil.data.columns import advice_for, require_names
 from eigenveil.data.faults import ColumnFaults, to_drop
-from eigenveil.data.number_texts import GAPS, MissingMarks
+from eigenveil.data.number_texts import GAPS, MissingMarks, texts_are_numbers
 from eigenveil.data.sheets import CellDate, CellError, Workbook, cell_name
 from eigenveil.data.text_files import could_be_names, lines_of
 from eigenveil.data.unpacked import Padding, require_bearable
@@ -159,6 +159,11 @@ class JsonTable:
     @classmethod
     def open(cls, path: Path, how: FileParams) -> "JsonTable":
         """The first line is read now."""
+        # Lines are read more than once, and a pipe would lose the first of them.
+        require(
+            path.is_file(),
+            f"{path}: jsonl cannot be read from a pipe. Use a file, or send csv or arrow through the pipe",
+        )
         require_bearable(path)
         first = next(_objects(path, how), None)
         require(first is not None, f"{path} is empty. It needs a JSON object on each line")
@@ -230,7 +235,9 @@ def _batches(
         if bad:
             shown = listed(f"{name} ({kind})" for name, kind in bad.items())
             where = f"{table.source} cannot be read after row {seen}: columns must hold numbers; these do not: {shown}"
-            raise ColumnsError(where, tuple(bad), advice=advice_for(bad), drop=to_drop(tuple(bad), numbers))
+            typed = any(texts_are_numbers([cell for cell in cells[name] if isinstance(cell, str)]) for name in bad)
+            advice = advice_for(bad) + ". Numbers that are stored as text must be stored as numbers first" * typed
+            raise ColumnsError(where, tuple(bad), advice=advice, drop=to_drop(tuple(bad), numbers))
         arrays = [pa.array(list(map(_number, cells[name])), pa.float64()) for name in numbers]
         arrays += [pa.array(list(map(_text, cells[name])), pa.string()) for name in texts]
         yield marks.taken_out(pa.table(arrays, names=[*numbers, *texts]))

@@ -312,13 +312,13 @@ class _SheetParser:
         names, columns, ready, value_of = _Locals(), _Columns(), self._ready, self._value
         row: list[Any] = []
         texts: list[str] = []
-        number = count = 0
+        number = 0
         column, kind, style = -1, "n", None
         reading = spoken = formula = inside = False
         value: str | None = None
 
         def start(tag: str, attributes: dict[str, str]) -> None:
-            nonlocal row, number, count, column, kind, style, reading, spoken, formula, inside, value
+            nonlocal row, number, column, kind, style, reading, spoken, formula, inside, value
             match names[tag]:
                 case "c" if inside:
                     place = attributes.get("r")
@@ -329,10 +329,11 @@ class _SheetParser:
                     reading = inside and not spoken
                     texts.clear()
                 case "row" if inside:
-                    place = attributes.get("r")
+                    place, last = attributes.get("r"), number
                     number = number + 1 if place is None else int(place)
-                    count, column, row = count + 1, -1, []
-                    if not (0 < number <= _MOST_ROWS and count <= _MOST_ROWS):
+                    column, row = -1, []
+                    # In another order the header could come last, and rows that are not below it would be lost.
+                    if not last < number <= _MOST_ROWS:
                         raise ValueError
                 case "f":
                     formula = True
@@ -351,7 +352,7 @@ class _SheetParser:
                 case "c" if inside:
                     found = value_of(kind, value, style, formula=formula)
                     if found is not None:
-                        if column >= _MOST_COLUMNS:
+                        if column >= _MOST_COLUMNS or (column < len(row) and row[column] is not None):
                             raise ValueError
                         row.extend([None] * (column + 1 - len(row)))
                         row[column] = found

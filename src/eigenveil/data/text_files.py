@@ -84,8 +84,12 @@ class CsvHeader:
             raise ParameterError(
                 f"{verbatim(str(name))} has commas between its columns and as decimal mark. Give another {{separator}}"
             )
-        if how.thousands == how.decimal:
-            raise ParameterError("{thousands} and {decimal} are the same mark. Give another one")
+        for own, others in (("thousands", ("decimal", "quote")), ("comment", ("quote",))):
+            for other in others:
+                if getattr(how, own) is not None and getattr(how, own) == getattr(how, other):
+                    raise ParameterError(f"{{{own}}} and {{{other}}} are the same character. Give another one")
+        if how.comment == separator:
+            raise ParameterError("{comment} is the character between columns. Give another one")
         fields = [field.strip() for field in _fields(first, separator, how, name)]
         one = fields[0] if len(fields) == 1 else ""
         if any(other in one for other in _SEPARATORS):
