@@ -218,7 +218,7 @@ def test_hostile_files_are_refused_in_words(tmp_path: Path) -> None:
     path.write_bytes(bytes.fromhex("d0cf11e0a1b11ae1") + b"x" * 600)
     refused("is an old .xls file, or protected by a password", path)
     (tmp_path / "a.ods").write_bytes(b"PK")
-    refused("is another kind of spreadsheet. Save the sheet as .xlsx or .csv", tmp_path / "a.ods")
+    refused("has the unknown ending '.ods'. Save the sheet as .xlsx or .csv", tmp_path / "a.ods")
 
 
 def test_a_small_file_does_not_fill_the_memory(tmp_path: Path) -> None:

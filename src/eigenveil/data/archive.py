@@ -53,7 +53,7 @@ def ending_of(path: Path, known: Collection[str]) -> str:
     """
     found = next((ending for ending in known if path.name.lower().endswith(ending)), None)
     if found is None and ".xlsx" in known and path.suffix.lower() in _SHEETS:
-        raise ValueError(f"{path} is another kind of spreadsheet. Save the sheet as .xlsx or .csv")
+        raise ValueError(f"{path} has the unknown ending {path.suffix!r}. Save the sheet as .xlsx or .csv")
     if found is None:
         raise ValueError(f"{path} has the unknown ending {path.suffix!r}; use one of {', '.join(sorted(known))}")
     return found
