@@ -28,6 +28,8 @@ __all__ = ["CellDate", "CellError", "SheetWriter", "Workbook", "cell_name"]
 # The largest sheet of a spreadsheet program.
 _MOST_ROWS, _MOST_COLUMNS = 1 << 20, 1 << 14
 _BYTES: Final = 1 << 16
+# XML elements that a sheet may have in any case, and for each of its values: each takes a microsecond, and no room when packed.
+_FREE_ELEMENTS, _ELEMENTS_EACH = 1 << 22, 64
 # What an old or encrypted file of Excel begins with.
 _OLE: Final = bytes.fromhex("d0cf11e0a1b11ae1")
 _DIGITS: Final = "0123456789"
@@ -158,11 +160,12 @@ class Workbook:
         return cls(path, sheets, by_kind.get("sharedStrings"), by_kind.get("styles"), later)
 
     @cached_property
-    def texts(self) -> tuple[str, ...]:
-        """The table of texts that cells refer to."""
-        if self._texts is None:
-            return ()
+    def texts(self) -> Sequence[str]:
+        """The table of texts that cells refer to. Equal ones are held once."""
         found: list[str] = []
+        if self._texts is None:
+            return found
+        known: dict[str, str] = {}
         pieces: list[str] = []
         spoken = False
         with _reading(self.path), zipfile.ZipFile(self.path) as archive:
@@ -176,8 +179,9 @@ class Workbook:
                     case "t", str() if not spoken:
                         pieces.append(said)
                     case "si", str():
-                        found.append("".join(pieces))
-        return tuple(found)
+                        text = "".join(pieces)
+                        found.append(known.setdefault(text, text))
+        return found
 
     @cached_property
     def dates(self) -> frozenset[str]:
@@ -299,7 +303,7 @@ class _SheetParser:
         """The rows that are complete with this piece. An empty one ends the sheet."""
         if self._parser is None:
             self._parser = _parser(path)
-            self._parser.StartElementHandler, self._parser.EndElementHandler, text = self._handlers()
+            self._parser.StartElementHandler, self._parser.EndElementHandler, text = self._handlers(path)
             self._parser.CharacterDataHandler = text
         self._parser.Parse(chunk, not chunk)
         self.ended = self.ended or not chunk
@@ -307,22 +311,30 @@ class _SheetParser:
         self._ready.clear()
         return found
 
-    def _handlers(self) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
+    def _handlers(self, path: Path) -> tuple[Callable[..., None], Callable[..., None], Callable[..., None]]:
         # Local variables, because there are three calls for each cell of a sheet.
         names, columns, ready, value_of = _Locals(), _Columns(), self._ready, self._value
         row: list[Any] = []
         texts: list[str] = []
-        number = 0
+        number = elements = values = 0
+        most = _FREE_ELEMENTS
         column, kind, style = -1, "n", None
         reading = spoken = formula = inside = False
         value: str | None = None
 
         def start(tag: str, attributes: dict[str, str]) -> None:
-            nonlocal row, number, column, kind, style, reading, spoken, formula, inside, value
+            nonlocal row, number, elements, most, column, kind, style, reading, spoken, formula, inside, value
+            elements += 1
+            if elements > most:
+                most = max(_FREE_ELEMENTS, _ELEMENTS_EACH * values)
+                if elements > most:
+                    raise _Refused(f"{path} has millions of cells without a value. Save the sheet as csv")
             match names[tag]:
                 case "c" if inside:
                     place = attributes.get("r")
                     column = column + 1 if place is None else columns[place.rstrip(_DIGITS)]
+                    if column >= _MOST_COLUMNS:
+                        raise ValueError
                     kind, style = attributes.get("t", "n"), attributes.get("s")
                     value, formula = None, False
                 case "v" | "t":
@@ -343,7 +355,7 @@ class _SheetParser:
                     inside = True
 
         def end(tag: str) -> None:
-            nonlocal reading, spoken, inside, value
+            nonlocal reading, spoken, inside, value, values
             match names[tag]:
                 case "v" | "t":
                     if reading:
@@ -352,7 +364,8 @@ class _SheetParser:
                 case "c" if inside:
                     found = value_of(kind, value, style, formula=formula)
                     if found is not None:
-                        if column >= _MOST_COLUMNS or (column < len(row) and row[column] is not None):
+                        values += 1
+                        if column < len(row) and row[column] is not None:
                             raise ValueError
                         row.extend([None] * (column + 1 - len(row)))
                         row[column] = found

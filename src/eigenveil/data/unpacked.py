@@ -33,7 +33,7 @@ _TIMES: Final = 100
 # So may each row group of a Parquet file: they are often large, and columns with few values shrink well.
 _FREE_GROUP: Final = 1 << 28
 # Entries that a table may have in any case, though its file does not state them.
-_FREE_ENTRIES: Final = 1 << 24
+_FREE_ENTRIES: Final = 1 << 22
 
 
 class UnpacksTooMuch(ValueError):
