@@ -40,7 +40,7 @@ _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 @takes(InteractionsParams)
 def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
-    """Interactions from a csv, Parquet, Arrow or xlsx file with a line for each, or a scipy sparse matrix in an npz file.
+    """Interactions from a csv, Parquet, Arrow, xlsx or jsonl file with a line for each, or a scipy sparse matrix in npz.
 
     Users and items are text or whole numbers, and become names. A repeated line counts once. Users and items are
     sorted, whole numbers by size, so the order of lines does not matter. A user whose lines were all dropped is an

@@ -90,8 +90,8 @@ SiteSource: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy or .npz. Columns that the study "
-        "does not name are not read.",
+        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
+        "study does not name are not read.",
         show_default=False,
     ),
 ]
@@ -115,8 +115,8 @@ Data: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy or .npz. Columns that the study "
-        "does not name are not read.",
+        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
+        "study does not name are not read.",
         show_default=False,
     ),
 ]
