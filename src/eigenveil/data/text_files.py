@@ -152,9 +152,14 @@ class CsvTable:
         return said + ". If lines that begin with # are comments, give {comment} '#'" * marked
 
     @property
+    def marks(self) -> str:
+        """What to say of marks in numbers that cannot be read, a template."""
+        return NumberFormat.of(self.how).advice
+
+    @property
     def comma(self) -> str:
-        """What to say of numbers that cannot be read, a template. Where no comma separates columns, numbers often have one."""
-        return NumberFormat.of(self.how).advice if self.separator != "," or self.how.decimal == "," else ""
+        """The same where it is likely: where no comma separates columns, numbers often have one."""
+        return self.marks if self.separator != "," or self.how.decimal == "," else ""
 
     @property
     def kinds(self) -> None:

@@ -57,8 +57,8 @@ Files: TypeAlias = Annotated[
     typer.Argument(
         metavar="FILE...",
         help="Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow, .xlsx or .jsonl with one interaction "
-        "per line, or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, named after the "
-        "file. A user must be in one file only.",
+        "per line, or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, "
+        "named after the file. A user must be in one file only.",
         show_default=False,
     ),
 ]
