@@ -65,7 +65,8 @@ class MissingMarks:
 
     def taken_out(self, batch: Any) -> Any:
         """An Arrow batch or table with nulls in their place, in columns of numbers and of text."""
-        if not self.words:
+        # Arrow would forget how many rows a batch without columns has.
+        if not self.words or not batch.num_columns:
             return batch
         arrays = [self._without(column) for column in batch.columns]
         return type(batch).from_arrays(arrays, names=batch.schema.names)

@@ -173,6 +173,21 @@ def written_numbers(draw: st.DrawFn) -> str:
     return text + draw(st.sampled_from(["", "", "", "e3", "E-2", ",", "."]))
 
 
+@given(
+    st.integers(-(10**12), 10**12),
+    st.text("0123456789", max_size=6),
+    st.sampled_from(
+        [(".", ","), (",", "."), (",", " "), (",", "\u202f"), (".", "'"), (",", "'"), (".", None), (",", None)]
+    ),
+)
+def test_numbers_of_every_language_come_back(whole: int, fraction: str, marks: tuple[str, str | None]) -> None:
+    decimal, thousands = marks
+    text = f"{whole:,}".replace(",", thousands or "") + decimal * bool(fraction) + fraction
+    how = checked(FileParams, FileParams(decimal=decimal, thousands=thousands))
+    plain, arrow = both(f"a;b\n{text};1\n".encode(), decimal=how.decimal, thousands=how.thousands)
+    assert plain == arrow == [[float(f"{whole}.{fraction or 0}"), 1]]
+
+
 WORDS = st.sampled_from(["", "NA", "nan", "true", "FALSE", "-9999", "-9999,0", "-9.999", "?", "x", "# 1", "inf"])
 
 
