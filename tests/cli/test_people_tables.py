@@ -339,7 +339,7 @@ def test_every_command_reads_files_of_others(tmp_path: Path) -> None:
     for command, given in more.items():
         found = []
         for name in ("plain.csv", "odd.jsonl", "odd.xlsx", "odd.csv"):
-            how = () if name == "plain.csv" else ("--na-values", "-9999")
+            how: tuple[str, ...] = () if name == "plain.csv" else ("--na-values", "-9999")
             how += ("--comment", "#", "--decimal", ",") if name == "odd.csv" else ()
             target = tmp_path / f"{name}.{command}.{endings.get(command, 'safetensors')}"
             result = eigenveil(

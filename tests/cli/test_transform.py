@@ -13,9 +13,12 @@ import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cli.cli_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from eigenveil import Model
+from eigenveil.cli.score_files import as_plain_text
 
 
 @pytest.fixture
@@ -222,3 +225,15 @@ def test_mistakes_leave_no_file(tmp_path: Path, model: Path) -> None:
 
 def test_help_warns_that_scores_are_raw() -> None:
     assert "SCORES ARE RAW DATA" in eigenveil("transform", "--help").stdout
+
+
+@settings(max_examples=500)
+@given(st.text("=+-@;|\t\r\n\"' 1a,.＝", max_size=8))
+def test_no_text_is_a_formula_wherever_it_is_split(text: str) -> None:
+    safe = as_plain_text(pa.array([text]))[0].as_py()
+    if re.fullmatch(r" *[-+]? *[\d.,' ]*", text):
+        return
+    # A program of another language splits at other characters, and takes a quote for the beginning or the end of a cell.
+    for cell in re.split(r"[;|\t\r\n]", safe.replace('"', "")):
+        assert cell.lstrip(" ")[:1] not in {"=", "+", "-", "@", "＝"}
+    assert safe.replace("'", "") == text.replace("'", "")

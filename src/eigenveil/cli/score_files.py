@@ -24,7 +24,9 @@ __all__ = ["ENDINGS", "Scored", "require_flat", "write_scores"]
 Scored = tuple["Array", Any]
 
 # Numbers as people write them, and a sign alone: with nothing else in a cell they start no formula.
-_HARMLESS: Final = r"^\s*[+-]?\s*(?:(?:[0-9][0-9.,' \x{a0}\x{202f}\x{2019}]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?\s*%?)?\s*$"
+_HARMLESS: Final = (
+    r"^[ ]*[+-]?[ ]*(?:(?:[0-9][0-9.,' \x{a0}\x{202f}\x{2019}]*|[.,][0-9]+)(?:[eE][+-]?[0-9]+)?[ ]*%?)?[ ]*$"
+)
 # Where a formula may begin: in front, and behind a character at which a program in another language splits cells, also after a
 # quote that it takes for an empty cell. The wide signs count in East Asian programs.
 _STARTS: Final = r'(^|[;|\t\r\n])([ "]*[=+\-@\x{ff1d}\x{ff0b}\x{ff0d}\x{ff20}])'
