@@ -2,11 +2,23 @@
 
 Streaming sites call it, and it may import what `data` may. `sources` says what is read and from where. `text_rows` turns lines
 into numbers without pyarrow, and `slots` closes slots by count or by clock. There are no threads here, nothing waits, and time
-is an argument.
+is an argument. `ends` runs `watcher`, a process of its own that notes how far a source reaches when a slot ends by the clock.
 """
 
-from eigenveil.data.follow.slots import ByClock, ByCount, Closed, FollowedRows, Follower, Instant, SlotStart
-from eigenveil.data.follow.sources import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, follow
+from eigenveil.data.follow.ends import WatchedEnds
+from eigenveil.data.follow.slots import (
+    ByClock,
+    ByCount,
+    Closed,
+    FollowedRows,
+    Follower,
+    Instant,
+    SlotEnd,
+    SlotEnds,
+    SlotStart,
+    require_sized,
+)
+from eigenveil.data.follow.sources import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, Reach, follow
 
 __all__ = [
     "ByClock",
@@ -20,6 +32,11 @@ __all__ = [
     "Follower",
     "Instant",
     "Offset",
+    "Reach",
+    "SlotEnd",
+    "SlotEnds",
     "SlotStart",
+    "WatchedEnds",
     "follow",
+    "require_sized",
 ]
