@@ -226,7 +226,8 @@ class Follower:
         self._offset, self._count = self.start.offset, 0
         self._last: Instant | None = None
         require(
-            (ends is not None) == isinstance(rule, ByClock), "the ends of slots must be noted by the clock, and only then"
+            (ends is not None) == isinstance(rule, ByClock),
+            "the ends of slots must be noted by the clock, and only then",
         )
         if ends is not None:
             require_sized(source)
@@ -300,6 +301,6 @@ def require_sized(source: Followed) -> None:
     """
     require(
         not isinstance(source, FollowedPipe),
-        f"{source.source} is a pipe, and slots that end by the clock need a file: what waits in a pipe has no size to note. Append the "
-        "rows to a file and follow that, as in: sensor >> readings.csv",
+        f"{source.source} is a pipe, and slots that end by the clock need a file: what waits in a pipe has no size to note. "
+        "Append the rows to a file and follow that, as in: sensor >> readings.csv",
     )

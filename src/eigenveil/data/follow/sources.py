@@ -199,17 +199,16 @@ class FollowedFile:
 
     def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the file is not the one that was read up to `offset`."""
-        with self._refusing():
-            with self.source.open("rb") as file:
-                begin = self._checked(file, offset)
-                stop = None if until is None else self._stop(offset, until)
-                records, ends = _records(file, begin, self.text.quote, most, self.source, stop=stop)
-                rows = self.text.rows(records, seen=offset.rows)
-                # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
-                end = begin + (ends[len(rows) - 1] if len(rows) else 0)
-                tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
-                count = offset.rows + len(rows)
-                return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
+        with self._refusing(), self.source.open("rb") as file:
+            begin = self._checked(file, offset)
+            stop = None if until is None else self._stop(offset, until)
+            records, ends = _records(file, begin, self.text.quote, most, self.source, stop=stop)
+            rows = self.text.rows(records, seen=offset.rows)
+            # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
+            end = begin + (ends[len(rows) - 1] if len(rows) else 0)
+            tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
+            count = offset.rows + len(rows)
+            return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
 
     def unfinished(self, offset: Offset, until: Reach | None) -> bool:
         """Whether bytes without a line end stand behind `offset`, or the first line was not whole yet."""

@@ -1,12 +1,13 @@
 """How far a source reaches at the end of each slot: noted by a process of its own, which never waits for work on rows.
 
 Run by its path, with the standard library alone, so that it is small and starts at once. It sleeps, looks at sizes and writes
-them down. It opens no file of rows. It ends when its standard input does, and that ends with the site.
+them down. It reads no row. It ends when its standard input does, and that ends with the site.
 """
 
 import json
 import os
 import select
+import stat
 import sys
 import time
 from collections.abc import Sequence
@@ -26,20 +27,27 @@ def instant() -> tuple[float, float]:
 
 def is_followed(name: str) -> bool:
     """Whether a file of a folder is read."""
-    return os.path.splitext(name)[1].lower() == ".csv" and name[:1] not in "._"
+    return name.lower().endswith(".csv") and name[:1] not in "._"
 
 
 def reach(path: str, first: str = "") -> list[tuple[str, int]]:
     """The size of a file, under no name; of a folder the names and sizes of its files from `first` on, in their order."""
-    if not os.path.isdir(path):
-        return [("", os.stat(path).st_size)]
-    with os.scandir(path) as entries:
-        names = sorted(entry.name for entry in entries if is_followed(entry.name) and entry.name >= first)
-    files = [os.path.join(path, name) for name in names]
-    return [(name, os.stat(file).st_size) for name, file in zip(names, files, strict=True) if os.path.isfile(file)]
+    # Opened and not only looked at: a file of another machine then says the size that it has now.
+    handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        state = os.fstat(handle)
+        if not stat.S_ISDIR(state.st_mode):
+            return [("", state.st_size)]
+        with os.scandir(handle) as entries:
+            followed = (entry for entry in entries if is_followed(entry.name) and entry.name >= first)
+            return sorted((entry.name, entry.stat().st_size) for entry in followed if entry.is_file())
+    finally:
+        os.close(handle)
 
 
-def watch(path: str, notes: str, *, start: float, seconds: float, horizon: int, slot: int, last: tuple[str, int] | None) -> float:
+def watch(
+    path: str, notes: str, *, start: float, seconds: float, horizon: int, slot: int, last: tuple[str, int] | None
+) -> float:
     """Note the ends of the slots from `slot` on that are still to come. Returns how far the clock was set, if it was.
 
     The last note ends with the file `last`, a name and a size.
