@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import numpy as np
+from numpy.typing import NDArray
 
+from eigenveil.audit.specimens.followed import AsRead
 from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, SlotEnd, SlotStart, follow, watcher
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Neighbours
@@ -34,7 +36,7 @@ class Noted:
 
 @dataclass(frozen=True)
 class Row:
-    """A row's `text`, when all of it is in the source, and in which file. A `torn` one has half of it in the source before that."""
+    """A row's `text`, when all of it is in the source, and in which file. Half of a `torn` one comes so many seconds before."""
 
     arrives: float
     text: str
@@ -95,7 +97,7 @@ def world(rng: np.random.Generator, *, folder: bool, slots: int, rows: int) -> W
     return World(tuple(parts), noted, made, float(rng.choice([0.0, 1.0, 4.0])))
 
 
-def _alone(arrivals: Array, files: Array) -> list[bool]:
+def _alone(arrivals: Array, files: NDArray[np.int64]) -> list[bool]:
     """Rows of which half may come first: no other row comes between, and no later file is there yet."""
     gaps = np.diff(arrivals, prepend=arrivals[0] - 100.0)
     return [bool(gap > 4.0) and (at == 0 or files[at] == files[at - 1]) for at, gap in enumerate(gaps)]
@@ -121,7 +123,7 @@ def task_of(neighbours: Neighbours, slots: int) -> SlotSums:
     return SlotSums(Domain(DIM, 1.0), neighbours, slots=slots)
 
 
-Reader = Callable[..., Follower]
+Reader = Callable[..., Follower | AsRead]
 
 
 def run(
@@ -133,7 +135,7 @@ def run(
     reader: Reader = Follower,
     asleep: bool = False,
 ) -> Seen:
-    """Let the world happen in `path`, with a reader that does what it likes in between. If `asleep`, it looks when all is over."""
+    """Let the world happen in `path`, and a reader do what it likes in between. If `asleep`, it looks when all is over."""
     slots = len(made.ends)
     task, rule, noted = task_of(neighbours, slots), ByClock(0.0, SECONDS, slots), Noted()
     if made.files[0][0]:

@@ -1,7 +1,7 @@
 """Laws of rows that are followed by the clock: a row of one person is in one slot, and moves no other row to another slot.
 
-Neighbouring worlds are replayed through the real reader and the real sums, with readers that are slow, stopped and killed at other
-moments in each of the two.
+Neighbouring worlds are replayed through the real reader and the real sums, with readers that are slow, stopped and killed at
+other moments in each of the two.
 """
 
 from dataclasses import replace
@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from eigenveil.audit.specimens.followed import AsRead
 from eigenveil.privacy import Neighbours
 from eigenveil.tasks import Question
 from laws.strategies import PERSONAL
@@ -52,6 +53,17 @@ def test_a_row_of_one_person_is_in_one_slot_whatever_the_reader_does(
         apart.append(check(made, neighbour(made, rng, neighbours), here, neighbours, (2 * seed, 2 * seed + 1)))
     # The row is somewhere: otherwise nothing would have been compared.
     assert max(map(max, apart)) > 0
+
+
+def test_a_reader_that_puts_rows_where_it_reads_them_breaks_these_laws(tmp_path: Path) -> None:
+    rows = tuple(Row(-1.0, text(np.random.default_rng(at))) for at in range(60))
+    one = World(rows, tuple(10.0 * slot + 10 for slot in range(SLOTS)))
+    # The same slow reader in both worlds: only the row that is missing makes a difference.
+    left, right = (
+        run(made, tmp_path / f"{len(made.rows)}", np.random.default_rng(1), Neighbours.ADD_REMOVE, reader=AsRead)
+        for made in (one, replace(one, rows=rows[1:]))
+    )
+    assert sum(far > 0 for far in differ(left, right)) > 1
 
 
 def test_the_same_world_has_the_same_slots_to_the_last_bit(tmp_path: Path) -> None:
