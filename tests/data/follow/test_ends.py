@@ -180,5 +180,5 @@ def test_of_a_folder_files_that_were_left_are_not_looked_at(tmp_path: Path) -> N
     ],
 )
 def test_what_is_no_note_is_refused(line: bytes) -> None:
-    with pytest.raises(ValueError, match="not the end of a slot|Expecting"):
+    with pytest.raises(ValueError, match=r"not the end of a slot|Expecting"):
         SlotEnd.from_line(line)

@@ -58,12 +58,12 @@ def test_a_row_of_one_person_is_in_one_slot_whatever_the_reader_does(
 def test_a_reader_that_puts_rows_where_it_reads_them_breaks_these_laws(tmp_path: Path) -> None:
     rows = tuple(Row(-1.0, text(np.random.default_rng(at))) for at in range(60))
     one = World(rows, tuple(10.0 * slot + 10 for slot in range(SLOTS)))
-    # The same slow reader in both worlds: only the row that is missing makes a difference.
     left, right = (
         run(made, tmp_path / f"{len(made.rows)}", np.random.default_rng(1), Neighbours.ADD_REMOVE, reader=AsRead)
         for made in (one, replace(one, rows=rows[1:]))
     )
-    assert sum(far > 0 for far in differ(left, right)) > 1
+    # It even shows in which slots are closed.
+    assert left.slots != right.slots or sum(far > 0 for far in differ(left, right)) > 1
 
 
 def test_the_same_world_has_the_same_slots_to_the_last_bit(tmp_path: Path) -> None:
