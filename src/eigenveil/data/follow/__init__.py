@@ -16,9 +16,17 @@ from eigenveil.data.follow.slots import (
     SlotEnd,
     SlotEnds,
     SlotStart,
+)
+from eigenveil.data.follow.sources import (
+    Followed,
+    FollowedFile,
+    FollowedFolder,
+    FollowedPipe,
+    Offset,
+    Reach,
+    follow,
     require_sized,
 )
-from eigenveil.data.follow.sources import Followed, FollowedFile, FollowedFolder, FollowedPipe, Offset, Reach, follow
 
 __all__ = [
     "ByClock",

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from typing import Final, Protocol, TypeAlias, final
 
 from eigenveil.data.follow import watcher
-from eigenveil.data.follow.sources import Followed, FollowedPipe, Offset, Reach
+from eigenveil.data.follow.sources import Followed, Offset, Reach, require_sized
 from eigenveil.errors import ClockJumped, require
 from eigenveil.linalg import Array
 
@@ -292,15 +292,3 @@ class Follower:
         closed = Closed(slot, self._count, SlotStart(slot + 1, self._offset, wall))
         self.start, self._count = closed.then, 0
         return closed
-
-
-def require_sized(source: Followed) -> None:
-    """Refuse a pipe where slots end by the clock.
-
-    A reader that is busy lets a pipe run full, and a full pipe stops its writer: when rows arrive would depend on rows.
-    """
-    require(
-        not isinstance(source, FollowedPipe),
-        f"{source.source} is a pipe, and slots that end by the clock need a file: what waits in a pipe has no size to note. "
-        "Append the rows to a file and follow that, as in: sensor >> readings.csv",
-    )

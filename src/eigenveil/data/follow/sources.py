@@ -26,7 +26,7 @@ from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "Reach", "follow"]
+__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "Reach", "follow", "require_sized"]
 
 # How far a source reaches: names and sizes of its files, in the order in which they are read. A single file has no name.
 Reach: TypeAlias = tuple[tuple[str, int], ...]
@@ -119,10 +119,29 @@ class Followed(Protocol):
         ...
 
 
-def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None) -> Followed:
+def require_sized(source: Followed) -> None:
+    """Refuse a pipe where slots end by the clock.
+
+    A pipe runs full while its reader is busy with rows, and a full pipe stops its writer. Then rows decide when others arrive.
+    """
+    if isinstance(source, FollowedPipe):
+        raise _no_size(source.source)
+
+
+def _no_size(pipe: Path) -> ValueError:
+    return ValueError(
+        f"{pipe} is a pipe, and slots that end by the clock need a file: how far a pipe has come depends on how fast it is read. "
+        "Append the rows to a file and follow that, as in: sensor >> readings.csv"
+    )
+
+
+def follow(
+    source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None, sized: bool = False
+) -> Followed:
     """A csv file, a folder of csv files, a named pipe, or an open binary file such as standard input.
 
-    The header line is read now; a pipe is waited for until it has come. `columns` are names, in the order wanted, or all.
+    The header line is read now; a pipe is waited for until it has come, or refused if the source must be `sized`, as for slots
+    that end by the clock. `columns` are names, in the order wanted, or all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -142,11 +161,15 @@ def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: Fil
     if "\n".encode(said.encoding) != b"\n":
         raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=said.encoding)
     if not isinstance(source, Path):
+        if sized:
+            raise _no_size(Path("the stream"))
         return FollowedPipe(source, Path("the stream"), said, columns)
     require_readable(source)
     if source.is_dir():
         return FollowedFolder.open(source, said, columns)
     if not source.is_file():
+        if sized:
+            raise _no_size(source)
         return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
     return FollowedFile.open(source, said, columns)
 
