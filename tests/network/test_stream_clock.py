@@ -20,13 +20,18 @@ from network.kills.kill_children import as_text
 from network.network_studies import COLUMNS, keys_of, table_of
 from network.test_stream_studies import Streams, sections
 
-SLOTS, SECONDS = 8, 0.4
+SLOTS, SECONDS = 4, 1.0
 
 
 def by_clock(folder: Path, *, begins: float, seconds: float = SECONDS, slots: int = SLOTS, **over: Any) -> Streams:
     clock = {"slot_rows": None, "slot_seconds": seconds, "begins": begins, "slots": slots}
     folder.mkdir()
     return Streams(folder, sections=sections(slots=clock, task={"neighbours": "add-remove"}, **over))
+
+
+def text_of(rows: np.ndarray[Any, Any]) -> list[str]:
+    """The lines of a file of these rows: made beforehand, because it takes longer than a slot."""
+    return [",".join(COLUMNS) + "\n", *(",".join(map(repr, row)) + "\n" for row in rows.tolist())]
 
 
 def run(company: Streams) -> list[dict[str, Any]]:
@@ -44,7 +49,8 @@ def run(company: Streams) -> list[dict[str, Any]]:
 def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
     trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rows = table_of(0, 120_000)
+    rows = table_of(0, 300_000)
+    head, *lines = text_of(rows)
     kept: list[dict[tuple[str, int], bytes]] = []
     for party in (SlotMember, MaskedSlotMember):
         close = party.close
@@ -55,9 +61,10 @@ def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
             return close(member, slot, closed)
 
         monkeypatch.setattr(party, "close", closing)
-    for at, there in enumerate((rows, rows[1:])):
-        company = by_clock(tmp_path / f"{at}", begins=time.time() + 2.0, privacy={"trust": trust})
-        company.write("site 0", there)
+    for at, there in enumerate((lines, lines[1:])):
+        backlog = "".join([head, *there])
+        company = by_clock(tmp_path / f"{at}", begins=time.time() + 3.0, privacy={"trust": trust})
+        (company.folder / "site 0.csv").write_text(backlog)
         for name in company.names[1:]:
             company.write(name, rows[:1])
         kept.append({})
@@ -118,9 +125,10 @@ with DurableLedger.open(folder / f"{name}.ledger") as ledger:
 
 @pytest.mark.slow
 def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Path) -> None:
-    company = by_clock(tmp_path / "study", begins=time.time() + 4.0, seconds=1.5, slots=10)
     rows, name = table_of(0, 400_000), "site 0"
-    company.write(name, rows)
+    backlog = "".join(text_of(rows))
+    company = by_clock(tmp_path / "study", begins=time.time() + 4.0, seconds=1.5, slots=10)
+    (company.folder / f"{name}.csv").write_text(backlog)
     for other in company.names[1:]:
         company.write(other, rows[:1])
     (company.folder / "study.toml").write_text(company.study.text())

@@ -22,8 +22,8 @@ def source(tmp_path: Path) -> Path:
     return path
 
 
-def rule(seconds: float = 0.2, horizon: int = 3) -> ByClock:
-    return ByClock(time.time(), seconds, horizon)
+def rule(seconds: float = 0.5, horizon: int = 3) -> ByClock:
+    return ByClock(time.time() + 0.5, seconds, horizon)
 
 
 def awaited(ends: WatchedEnds, slot: int) -> SlotEnd:

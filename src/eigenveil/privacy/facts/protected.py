@@ -343,9 +343,11 @@ class SlottedRows:
         # Where no clock ends the slots, sites tell the hub how far they are.
         ended = "" if self.clock else ". So is the fact that its stream has ended"
         # Where a row is in the slot in which it arrives, the proof of `data.follow.slots` needs the second half.
-        moved = "one row does not move, nor when other rows arrive" if self.clock else "depend on nobody's row"
+        moved = (
+            ". One row moves neither them nor the arrival of other rows" if self.clock else " that depend on nobody's row"
+        )
         yield (
-            f"there are {self.slots} slots, {each}: a public number, and public boundaries that {moved}{number}. "
+            f"there are {self.slots} slots, {each}: a public number, and public boundaries{moved}{number}. "
             f"Whether a site answers for a slot, and when, is public{ended}"
         )
         yield from _entries(self.gaps)
