@@ -13,6 +13,7 @@ from eigenveil.data.follow import (
     FollowedRows,
     Follower,
     Instant,
+    Left,
     Offset,
     SlotEnd,
     SlotStart,
@@ -33,22 +34,24 @@ def table(path: Path, count: int) -> Path:
     return path
 
 
-def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[FollowedRows | Closed]:
+def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[FollowedRows | Closed | Left]:
     found = []
     while (event := follower.poll(now, most=most)) is not None:
         found.append(event)
     return found
 
 
-def slots(events: list[FollowedRows | Closed], slot: int = 0) -> dict[int, list[float]]:
+def slots(events: list[FollowedRows | Closed | Left], slot: int = 0) -> dict[int, list[float]]:
     """The rows of each slot, of which `slot` is the first."""
     found: dict[int, list[float]] = {}
     for event in events:
         if isinstance(event, FollowedRows):
             found.setdefault(slot, []).extend(event.rows[:, 0].tolist())
-        else:
-            found[event.slot] = found.pop(slot, [])
-            slot = event.then.slot
+            continue
+        rows = found.pop(slot, [])
+        if isinstance(event, Closed):
+            found[event.slot] = rows
+        slot = event.then.slot
     return found
 
 
@@ -149,6 +152,31 @@ def test_ends_that_nobody_has_read_up_to_are_closed_in_order_each_with_its_own_r
     start = SlotStart.from_text(closed[0].then.to_text())
     rest = polled(Follower(follow(path), follower.rule, start=start, ends=ends), later(32.0), most=5)
     assert [one for one in rest if isinstance(one, Closed)] == closed[1:]
+
+
+def test_where_a_person_has_rows_in_several_slots_a_slot_needs_both_of_its_ends(tmp_path: Path) -> None:
+    path = table(tmp_path / "x.csv", 5)
+    rule, ends = ByClock(start=1010.0, seconds=10.0, horizon=100), Ends(path)
+
+    def begun(start: SlotStart | None = None) -> Follower:
+        return Follower(follow(path), rule, start=start, ends=ends, several=True)
+
+    ends.note(-1, 1010.0)
+    for slot in (0, 1, 4, 5):
+        grown(path, f"{10 * slot}\n")
+        ends.note(slot, 1020.0 + 10 * slot)
+    found = polled(begun(), later(80.0))
+    # Nobody noted when slot 3 ended, so the rows of slots 2 to 4 may be three of one person.
+    assert slots(found) == {0: [0.0], 1: [10.0], 5: [50.0]}
+    assert [one.then.slot for one in found if isinstance(one, Left)] == [0, 5]
+    # The same from any point at which something was stored.
+    for one in found:
+        if isinstance(one, Closed):
+            rest = slots(polled(begun(SlotStart.from_text(one.then.to_text())), later(90.0)), one.then.slot)
+            assert rest == {slot: [10.0 * slot] for slot in (1, 5) if slot > one.slot}
+    # Not begun before the first slot: what was there before it cannot be told apart.
+    ends.noted.pop(0)
+    assert slots(polled(begun(), later(80.0))) == {1: [10.0], 5: [50.0]}
 
 
 def test_a_file_that_was_left_when_a_slot_ended_stays_left(tmp_path: Path) -> None:

@@ -12,7 +12,18 @@ import numpy as np
 from numpy.typing import NDArray
 
 from eigenveil.audit.specimens.followed import AsRead
-from eigenveil.data.follow import ByClock, Closed, FollowedRows, Follower, Instant, SlotEnd, SlotStart, follow, watcher
+from eigenveil.data.follow import (
+    ByClock,
+    Closed,
+    FollowedRows,
+    Follower,
+    Instant,
+    Left,
+    SlotEnd,
+    SlotStart,
+    follow,
+    watcher,
+)
 from eigenveil.linalg import Array
 from eigenveil.privacy import Domain, Neighbours
 from eigenveil.tasks import Question, SlotSums
@@ -48,13 +59,15 @@ class Row:
 class World:
     """Rows in the order of their arrival, and when each slot's end is noted; None where nobody was there to note it.
 
-    A reader sees a note `late` seconds after that. The `files` are made at their times, whatever rows come.
+    A reader sees a note `late` seconds after that. Where the first slot begins is noted at `begin`. The `files` are made at
+    their times, whatever rows come.
     """
 
     rows: tuple[Row, ...]
     ends: tuple[float | None, ...]
     files: tuple[tuple[str, float], ...] = (("", -100.0),)
     late: float = 0.0
+    begin: float | None = None
 
     def events(self) -> list[tuple[float, str, str, int]]:
         """What happens by the clock: appended text and noted ends, in order."""
@@ -65,7 +78,7 @@ class World:
                 (row.arrives - row.torn, row.file, row.text[:half], -1),
                 (row.arrives, row.file, f"{row.text[half:]}\n", -1),
             ]
-        for slot, at in enumerate(self.ends):
+        for slot, at in enumerate((self.begin, *self.ends), start=-1):
             # A second event of no slot: what was noted is seen.
             found += [] if at is None else [(at, "", "", slot), (at + self.late, "", "", len(self.ends))]
         # Stable: the halves of a row stay in their order.
@@ -159,6 +172,10 @@ def run(
             filled.add(event.rows)
         elif event is not None:
             # What is stored in one step, after which the next slot begins.
+            # With rows that may be several of one person nothing is stored.
+            if isinstance(event, Left):
+                filled = task.open()
+                return True
             sums.append(np.asarray(task.private(Question(event.slot), filled.close()).value))
             closed.append(event)
             start, filled = SlotStart.from_text(event.then.to_text()), task.open()
@@ -174,7 +191,7 @@ def run(
         if slot == slots:
             noted.ends.append(noted.written.pop(0))
             continue
-        if slot >= 0:
+        if not more:
             files = watcher.reach(str(path), last)
             last = files[-1][0] if files else last
             noted.written.append(SlotEnd(slot, float(clock), tuple(files)))

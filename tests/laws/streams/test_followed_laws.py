@@ -5,12 +5,14 @@ other moments in each of the two.
 """
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 
 from eigenveil.audit.specimens.followed import AsRead
+from eigenveil.data.follow import Follower
 from eigenveil.privacy import Neighbours
 from eigenveil.tasks import Question
 from laws.strategies import PERSONAL
@@ -85,6 +87,32 @@ def test_a_text_of_five_megabytes_changes_no_count(neighbours: Neighbours, tmp_p
     other = replace(one, rows=(*rows[:4], replace(rows[4], text=long), *rows[5:]))
     apart = check(one, other, tmp_path, neighbours, (1, 2))
     assert [far > 0 for far in apart] == [True, False, False]
+
+
+def test_a_person_with_a_row_in_each_slot_has_one_in_each_slot_also_where_slots_are_skipped(tmp_path: Path) -> None:
+    for seed in range(6):
+        rng = np.random.default_rng([11, seed])
+        noted = rng.random(SLOTS) < 0.7
+        own = tuple(Row(10.0 * slot + 5.0, text(rng)) for slot in range(-1, SLOTS))
+        others = tuple(Row(float(at), text(rng)) for at in np.sort(rng.uniform(-10.0, 10.0 * SLOTS, 60)))
+        rows = tuple(sorted((*own, *others), key=lambda row: row.arrives))
+        ends = tuple(10.0 * slot + 10.0 if there else None for slot, there in enumerate(noted))
+        one = World(rows, ends, begin=0.0 if seed % 2 else None)
+        other = replace(one, rows=tuple(row for row in rows if row not in own))
+        left, right = (
+            run(
+                made,
+                tmp_path / f"{seed}-{at}",
+                np.random.default_rng([seed, at]),
+                Neighbours.ADD_REMOVE,
+                reader=partial(Follower, several=True),
+            )
+            for at, made in enumerate((one, other))
+        )
+        begun = (one.begin is not None, *noted)
+        assert left.slots == tuple(slot for slot in range(SLOTS) if begun[slot] and noted[slot])
+        most = task_of(Neighbours.ADD_REMOVE, SLOTS).sensitivity(Question(0)) * (1 + 1e-12)
+        assert all(0 < far <= most for far in differ(left, right))
 
 
 def test_each_end_of_a_long_backlog_closes_its_own_rows(tmp_path: Path) -> None:

@@ -39,14 +39,21 @@ class WatchedEnds:
         # Bytes that were read without a line end, and ends that were not asked for yet.
         self._rest, self._ends = b"", deque[SlotEnd]()
 
+    @property
+    def begun(self) -> bool:
+        """Whether anything was noted before, by this process or by one before it."""
+        return self._notes.exists()
+
     def __enter__(self) -> "WatchedEnds":
         last = self._repaired()
         now, _ = watcher.instant()
         if last is not None:
             # Only the way back can be noticed: a device may have been away for long.
             self._rule.require_steady(min(now - last.wall, 0.0))
-        slot = self._slot if last is None else max(self._slot, last.slot + 1)
-        self.first = max(slot, self._rule.slot_at(now))
+        # From the beginning on, where the first slot begins is noted, too.
+        slot = self._slot or -1
+        slot = slot if last is None else max(slot, last.slot + 1)
+        self.first = max(self._slot, slot, self._rule.slot_at(now))
         rule = {"start": self._rule.start, "seconds": self._rule.seconds, "horizon": self._rule.horizon}
         asked = json.dumps(rule | {"slot": slot, "last": last.reach[-1] if last is not None and last.reach else None})
         self._handle = os.open(self._notes, os.O_RDONLY | os.O_CLOEXEC)
@@ -125,10 +132,11 @@ class WatchedEnds:
                 if not line.endswith(b"\n"):
                     break
                 last = end if last is None or end.slot > last.slot else last
-                if end.slot >= self._slot:
+                # With where the slot that is wanted begins.
+                if end.slot >= self._slot - 1:
                     new.write(line)
             # The last one is kept, also where it is not needed: it says from which file of a folder on to look.
-            if last is not None and last.slot < self._slot:
+            if last is not None and last.slot < self._slot - 1:
                 new.write(last.to_line())
             new.flush()
             os.fsync(new.fileno())

@@ -24,7 +24,18 @@ from eigenveil.data.follow.sources import Followed, Offset, Reach, require_sized
 from eigenveil.errors import ClockJumped, require
 from eigenveil.linalg import Array
 
-__all__ = ["ByClock", "ByCount", "Closed", "FollowedRows", "Follower", "Instant", "SlotEnd", "SlotEnds", "SlotStart"]
+__all__ = [
+    "ByClock",
+    "ByCount",
+    "Closed",
+    "FollowedRows",
+    "Follower",
+    "Instant",
+    "Left",
+    "SlotEnd",
+    "SlotEnds",
+    "SlotStart",
+]
 
 # A clock may be corrected by this part of a slot. Further than that, rows would end up in slots they do not belong to.
 _TOLERATED: Final = 0.5
@@ -138,7 +149,10 @@ class SlotStart:
 @final
 @dataclass(frozen=True, slots=True)
 class SlotEnd:
-    """The end of a `slot`: when it was noted, by the clock on the wall, and how far the source reached then."""
+    """The end of a `slot`: when it was noted, by the clock on the wall, and how far the source reached then.
+
+    Slot -1 ends where the first slot begins.
+    """
 
     slot: int
     wall: float
@@ -157,7 +171,7 @@ class SlotEnd:
         except (KeyError, TypeError):
             raise ValueError("this is not the end of a slot") from None
         known = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in reach)
-        require(known and type(slot) is int and slot >= 0 and isinstance(wall, float), "this is not the end of a slot")
+        require(known and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot")
         return cls(slot, wall, reach)
 
     def to_line(self) -> bytes:
@@ -201,15 +215,24 @@ class Closed:
     then: SlotStart
 
 
-SlotEvent: TypeAlias = FollowedRows | Closed
+@final
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Rows that came in more than one slot, of which only the last end was noted. They are in no slot, and nothing is stored."""
+
+    then: SlotStart
+
+
+SlotEvent: TypeAlias = FollowedRows | Closed | Left
 
 
 @final
 class Follower:
     """Rows of a source and the ends of its slots, in order. Changes in place: it reads on, and counts the rows of the open slot.
 
-    Slots of a clock end where `ends` says. A source that has changed and a clock that jumps are refused, and the follower stays
-    as it was.
+    Slots of a clock end where `ends` says. If a person has rows in `several` slots, a slot is closed only where both of its ends
+    were noted: together, slots could have several rows of a person. A source that has changed and a clock that jumps are refused,
+    and the follower stays as it was.
     """
 
     def __init__(
@@ -219,6 +242,7 @@ class Follower:
         *,
         start: SlotStart | None = None,
         ends: SlotEnds | None = None,
+        several: bool = False,
     ) -> None:
         self.source, self.rule = source, rule
         # Where the open slot began.
@@ -231,7 +255,9 @@ class Follower:
         )
         if ends is not None:
             require_sized(source)
-        self._ends = ends
+        self._ends, self._several = ends, several
+        # Whether the open slot began where an end was noted. What was there before the first slot has none.
+        self._whole = not several or self.start.slot > 0
         # How far the source reached at the last look.
         self._reach: Reach = ()
 
@@ -241,7 +267,7 @@ class Follower:
         if self.start.slot >= self.rule.horizon:
             return True
         if self._ends is not None:
-            return self._ends.over and self._ends.following(self.start.slot) is None
+            return self._ends.over and self._ends.following(self._wanted) is None
         # A slot that was full when its source ended is still to be closed.
         assert isinstance(self.rule, ByCount)
         return self.source.ended and self._count < self.rule.rows
@@ -251,8 +277,13 @@ class Follower:
         """The first slot that can still be closed. Those before it are closed or skipped."""
         if self._ends is None:
             return self.start.slot
-        end = self._ends.following(self.start.slot)
+        end = self._ends.following(self._wanted)
         return max(self.start.slot, self._ends.first) if end is None else end.slot
+
+    @property
+    def _wanted(self) -> int:
+        # Before the first slot there is an end, too, at which it begins.
+        return self.start.slot if self._whole else self.start.slot - 1
 
     def poll(self, now: Instant, *, most: int = 200) -> SlotEvent | None:
         """The next at most `most` rows of the open slot, or its end. None if there is nothing for now.
@@ -263,7 +294,7 @@ class Follower:
             return None
         if isinstance(self.rule, ByCount):
             if self._count == self.rule.rows:
-                return self._close(self.start.slot, now.wall)
+                return self._closed(self.start.slot, now.wall)
             # A read stops at the end of the slot, so that every row belongs to the slot that is open.
             return self._taken(*self.source.read(self._offset, most=min(most, self.rule.rows - self._count)))
         assert self._ends is not None
@@ -271,7 +302,7 @@ class Follower:
         away = min(now.wall - self.start.wall, 0.0)
         self.rule.require_steady(away if self._last is None else now.ahead_of(self._last))
         # A clock that was set has been refused by now.
-        end = self._ends.following(self.start.slot)
+        end = self._ends.following(self._wanted)
         # What was there at the last look was there before `now`. So it is in this slot if its end is still to come, and those of
         # all slots before it are known.
         ahead = self._reach if self.rule.slot_at(now.wall) == self.start.slot else ()
@@ -282,13 +313,17 @@ class Follower:
         # Only now, when nothing can be refused any more.
         self._last, self._reach = now, reach
         taken = self._taken(rows, offset)
-        return self._close(end.slot, end.wall) if taken is None and end is not None else taken
+        if taken is not None or end is None:
+            return taken
+        left = self._several and not (self._whole and end.slot == self.start.slot)
+        closed = self._closed(end.slot, end.wall)
+        return Left(closed.then) if left else closed
 
     def _taken(self, rows: Array, offset: Offset) -> FollowedRows | None:
         self._offset, self._count = offset, self._count + len(rows)
         return FollowedRows(rows) if len(rows) else None
 
-    def _close(self, slot: int, wall: float) -> Closed:
+    def _closed(self, slot: int, wall: float) -> Closed:
         closed = Closed(slot, self._count, SlotStart(slot + 1, self._offset, wall))
-        self.start, self._count = closed.then, 0
+        self.start, self._count, self._whole = closed.then, 0, True
         return closed

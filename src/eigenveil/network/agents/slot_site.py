@@ -18,6 +18,7 @@ from eigenveil.data.follow import (
     Followed,
     Follower,
     Instant,
+    Left,
     SlotStart,
     WatchedEnds,
     require_sized,
@@ -122,7 +123,11 @@ class SlotSiteAgent:
                 ends = None
                 if isinstance(rule, ByClock):
                     ends = WatchedEnds(source.source, self._notes, rule, slot=start.slot)
-                await self._carry(durable, Follower(source, rule, start=start, ends=ends), ends, address)
+                # Of a device all rows of a slot count as one.
+                spec = self.parties.spec
+                several = spec.person_slots > 1 and not spec.device
+                follower = Follower(source, rule, start=start, ends=ends, several=several)
+                await self._carry(durable, follower, ends, address)
             # This comes last: a site that stops before it can be started again and goes on.
             self._durable_ledger.finish(self.study.digest)
             self._notes.unlink(missing_ok=True)
@@ -235,13 +240,26 @@ class SlotSiteAgent:
             """Read some rows, or close a slot; False if there is nothing for now."""
             nonlocal filled
             before = follower.start.slot
+            if follower.next > durable.party.closed + 1:
+                # Said at once, however many rows wait.
+                durable.party.skip(follower.next)
+                moved.append(follower.next)
             event = follower.poll(Instant.now(), most=most)
             if event is None:
-                if follower.next > durable.party.closed + 1:
-                    durable.party.skip(follower.next)
-                    moved.append(follower.next)
                 return False
-            if isinstance(event, Closed):
+            if isinstance(event, Left):
+                filled = task.open()
+                durable.party.skip(event.then.slot)
+                moved.append(event.then.slot)
+                self._on_event(
+                    Event(
+                        "waiting",
+                        self.above,
+                        f"rows from before slot {event.then.slot + 1} are in no slot: this site was away when a slot ended, and "
+                        "a person may have several of them",
+                    )
+                )
+            elif isinstance(event, Closed):
                 if event.slot > before:
                     words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
                     self._on_event(
@@ -257,8 +275,9 @@ class SlotSiteAgent:
             return True
 
         moved: list[int] = []
-        if durable.party.closed < 0:
-            # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing.
+        # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. Once ends
+        # are noted it was. Which slots have an end must not depend on whether the rows of one were added up before a stop.
+        if durable.party.closed < 0 and (ends is None or not ends.begun):
             await self._met.wait()
         with nullcontext() if ends is None else ends:
             while not follower.over and not durable.over:

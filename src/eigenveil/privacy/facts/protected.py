@@ -344,7 +344,9 @@ class SlottedRows:
         ended = "" if self.clock else ". So is the fact that its stream has ended"
         # Where a row is in the slot in which it arrives, the proof of `data.follow.slots` needs the second half.
         moved = (
-            ". One row moves neither them nor the arrival of other rows" if self.clock else " that depend on nobody's row"
+            ". One row moves neither them nor the arrival of other rows"
+            if self.clock
+            else " that depend on nobody's row"
         )
         yield (
             f"there are {self.slots} slots, {each}: a public number, and public boundaries{moved}{number}. "
