@@ -7,6 +7,7 @@ import os
 import signal
 import sys
 import time
+from collections.abc import Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -93,6 +94,29 @@ def test_a_pipe_is_refused_by_the_clock_before_anything_is_reserved(tmp_path: Pa
     os.close(writing)
     with DurableLedger.open(company.ledger("site 0")) as ledger:
         assert ledger.studies() == ()
+
+
+@pytest.mark.slow
+def test_a_site_that_was_stopped_in_its_first_slot_notes_ends_without_a_hub(tmp_path: Path) -> None:
+    backlog = "".join(text_of(table_of(0, 300_000)))
+    company = by_clock(tmp_path / "study", begins=time.time() + 2.0)
+    (company.folder / "site 0.csv").write_text(backlog)
+
+    def noted() -> int:
+        return sum(len(notes.read_bytes().splitlines()) for notes in company.folder.glob("*.ends"))
+
+    async def until(enough: int, *parties: Coroutine[Any, Any, Any]) -> None:
+        tasks = [asyncio.ensure_future(party) for party in parties]
+        async with asyncio.timeout(60):
+            while noted() < enough:
+                await asyncio.sleep(0.02)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Where the first slot begins and ends. Its rows take longer than that.
+    asyncio.run(until(2, company.serve([]), company.follow_site("site 0")))
+    asyncio.run(until(noted() + 1, company.follow_site("site 0")))
 
 
 SITE = """

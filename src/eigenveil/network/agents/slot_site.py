@@ -255,15 +255,15 @@ class SlotSiteAgent:
                     Event(
                         "waiting",
                         self.above,
-                        f"rows from before slot {event.then.slot + 1} are in no slot: this site was away when a slot ended, and "
-                        "a person may have several of them",
+                        f"rows from before slot {event.then.slot + 1} are in no slot: the end of one was not noted here, and a "
+                        "person may have several of them",
                     )
                 )
             elif isinstance(event, Closed):
                 if event.slot > before:
                     words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
                     self._on_event(
-                        Event("waiting", self.above, f"skipped, because this site was away when it ended: slot {words}")
+                        Event("waiting", self.above, f"skipped, because its end was not noted here: slot {words}")
                     )
                 durable.close(event.slot, filled, then=event.then.to_text())
                 # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
@@ -275,8 +275,8 @@ class SlotSiteAgent:
             return True
 
         moved: list[int] = []
-        # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. Once ends
-        # are noted it was. Which slots have an end must not depend on whether the rows of one were added up before a stop.
+        # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. With
+        # notes there was one. Which slots have an end must not depend on whether the rows of one were added up before a stop.
         if durable.party.closed < 0 and (ends is None or not ends.begun):
             await self._met.wait()
         with nullcontext() if ends is None else ends:
