@@ -9,6 +9,7 @@ import os
 import select
 import stat
 import sys
+import threading
 import time
 from collections.abc import Sequence
 
@@ -95,12 +96,14 @@ def _write(handle: int, line: bytes) -> None:
     size = os.fstat(handle).st_size
     try:
         whole = os.write(handle, line) == len(line)
-        os.fsync(handle)
     except OSError:
         whole = False
     if not whole:
         # A full disk: no half of a note may stay. The slot is skipped.
         os.ftruncate(handle, size)
+        return
+    # Beside the next look: a slow disk, busy with rows, must not delay it. Who reads the note waits for the disk, too.
+    threading.Thread(target=os.fsync, args=(handle,), daemon=True).start()
 
 
 if __name__ == "__main__":
