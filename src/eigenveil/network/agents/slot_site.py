@@ -290,7 +290,18 @@ class SlotSiteAgent:
                     moved.clear()
                     await self._tell(runner, durable, follower)
                     await runner.act(durable.held)
+                if self._is_late(durable.awaited):
+                    await runner.act(lambda: durable.held(patient=False))
         await self._end(runner, durable, follower)
+
+    def _is_late(self, slot: int | None) -> bool:
+        """Whether a question has waited so long after the end of its slot that the hub should go on: half a slot, or deadline."""
+        rule = rule_of(self.study)
+        # Under masks a slot that is declined is lost, so there the hub alone decides how long it waits.
+        if slot is None or self.study.masked or isinstance(rule, ByCount):
+            return False
+        patience = min(rule.seconds, self.study.params.deadline) / 2
+        return Instant.now().wall > rule.start + rule.seconds * (slot + 1) + patience
 
     async def _tell(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
         """Say how far the stream is, where no clock says it."""

@@ -172,7 +172,8 @@ class DurableSlotSite(DurableParty):
         )
         self._number, self._ahead = len(joined.steps), False
         # Under masks: answers to repeat, a question that came early, and where the keys and the last round are in the ledger.
-        self._said, self._held = Repeats(), b""
+        self._said = Repeats()
+        self._held: tuple[int, bytes] | None = None
         self._most = _RESUMED + 4 * most
         self._setup: list[int] = []
         self._round: list[int] = []
@@ -251,13 +252,21 @@ class DurableSlotSite(DurableParty):
         """The source has ended, so nothing is to be waited for."""
         self.party.ended = True
 
-    def held(self) -> list[Outgoing]:
-        """The answer to a question that came before its slot was closed; nothing if there is none, or it is still open."""
-        data, self._held = self._held, b""
-        return self.take(self._above, data) if data else []
+    @property
+    def awaited(self) -> int | None:
+        """The slot of a question that waits; None if there is none."""
+        return None if self._held is None else self._held[0]
+
+    def held(self, *, patient: bool = True) -> list[Outgoing]:
+        """The answer to a question that waits; nothing if its slot is still open, unless the site is not `patient` any more."""
+        held, self._held = self._held, None
+        return [] if held is None else self._take(self._above, held[1], waits=self._waits and patient)
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
+        return self._take(sender, data, waits=self._waits)
+
+    def _take(self, sender: str, data: bytes, *, waits: bool) -> list[Outgoing]:
         self._require_level()
         # The same bytes again, after a lost connection say.
         if sender == self._above and (said := self._said.to(data)) is not None:
@@ -265,9 +274,10 @@ class DurableSlotSite(DurableParty):
         sessions = 0
         try:
             message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
-            if self._waits and sender == self._above and self.party.early(message):
+            if waits and sender == self._above and self.party.early(message):
+                assert isinstance(message.body, Ask)
                 # One at a time: a hub that has asked for another slot does not wait for this one any more.
-                self._held = data
+                self._held = message.body.question.step, data
                 return []
             if isinstance(self.party, MaskedSlotMember):
                 self._require_few(message)
