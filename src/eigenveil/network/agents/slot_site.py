@@ -6,7 +6,7 @@ slots end by the clock, a process of its own notes how far the source reached at
 
 import asyncio
 from collections.abc import Callable, Collection
-from contextlib import nullcontext
+from contextlib import ExitStack
 from dataclasses import replace
 from pathlib import Path
 from typing import Final, final
@@ -127,7 +127,9 @@ class SlotSiteAgent:
                 spec = self.parties.spec
                 several = spec.person_slots > 1 and not spec.device
                 follower = Follower(source, rule, start=start, ends=ends, several=several)
-                await self._carry(durable, follower, ends, address)
+                # Left last: until its thread has ended, the party may still read what was noted.
+                with ExitStack() as watching:
+                    await self._carry(durable, follower, ends, watching, address)
             # This comes last: a site that stops before it can be started again and goes on.
             self._durable_ledger.finish(self.study.digest)
             self._notes.unlink(missing_ok=True)
@@ -174,7 +176,12 @@ class SlotSiteAgent:
         return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
 
     async def _carry(
-        self, durable: DurableSlotSite, follower: Follower, ends: WatchedEnds | None, address: str | None
+        self,
+        durable: DurableSlotSite,
+        follower: Follower,
+        ends: WatchedEnds | None,
+        watching: ExitStack,
+        address: str | None,
     ) -> None:
         above = self.study.place(self.above)
         transport = self.transport = Transport(
@@ -201,7 +208,7 @@ class SlotSiteAgent:
         where = address or above.address
         assert where is not None
         self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
-        following = asyncio.ensure_future(self._follow(runner, durable, follower, ends))
+        following = asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching))
         carrying = asyncio.ensure_future(runner.run(lambda: durable.over))
         try:
             transport.dial(
@@ -228,7 +235,12 @@ class SlotSiteAgent:
             runner.close()
 
     async def _follow(
-        self, runner: Runner, durable: DurableSlotSite, follower: Follower, ends: WatchedEnds | None
+        self,
+        runner: Runner,
+        durable: DurableSlotSite,
+        follower: Follower,
+        ends: WatchedEnds | None,
+        watching: ExitStack,
     ) -> None:
         """Fill one slot after the other, until all are closed or the study is over."""
         task, ahead = self.parties.task, self.parties.spec.window + 1
@@ -279,19 +291,20 @@ class SlotSiteAgent:
         # notes there was one. Which slots have an end must not depend on whether the rows of one were added up before a stop.
         if durable.party.closed < 0 and (ends is None or not ends.begun):
             await self._met.wait()
-        with nullcontext() if ends is None else ends:
-            while not follower.over and not durable.over:
-                # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
-                waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
-                if waits or not await runner.do(step):
-                    await asyncio.sleep(_LOOK)
-                if moved:
-                    # The hub may have asked for it already.
-                    moved.clear()
-                    await self._tell(runner, durable, follower)
-                    await runner.act(durable.held)
-                if self._is_late(durable.awaited):
-                    await runner.act(lambda: durable.held(patient=False))
+        if ends is not None:
+            watching.enter_context(ends)
+        while not follower.over and not durable.over:
+            # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
+            waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
+            if waits or not await runner.do(step):
+                await asyncio.sleep(_LOOK)
+            if moved:
+                # The hub may have asked for it already.
+                moved.clear()
+                await self._tell(runner, durable, follower)
+                await runner.act(durable.held)
+            if self._is_late(durable.awaited):
+                await runner.act(lambda: durable.held(patient=False))
         await self._end(runner, durable, follower)
 
     def _is_late(self, slot: int | None) -> bool:
