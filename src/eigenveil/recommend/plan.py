@@ -49,9 +49,9 @@ _FAIR: Final = 0.5
 _LEAST_BEYOND, _FAIR_BEYOND = 0.05, 0.25
 # The most popular c of d items have about (c / d) to this power of all interactions.
 _POPULAR: Final = 0.4
-# A number of items is advised from this share beyond popularity on, if recommendations would agree at least this much with
-# those of an exact filter.
-_ADVISED_BEYOND, _LEAST_AGREEMENT = 0.15, 0.1
+# A number of items is advised from this share beyond popularity on, if recommendations would agree with an exact filter's at
+# least this much, relative to the interactions that this many most popular items have.
+_ADVISED_BEYOND, _WORTH, _FIRST = 0.15, 0.7, 20
 _EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100)
 _KEPT = (5000, 2000, 1000, 500, 300, 200, 100, 50)
 
@@ -323,7 +323,7 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
 
 def _best_number_of_items(terms: ItemTerms) -> int | None:
     """How many items to keep for the best recommendations; None where no number is expected to work."""
-    best, found = _LEAST_AGREEMENT, None
+    best, found = _WORTH * min(1.0, _FIRST / terms.dim) ** _POPULAR, None
     for kept in _KEPT:
         if not terms.rank <= kept < terms.kept:
             continue
