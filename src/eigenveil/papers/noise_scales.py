@@ -13,6 +13,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy.accounting import Budget
 
 __all__ = [
+    "analyze_gauss_scale",
     "balcan_scale",
     "classical_multiplier",
     "fedpower_multiplier",
@@ -22,6 +23,18 @@ __all__ = [
     "ppm_scale",
     "sulq_scale",
 ]
+
+
+def analyze_gauss_scale(budget: Budget, *, dim: int) -> float:
+    """Analyze Gauss (Dwork et al. 2014), Algorithm 1, for replace-one: entries on and above the diagonal, mirrored.
+
+    The paper adds or removes a row of norm one, which moves the Gram matrix by one in the Frobenius norm. Replacing it moves the
+    matrix by at most sqrt(2), which is the factor here. The calibration is the textbook one, which is loose. `dim` has no effect.
+
+    >>> round(analyze_gauss_scale(Budget(0.5, 1e-5), dim=11), 3)
+    13.704
+    """
+    return math.sqrt(2) * classical_multiplier(budget)
 
 
 def fpca_scale(budget: Budget, *, dim: int) -> float:
