@@ -107,7 +107,8 @@ STYLE = """
     .grid { stroke: #d1d9e0; stroke-width: 1 } .line { fill: none; stroke-width: 2 } .dot { stroke: none }
     .a { stroke: #0550ae; fill: #0550ae } .b { stroke: #1a7f5a; fill: #1a7f5a } .c { stroke: #8250df; fill: #8250df }
     .d { stroke: #bc4c00; fill: #bc4c00 } .e { stroke: #a40e6b; fill: #a40e6b } .f { stroke: #7d6400; fill: #7d6400 }
-    .g { stroke: #6e7781; fill: #6e7781 } .h { stroke: #8250df; fill: #8250df } .line.a { stroke-width: 3.5 } .line { fill: none !important }
+    .g { stroke: #6e7781; fill: #6e7781 } .h { stroke: #8250df; fill: #8250df }
+    .line.a { stroke-width: 3.5 } .line { fill: none !important }
     .c.line { stroke-dasharray: 7 4 } .d.line { stroke-dasharray: 2 4 } .e.line { stroke-dasharray: 9 3 2 3 }
     .f.line { stroke-dasharray: 4 3 } .g.line { stroke-dasharray: 1 3 }
     @media (prefers-color-scheme: dark) {
@@ -126,7 +127,8 @@ def drawn(halves: Sequence[Measured], *, origin: str) -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-labelledby="title desc">\n'
         f'<title id="title">{title}</title>\n<desc id="desc">{escape(_words(halves, origin))}</desc>\n<style>{STYLE}\n</style>\n'
         f'<rect class="ground" width="{WIDTH}" height="{HEIGHT}" rx="8"/>\n'
-        f'<text class="title" x="20" y="28">Share of exact PCA\'s variance that five private components capture, replace-one</text>\n'
+        '<text class="title" x="20" y="28">'
+        "Share of exact PCA's variance that five private components capture, replace-one</text>\n"
         f"{plots}\n{_legend()}\n</svg>\n"
     )
 

@@ -1,6 +1,7 @@
-"""Is the advised number of items a good one, and is a refusal right? Recall@20 of whole users' private filters by the number of items.
+"""Is the advised number of items a good one, and is a refusal right? Recall@20 of private filters by the number of items.
 
-A line has one data set, rank and epsilon: what the planner says of all items (`refused`, `warned`, `fair`), the recall with all
+Whole users are protected. A line has one data set, rank and epsilon:
+what the planner says of all items (`refused`, `warned`, `fair`), the recall with all
 of them, the number of items that the planner advises and its recall, the number that is best in hindsight and its recall, and
 popularity, which is not private. The planner assumes 40 items per user; with --history it is told their true number, READ FROM
 THE DATA. A fifth of each user's items is held out.

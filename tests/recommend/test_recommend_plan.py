@@ -233,7 +233,9 @@ def test_what_the_planner_says_does_not_depend_on_histories() -> None:
     assert plans[0] == plans[1] == plans[2]
 
 
-@pytest.mark.parametrize(("users", "items", "rank"), [(6040, 3706, 16), (6040, 3706, 32), (943, 1682, 8), (1500, 1200, 12)])
+@pytest.mark.parametrize(
+    ("users", "items", "rank"), [(6040, 3706, 16), (6040, 3706, 32), (943, 1682, 8), (1500, 1200, 12)]
+)
 @pytest.mark.parametrize("neighbours", ["zero-out", "replace-one", "add-remove"])
 def test_a_fit_of_popularity_and_noise_is_refused_before_anything_is_spent(
     users: int, items: int, rank: int, neighbours: str, untouched: list[str]
@@ -241,7 +243,9 @@ def test_a_fit_of_popularity_and_noise_is_refused_before_anything_is_spent(
     """The leading direction would be found, and nothing else: counts release that for less."""
     claim = {"delta": 1e-6, "users_at_least": users} if neighbours == "add-remove" else {}
     model = PrivateRecommender(rank, epsilon=1.0, neighbours=neighbours, **claim)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match=r"0% of what lies beyond popularity.*would work: \d+ items.*Nothing was spent"):
+    with pytest.raises(
+        ValueError, match=r"0% of what lies beyond popularity.*would work: \d+ items.*Nothing was spent"
+    ):
         model.fit(histories(users, items))
     assert not untouched
 
@@ -298,7 +302,13 @@ def test_with_a_claim_nothing_said_beforehand_depends_on_the_number_of_users(
     said = []
     for count in (users, users + more):
         model = PrivateRecommender(
-            3, epsilon=epsilon, delta=1e-5, neighbours="add-remove", users_at_least=claim, on_noise=on_noise, random_state=0
+            3,
+            epsilon=epsilon,
+            delta=1e-5,
+            neighbours="add-remove",
+            users_at_least=claim,
+            on_noise=on_noise,
+            random_state=0,
         )
         with warnings.catch_warnings(record=True) as caught:
             warnings.simplefilter("always", UserWarning)
@@ -325,7 +335,9 @@ def test_without_a_forecast_a_fit_has_to_be_asked_for() -> None:
 @pytest.mark.parametrize("claim", [0, -5, 1.5, "many", math.nan, True])
 def test_a_claim_that_is_no_number_of_users_is_refused(claim: Any) -> None:
     with pytest.raises(ValueError, match="users_at_least"):
-        PrivateRecommender(3, epsilon=1.0, delta=1e-5, neighbours="add-remove", users_at_least=claim).fit(histories(9, 5))
+        PrivateRecommender(3, epsilon=1.0, delta=1e-5, neighbours="add-remove", users_at_least=claim).fit(
+            histories(9, 5)
+        )
 
 
 def test_a_longer_history_and_fewer_items_give_more_hope() -> None:

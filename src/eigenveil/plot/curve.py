@@ -128,7 +128,10 @@ class PlanDisplay(Display):
     def plot(self, ax: "Axes | None" = None) -> "PlanDisplay":
         """Draw both curves with their bands over a logarithmic axis, into `ax` or a new figure."""
         axes, bands = self._axes(ax), []
-        for name, spans, colour in (("captured variance", self.captured, "C0"), ("largest sine", self.sines, "C1")):
+        for name, spans, colour in (
+            ("captured variance", self.captured, "C0"),
+            ("largest angle, as a sine", self.sines, "C1"),
+        ):
             (line,) = axes.plot(self.epsilons, [one.value for one in spans], marker="o", color=colour, label=name)
             low, high = [one.low for one in spans], [one.high for one in spans]
             bands.append(axes.fill_between(self.epsilons, low, high, color=colour, alpha=0.2, linewidth=0))

@@ -47,13 +47,18 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
         say(words)
 
 
-def write_model(path: Path | None, model: "Model", *, say: Callable[[str], None] | None = None, **more: Any) -> None:
-    """Write the report of a `model`, with what else `model_report` takes, and `say` where it is."""
+def write_model(
+    path: Path | None, model: "Model", *, data: Path, say: Callable[[str], None] | None = None, **more: Any
+) -> None:
+    """Write the report of a `model` of the table `data`, with what else `model_report` takes, and `say` where it is.
+
+    The report names the table's file: whoever typed it decides what that says. A pipe has no name.
+    """
 
     def made() -> "Report":
         from eigenveil.report import model_report
 
-        return model_report(model, **more)
+        return model_report(model, dataset=data.name if data.is_file() or data.is_dir() else None, **more)
 
     write(path, made, say=say)
 

@@ -99,9 +99,9 @@ class RecommenderParams(Seed, RecommenderBudget):
     )
     neighbours: Literal["zero-out", "add-remove", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out, one history is "
-        "blank, and the number of users is public. With add-remove, one user is not there at all, and the number of users is private. "
-        "Then {delta} and {users_at_least} are needed. With replace-one, one history is another.",
-        more="Other commands default to add-remove.",
+        "blank, and the number of users is public. With add-remove, one user is not there at all, and the number of users is "
+        "private. Then {delta} and {users_at_least} are needed. With replace-one, one history is another. Other commands default "
+        "to add-remove.",
         default="zero-out",
         only="unit=user",
         metavar="WHICH",
