@@ -304,8 +304,7 @@ def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
         pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, values, strict=True))
         return listed(pairs, most=2 * largest)
 
-    if model.scale is not None:
-        yield "scale", f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
+    yield "scale", "none" if model.scale is None else f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
     if model.settings.get("center") == "none":
         yield "mean", "none was subtracted"
         return

@@ -32,7 +32,7 @@ def analyze_gauss_scale(budget: Budget, *, dim: int) -> float:
     matrix by at most sqrt(2), which is the factor here. The calibration is the textbook one, which is loose. `dim` has no effect.
 
     >>> round(analyze_gauss_scale(Budget(0.5, 1e-5), dim=11), 3)
-    13.704
+    13.703
     """
     return math.sqrt(2) * classical_multiplier(budget)
 

@@ -66,15 +66,16 @@ def model_report(
     rounds: "Iterable[Round]" = (),
     title: str | None = None,
     dataset: str | None = None,
+    among: str = "",
     **more: Any,
 ) -> Report:
     """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it.
 
-    The name of the `dataset` is public.
+    `dataset` is a public name. `among` says in the title whose rows they were, if not those of one table.
     """
     guarantee, part = model.guarantee, components_of(model)
     rank, dim = model.components.shape
-    found = f"{counted(rank, 'principal component')} of {dim} columns"
+    found = f"{counted(rank, 'principal component')} {among or f'of {dim} columns'}"
     return Report(
         kind=more.pop("kind", "model"),
         title=title or (found.capitalize() if dataset is None else f"{dataset}: {found}"),

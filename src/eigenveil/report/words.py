@@ -42,7 +42,6 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
     "center": {
         "private": "estimated privately",
         "none": "none was subtracted",
-        "one number per column": "given as public numbers",
     },
     "calibration": {"exact": "exact for this budget", "paper": "as published"},
     "trust": {"hub": "the hub", "site": "each site", "both": "each site and the hub"},
@@ -67,6 +66,8 @@ _LABELS: Final = {
     "calibration": "noise calibration",
     "width": "vectors per product",
     "trust": "who adds the noise",
+    "survivors": "sites in every sum, at least",
+    "split": "how rows were split",
     "topology": "arrangement",
     "consensus": "averaging between peers",
     "steps": "averaging steps per round",
@@ -77,11 +78,10 @@ _LABELS: Final = {
     "clipped": "clipped share",
     "fill": "bound usage",
     "demo": "dataset",
+    "scale": "scale of columns",
 }
 # Said where they belong, or part of another line.
 _ELSEWHERE: Final = frozenset({"noise_floor", "fill", "clipped", "bound_from", "scale_from"})
-# One release has no products and no rounds worth a line.
-_OF_PRODUCTS: Final = frozenset({"width", "rounds"})
 
 
 def method_words(method: str) -> str:
@@ -104,9 +104,12 @@ def readable_settings(
     >>> dict(readable_settings({"method": "covariance", "row_bound": 2.0, "bound_from": "found privately", "rounds": 1}))
     {'method': 'one release of the covariance', 'row bound': '2, estimated privately'}
     """
-    single = settings.get("method") == "covariance" and settings.get("rounds") == 1
+    covariance = settings.get("method") == "covariance"
     for name, value in settings.items():
-        if name in without or (single and name in _OF_PRODUCTS):
+        # A release of the covariance has no products, and a tolerance of zero stops nothing.
+        if name in without or (covariance and name == "width") or (name == "tolerance" and value == 0):
+            continue
+        if covariance and name == "rounds" and value == 1:
             continue
         yield _LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings)
     if settings.get("scale_from") is not None:
@@ -116,6 +119,8 @@ def readable_settings(
 def _text_of(name: str, value: Any, settings: Mapping[str, Any]) -> str:
     if name == "bytes" and isinstance(value, int):
         return in_bytes(value)
+    if name == "trust" and isinstance(value, str) and value.startswith("masked, "):
+        return f"the sites together, under masks: {value.removeprefix('masked, ')}"
     if name == "forget" and value == 1:
         return "the same as of new ones"
     if name == "why" and isinstance(value, str):
@@ -133,6 +138,8 @@ def _text_of(name: str, value: Any, settings: Mapping[str, Any]) -> str:
             else "estimated privately"
         )
         return f"{float(value):.6g}, {where}"
+    if value == "one number per column":
+        return "given, one number per column"
     if isinstance(value, str):
         return _VALUES.get(name, {}).get(value, value)
     if isinstance(value, bool):

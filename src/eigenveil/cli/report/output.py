@@ -48,17 +48,24 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
 
 
 def write_model(
-    path: Path | None, model: "Model", *, data: Path, say: Callable[[str], None] | None = None, **more: Any
+    path: Path | None,
+    model: "Model",
+    *,
+    data: Path,
+    dataset: str | None = None,
+    say: Callable[[str], None] | None = None,
+    **more: Any,
 ) -> None:
-    """Write the report of a `model` of the table `data`, with what else `model_report` takes, and `say` where it is.
+    """Write the report of a `model`, with what else `model_report` takes, and `say` where it is.
 
-    The report names the table's file: whoever typed it decides what that says. A pipe has no name.
+    Without a name for the `dataset`, the report has the name of the file `data`. Whoever asked for the report chose that name,
+    and the model does not have it. A pipe has none.
     """
 
     def made() -> "Report":
         from eigenveil.report import model_report
 
-        return model_report(model, dataset=data.name if data.is_file() or data.is_dir() else None, **more)
+        return model_report(model, dataset=dataset or (data.name if data.exists() else None), **more)
 
     write(path, made, say=say)
 

@@ -205,17 +205,14 @@ def _run(job: _Job) -> None:
         data=job.data,
         rounds=pca.transcript_,
         refused=len(pca.refused_),
-        title=_title(job, parted, model),
+        among=_among(job, parted),
     )
 
 
-def _title(job: _Job, parted: Parted, model: "Model") -> str:
+def _among(job: _Job, parted: Parted) -> str:
     from eigenveil.report import counted
 
-    who = "site" if job.hub else "peer"
-    found = counted(len(model.components), "principal component")
-    found = f"{found} over {counted(len(parted.sites), f'simulated {who}')}"
-    return f"{job.data.name}: {found}" if job.data.is_file() else found.capitalize()
+    return f"over {counted(len(parted.sites), 'simulated site' if job.hub else 'simulated peer')}"
 
 
 def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
