@@ -125,6 +125,8 @@ def test_a_report_names_its_dataset_and_shows_mean_and_scale_of_every_column() -
     assert (report.components.mean, report.components.scale) == ((1.5, -2.0, 0.0, 30.0), (1.0, 2.5, 3.0, 4.0))
     # Not in units of anything, and the table says what was subtracted and divided by.
     page = to_html(report)
+    # The page to sign says what it is for.
+    assert "patients.csv: two principal components" in page[page.index("<h2>Guarantee</h2>") :]
     assert "variances have no unit" in page
     (row,) = re.findall(r"<tr>(?:(?!</tr>).)*column 2(?:(?!</tr>).)*</tr>", page[page.index("Every weight") :])
     assert re.sub(r"<[^>]*>", " ", row).split()[:4] == ["column", "2", "-2", "2.5"]

@@ -82,7 +82,7 @@ def _sections(report: Report) -> Iterator[str]:
         yield f"<h2>{title}</h2>{listing(((fact.label, [fact.text]) for fact in report.facts), css=css)}"
     yield _keys(report)
     if report.guarantee is not None:
-        yield _guarantee(report.guarantee)
+        yield _guarantee(report.guarantee, report.title)
     open_to_all = report.guarantee is not None and not report.guarantee.private
     about = _RAW if report.raw else _OPEN if open_to_all else _PUBLIC
     yield f"<footer><p>Made by Eigenveil {escaped(report.eigenveil)}. {about}</p></footer>"
@@ -310,8 +310,9 @@ def _keys(report: Report) -> str:
     return f"<h2>Keys of those who take part</h2>{_scrolling(table(header, pins), 'keys', len(pins))}"
 
 
-def _guarantee(guarantee: Guarantee) -> str:
-    parts = [f"<h2>Guarantee</h2><p><strong>{prose(guarantee.title)}</strong></p>"]
+def _guarantee(guarantee: Guarantee, title: str) -> str:
+    # On paper it is a page of its own, and whoever signs it must see what for.
+    parts = [f"<h2>Guarantee</h2><p>{prose(title)}</p><p><strong>{prose(guarantee.title)}</strong></p>"]
     if guarantee.epsilon is not None and guarantee.delta is not None:
         # Noise from a known seed protects nobody, so there is no strength to show and nothing to sign.
         if guarantee.private:
