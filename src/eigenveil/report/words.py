@@ -56,6 +56,8 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
         "continual": "with every block, by sums over a tree of blocks",
     },
     "unit": {"user": "a user's whole history", "item": "one interaction of a user"},
+    "item_degrees": {"none": "not used", "released": "released with noise", "given as public": "given"},
+    "normalise": {"filter": "in the filter alone", "both": "in the filter and in the histories"},
 }
 _LABELS: Final = {
     "n_components": "components",
@@ -77,6 +79,9 @@ _LABELS: Final = {
     "oversample": "extra directions kept",
     "clipped": "clipped share",
     "fill": "bound usage",
+    "unit": "privacy unit",
+    "min_degree": "histories count at least as long as",
+    "normalise": "item degrees are used",
     "demo": "dataset",
     "scale": "scale of columns",
 }
