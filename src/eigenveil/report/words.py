@@ -42,6 +42,7 @@ _VALUES: Final[dict[str, dict[str, str]]] = {
     "center": {
         "private": "estimated privately",
         "none": "none was subtracted",
+        "exact mean": "exact",
     },
     "calibration": {"exact": "exact for this budget", "paper": "as published"},
     "trust": {"hub": "the hub", "site": "each site", "both": "each site and the hub"},
@@ -115,6 +116,9 @@ def readable_settings(
         if name in without or (covariance and name == "width") or (name == "tolerance" and value == 0):
             continue
         if covariance and name == "rounds" and value == 1:
+            continue
+        # An exact fit has no noise to calibrate.
+        if name == "calibration" and settings.get("neighbours") == "none":
             continue
         yield _LABELS.get(name, name.replace("_", " ")), _text_of(name, value, settings)
     if settings.get("scale_from") is not None:
