@@ -87,7 +87,7 @@ def report(
     # A function, so that the files are read while `write` shows that it is busy.
     def made() -> "Report":
         found = _read(source)
-        if title is not None:
+        if title:
             found = replace(found, title=title)
         return found if scores is None else replace(found, scores=_scores(scores))
 

@@ -65,7 +65,7 @@ def write_model(
     def made() -> "Report":
         from eigenveil.report import model_report
 
-        return model_report(model, dataset=dataset or (data.name if data.exists() else None), **more)
+        return model_report(model, dataset=dataset or (data.name if data.exists() else "") or None, **more)
 
     write(path, made, say=say)
 
