@@ -10,7 +10,7 @@ from eigenveil.errors import require
 from eigenveil.plan import Facts, Forecast, Interval, advise, curve
 from eigenveil.plot.display import FAINT, Display
 from eigenveil.plot.sources import json_in, model_from, path_of
-from eigenveil.report import plan_part
+from eigenveil.report import method_words, plan_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -145,7 +145,7 @@ class PlanDisplay(Display):
             self.asked_ = axes.axvline(self.asked, color="0.3", linestyle=":", label=f"epsilon = {self.asked:g}")
         # A little beyond 0 and 1, so that lines at the ends are not cut in half.
         axes.set(xscale="log", ylim=(-0.02, 1.02), xlabel="epsilon", ylabel="share, 0 to 1")
-        axes.set_title(f"What a budget buys: {self.method}")
+        axes.set_title(f"What a budget buys: {method_words(self.method)}")
         axes.legend(fontsize="small")
         return self
 
