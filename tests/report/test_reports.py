@@ -176,6 +176,14 @@ def test_no_word_of_a_report_needs_the_source_to_be_understood() -> None:
         assert words in text, words
 
 
+def test_every_method_of_the_planner_has_words() -> None:
+    from eigenveil.plan import METHODS
+    from eigenveil.report import method_words
+
+    found = [method_words(method) for method in METHODS]
+    assert len(set(found)) == len(METHODS) and not any("/" in words for words in found)
+
+
 def test_epsilon_has_the_same_word_everywhere() -> None:
     """On the scale of the page to sign, in the help of every command, and in the note of a weak guarantee."""
     from eigenveil.drawing.charts import RANGES

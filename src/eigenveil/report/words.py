@@ -78,8 +78,6 @@ _LABELS: Final = {
     "forget": "weight of older rows",
     "block": "rows per block",
     "oversample": "extra directions kept",
-    "clipped": "clipped share",
-    "fill": "bound usage",
     "unit": "privacy unit",
     "min_degree": "histories count at least as long as",
     "normalise": "item degrees are used",
@@ -102,9 +100,7 @@ def method_words(method: str) -> str:
     return f"{_PLACES[place]}, {_ALGORITHMS[algorithm]}"
 
 
-def readable_settings(
-    settings: Mapping[str, Any], *, without: frozenset[str] = _ELSEWHERE
-) -> Iterator[tuple[str, str]]:
+def readable_settings(settings: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     """The settings of a fit as labels and texts, except those that a report shows elsewhere.
 
     >>> dict(readable_settings({"method": "covariance", "row_bound": 2.0, "bound_from": "found privately", "rounds": 1}))
@@ -113,7 +109,7 @@ def readable_settings(
     covariance = settings.get("method") == "covariance"
     for name, value in settings.items():
         # A release of the covariance has no products, and a tolerance of zero stops nothing.
-        if name in without or (covariance and name == "width") or (name == "tolerance" and value == 0):
+        if name in _ELSEWHERE or (covariance and name == "width") or (name == "tolerance" and value == 0):
             continue
         if covariance and name == "rounds" and value == 1:
             continue
