@@ -114,7 +114,7 @@ def other_database(path: Path) -> None:
 def another_version(path: Path) -> None:
     DurableLedger.open(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 1")
     connection.close()
 
 
@@ -131,7 +131,7 @@ def with_a_trigger(path: Path) -> None:
         (lambda path: path.write_bytes(b""), "is not a ledger"),
         (lambda path: path.write_text("a diary, of some length " * 100), "not a ledger"),
         (other_database, "is not a ledger of Eigenveil"),
-        (another_version, "version 2, and this program reads version 1"),
+        (another_version, "version 1, and this program reads version 2"),
         (with_a_trigger, "its tables are not those of a ledger"),
         (lambda path: path.mkdir(), "does not exist or is not a file"),
         (lambda path: path.with_name("ledger.db-wal").write_bytes(b"charges"), "ledger.db-wal is beside it"),

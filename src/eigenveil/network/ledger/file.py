@@ -28,7 +28,7 @@ LAST: Final = "last"
 
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
-_VERSION: Final = 1
+_VERSION: Final = 2
 # Releases can have 25 MB. Pages larger than usual halve the time to write them, and small entries take no longer.
 _PAGE: Final = 16384
 # Milliseconds. A writer waits long, because giving up ends a site. Tidying up waits briefly and can be left out.
@@ -36,9 +36,9 @@ _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 
-# The entries are in `lines`, and decide every budget. What entries must not have is in `studies` and `stored`: private
-# randomness and the bytes of messages. Fingerprints in `prints` tell apart tables of one name. The names of the tables
-# are those of version 0.1, whose files are read.
+# The entries are in `lines`, and decide every budget. What entries must not have is in the other tables: private randomness in
+# `studies`, the bytes of messages in `stored`, fingerprints of rows in `prints`, where rows came from in `sources`, and
+# reasons of refusals in `log`.
 _SCHEMA: Final = (
     """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
     body TEXT NOT NULL, hash TEXT NOT NULL)""",
@@ -52,6 +52,8 @@ _SCHEMA: Final = (
     """CREATE TABLE stored (study TEXT NOT NULL REFERENCES studies (study), number INTEGER NOT NULL, place INTEGER NOT NULL,
     data BLOB NOT NULL, PRIMARY KEY (study, number, place))""",
     """CREATE TABLE prints (seen INTEGER PRIMARY KEY, dataset TEXT NOT NULL, print BLOB NOT NULL)""",
+    "CREATE TABLE sources (source TEXT NOT NULL, dataset TEXT NOT NULL, PRIMARY KEY (source, dataset))",
+    "CREATE TABLE log (number INTEGER PRIMARY KEY, time TEXT NOT NULL, study TEXT NOT NULL, words TEXT NOT NULL)",
     "CREATE TABLE keys (name TEXT PRIMARY KEY, key BLOB NOT NULL)",
 )
 # What each setting is set to, and what SQLite must answer afterwards. Any other answer is an error, never a weaker ledger.
@@ -133,15 +135,19 @@ class LedgerFile:
             raise LedgerError(f"a site opened {self.path} while it was read. Run the same command again")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error."""
+    def writing(self, *, seals: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error.
+
+        One that `seals` no entry leaves the head as it was, and nobody is told of it.
+        """
         with self._lock:
             connection = self._ready()
             if not self._writes:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
-            self.written()
+            if seals:
+                self.written()
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
@@ -259,7 +265,7 @@ def _make(path: Path) -> None:
             connection.execute("BEGIN IMMEDIATE")
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
-            # The key of all digests in entries. Without it nobody can check a guess of a table or of a message.
+            # The key of all marks and fingerprints. Without it nobody can check a guess of a table or of a message.
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
             # "book" in files of version 0.1, and stays so: it is part of the hash.
@@ -335,7 +341,11 @@ def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
     if application != _APPLICATION:
         raise LedgerError(f"{path} is not a ledger of Eigenveil")
     if version != _VERSION:
-        raise LedgerError(f"{path} is a ledger of version {version}, and this program reads version {_VERSION}")
+        raise LedgerError(
+            f"{path} is a ledger of version {version}, and this program reads version {_VERSION}: entries of older ones show "
+            "others whether rows have changed. Keep the file. Begin a new ledger, and take from the total budget what "
+            "`eigenveil ledger show` of the version that wrote this one says was spent"
+        )
     # A trigger or view that someone added could change what is read or written, so the schema must match exactly.
     found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
     if [sql for (sql,) in found] != list(_SCHEMA):

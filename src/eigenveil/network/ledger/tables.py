@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from eigenveil.network.ledger.budget import Standing, StudyBudget, StudyStep, Together, units_of
-from eigenveil.network.ledger.entries import FIRST, Digest, Entry, LedgerError, canonical, digest_of, seal
+from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
 from eigenveil.network.ledger.file import LAST, add_entry
 from eigenveil.network.ledger.replay import DECLARATION, Replay, StudyReplay, charges_in
 from eigenveil.privacy.unit import PrivacyUnit
@@ -61,7 +61,7 @@ Tables = sqlite3.Connection
 
 
 def key_of(tables: Tables) -> bytes:
-    """The key of the digests of fingerprints and bytes; it never leaves the ledger."""
+    """The key of fingerprints and marks; it never leaves the ledger."""
     key = _kept(tables, "prints")
     if key is None:
         raise LedgerError(f"the ledger is damaged: the key of its digests is gone. {_SEE}")
@@ -201,7 +201,7 @@ _STEPS: Final = f"WHERE this.study = ? AND {_BALANCES} AND this.kind = 'commit' 
 
 
 def steps_of(tables: Tables, study: str) -> Iterator[StudyStep]:
-    """The steps of a study in order; the bytes are those whose digests were committed, or `LedgerError`."""
+    """The steps of a study in order; the bytes are those whose marks were committed, or `LedgerError`."""
     for number, row in enumerate(tables.execute(f"{_ENTRY} {_STEPS}", (study,)).fetchall()):
         yield _step(tables, _followed(row), study, number)
 
@@ -254,10 +254,8 @@ def secret_of(tables: Tables, study: str) -> bytes:
     entry = entry_at(tables, joined)
     if entry is None or entry.study != study or entry.kind != "join":
         raise LedgerError(f"the ledger is damaged: no entry says that study {study[:16]} was joined. {_SEE}")
-    # Masks made from another secret would give away what was sent. Entries of version 0.1 have no digest of it.
-    known = entry.body.get("secret")
-    good = isinstance(secret, bytes) and (known is None or digest_of(key_of(tables), secret) == known)
-    if not good:
+    # Masks made from another secret would give away what was sent.
+    if not isinstance(secret, bytes) or not is_mark_of(key_of(tables), secret, entry.body.get("secret")):
         raise LedgerError(
             f"the ledger is damaged: the secret of study {study[:16]} is not the one it was joined with. {_SEE}"
         )
@@ -265,7 +263,7 @@ def secret_of(tables: Tables, study: str) -> bytes:
 
 
 def require_stored(tables: Tables, replay: Replay) -> None:
-    """Check stored bytes against the digests in the entries, and the list of studies against the studies joined."""
+    """Check stored bytes against the marks in the entries, and the list of studies against the studies joined."""
     listed = dict(tables.execute("SELECT study, dataset FROM studies").fetchall())
     joined = {study: dataset for dataset, found in replay.datasets.items() for study in found}
     # Two records of the same fact. A study that was deleted from one of them shows in the other.
@@ -338,7 +336,7 @@ def entry_in(row: tuple[Any, ...]) -> Entry:
 
 
 def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
-    """The stored bytes of the step in an entry, place by place: none, or all of them with the digests of the entry."""
+    """The stored bytes of the step in an entry, place by place: none, or all of them with the marks of the entry."""
     # One at a time: they can be large.
     for place, row in enumerate(_rows_of(tables, entry)):
         # A list of pieces would need a copy, and this buffer becomes the result without one.
@@ -358,17 +356,18 @@ def _rows_of(tables: Tables, entry: Entry) -> list[int]:
 
 
 def _pieces(tables: Tables, entry: Entry, place: int, row: int) -> Iterator[bytes]:
-    """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their digest."""
+    """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their mark."""
     # A query for all of them would have them in memory twice, and a device has no room for that.
     (kind,) = tables.execute("SELECT typeof(data) FROM stored WHERE rowid = ?", (row,)).fetchone()
-    digest = Digest(key_of(tables))
+    wanted = [entry.body["came"], *entry.body["said"]][place]
+    mark = Mark.like(key_of(tables), wanted)
     if kind == "blob":
         with tables.blobopen("stored", "data", row, readonly=True) as blob:
             while piece := blob.read(_PIECE):
-                digest.add(piece)
+                mark.add(piece)
                 yield piece
-    if kind != "blob" or digest.found != [entry.body["came"], *entry.body["said"]][place]:
-        raise LedgerError(f"entry {entry.number} ({entry.kind}) has the digest of other bytes than are stored")
+    if kind != "blob" or mark.value != wanted:
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) has the mark of other bytes than are stored")
 
 
 def store(tables: Tables, study: str, number: int, messages: Iterable[bytes]) -> None:
