@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import sqlite3
 import subprocess
 import sys
 import tempfile
@@ -15,7 +16,7 @@ from typer.testing import CliRunner, Result
 from eigenveil.cli.study.ledger import ledger
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.privacy import Charge, epsilon_of
-from network.ledger.ledger_children import LIFE, account, digits
+from network.ledger.ledger_children import LIFE, account, as_version_0_1, digits
 
 SAID = b"what was said, byte for byte"
 PRINT = b"digest of the rows"
@@ -216,8 +217,7 @@ def test_a_ledger_in_a_folder_that_cannot_be_written_to() -> None:
         folder, path = Path(name), Path(name) / "ledger.db"
         with DurableLedger.open(path) as ledger_file:
             ledger_file.join(account(), life=LIFE)
-            ledger_file.note(digits("heart"), "in the log")
-            log = path.with_name("ledger.db-wal").read_bytes()
+            ledger_file.note(digits("heart"), "in the file")
         folder.chmod(0o755)
         os.chown(path, 65534, 65534)
 
@@ -226,7 +226,15 @@ def test_a_ledger_in_a_folder_that_cannot_be_written_to() -> None:
             return subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
 
         assert seen() == "3"
-        # Read without its log, the ledger would be one without the charges in it.
+        # A ledger of version 0.1. Read without its log, it would be one without the charges in it.
+        as_version_0_1(path)
+        os.chown(path, 65534, 65534)
+        assert seen() == "3"
+        connection = sqlite3.connect(path)
+        connection.execute("UPDATE studies SET pruned = 0")
+        connection.commit()
+        log = path.with_name("ledger.db-wal").read_bytes()
+        connection.close()
         path.with_name("ledger.db-wal").write_bytes(log)
         for file in folder.iterdir():
             file.chmod(0o600)

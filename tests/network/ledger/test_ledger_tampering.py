@@ -3,8 +3,7 @@
 import json
 import shutil
 import sqlite3
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ import pytest
 from eigenveil.network.ledger.durable import DurableLedger, Entry, LedgerError
 from eigenveil.network.ledger.entries import FIRST, canonical
 from eigenveil.privacy import Charge
-from network.ledger.ledger_children import LIFE, account, digits
+from network.ledger.ledger_children import LIFE, account, digits, tables
 
 HEART, LUNGS = account("heart", mu=0.2), account("lungs", mu=0.2)
 
@@ -29,14 +28,6 @@ def path(tmp_path: Path) -> Path:
         ledger.commit(HEART.study, 1, came=b"ask", said=[b"more"], charges=[Charge("sum", 0.1)])
         ledger.note(HEART.study, "consent")
     return found
-
-
-@contextmanager
-def tables(path: Path) -> Iterator[sqlite3.Connection]:
-    connection = sqlite3.connect(path)
-    with connection:
-        yield connection
-    connection.close()
 
 
 def change_body(number: int, *keys: str | int, to: object) -> Callable[[sqlite3.Connection], None]:
@@ -90,7 +81,9 @@ def reopens(ledger: DurableLedger) -> None:
         ),
         pytest.param(run("DELETE FROM lines WHERE number = 5"), "entry 5", (commits, reopens), id="entry gone"),
         pytest.param(run("DELETE FROM lines WHERE number = 1"), "entry 1", (), id="first gone"),
-        pytest.param(run("DELETE FROM lines WHERE number >= 6"), "stored for step 1", (commits,), id="end removed"),
+        pytest.param(
+            run("DELETE FROM lines WHERE number >= 6"), "at its end were removed", (commits,), id="end removed"
+        ),
         pytest.param(run("DELETE FROM lines"), "has no entries", (commits, joins, reopens), id="all gone"),
         pytest.param(
             run("UPDATE lines SET study = 'x' WHERE number = 6"), "entry 6", (commits, joins, reopens), id="moved"
