@@ -11,7 +11,7 @@ import pytest
 
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Charge
-from network.ledger.ledger_children import LIFE, account, as_version_0_1, digits, tables
+from network.ledger.ledger_children import LIFE, account, digits, tables
 
 SUM = Charge("sum", 0.05)
 
@@ -115,7 +115,7 @@ def other_database(path: Path) -> None:
 def another_version(path: Path) -> None:
     DurableLedger.open(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 3")
+        connection.execute("PRAGMA user_version = 1")
     connection.close()
 
 
@@ -132,7 +132,7 @@ def with_a_trigger(path: Path) -> None:
         (lambda path: path.write_bytes(b""), "is not a ledger"),
         (lambda path: path.write_text("a diary, of some length " * 100), "not a ledger"),
         (other_database, "is not a ledger of Eigenveil"),
-        (another_version, "version 3, and this program reads version 2"),
+        (another_version, "version 1, and this program reads version 2"),
         (with_a_trigger, "its tables are not those of a ledger"),
         (lambda path: path.mkdir(), "does not exist or is not a file"),
         (lambda path: path.with_name("ledger.db-wal").write_bytes(b"charges"), "ledger.db-wal is beside it"),
@@ -181,17 +181,6 @@ def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
             assert seen.verify().number == 3
 
 
-def test_reading_a_closed_ledger_of_version_0_1_that_a_site_then_opens_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    DurableLedger.open(path).close()
-    as_version_0_1(path)
-    seen = DurableLedger.reading(path)
-    with DurableLedger.open(path) as ledger:
-        ledger.note(digits("heart"), "hello")
-    with pytest.raises(LedgerError, match="Run the same command again"):
-        seen.close()
-
-
 def test_what_is_committed_needs_no_other_file(tmp_path: Path) -> None:
     """Whatever is beside the ledger may be lost, and a copy of the one file is a backup."""
     path, copy = tmp_path / "ledger.db", tmp_path / "copy.db"
@@ -233,56 +222,20 @@ def test_a_write_that_was_interrupted_is_undone_by_the_next_to_look(
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
 
 
-def killed_in_version_0_1(path: Path) -> None:
-    """A ledger of version 0.1 whose last charges are in the log that a killed site has left."""
-    with DurableLedger.open(path) as ledger:
-        ledger.join(account(), life=LIFE)
-    as_version_0_1(path)
-    main = path.read_bytes()
-    with DurableLedger.open(path) as ledger:
-        ledger.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
-    with tables(path) as connection:
-        whole = (
-            list(connection.execute("SELECT * FROM lines WHERE number = 3")),
-            list(connection.execute("SELECT * FROM stored")),
-        )
-        noted = connection.execute("SELECT key FROM keys WHERE name = 'last'").fetchone()
-    path.write_bytes(main)
-    child = os.fork()
-    if child == 0:
-        connection = sqlite3.connect(path, isolation_level=None)
-        connection.executemany("INSERT INTO lines VALUES (?, ?, ?, ?, ?, ?, ?)", whole[0])
-        connection.executemany("INSERT INTO stored VALUES (?, ?, ?, ?)", whole[1])
-        connection.execute("UPDATE keys SET key = ? WHERE name = 'last'", noted)
-        os._exit(0)
-    assert os.waitpid(child, 0)[1] == 0
-    for ending in ("-wal", "-shm"):
-        path.with_name(path.name + ending).chmod(0o600)
-    assert path.read_bytes() == main
-
-
-def test_the_log_of_version_0_1_is_written_into_the_file_once(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    killed_in_version_0_1(path)
-    with DurableLedger.reading(path) as seen:
-        assert seen.verify().number == 3 and seen.datasets()[0].spent == SUM.mu
-    assert path.with_name("ledger.db-wal").stat().st_size > 0
-    with DurableLedger.open(path) as ledger:
-        assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
-        assert ledger.verify().number == 3 and ledger.datasets()[0].spent == SUM.mu
-    with tables(path) as connection:
-        assert connection.execute("PRAGMA user_version").fetchone() == (2,)
-
-
 @pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
 def test_a_log_that_does_not_belong_to_the_ledger_is_refused(
     tmp_path: Path, opening: Callable[[Path], DurableLedger]
 ) -> None:
-    """SQLite would take the log of an older copy for newer than the file."""
-    path, log = tmp_path / "ledger.db", tmp_path / "ledger.db-wal"
-    killed_in_version_0_1(path)
-    old = log.read_bytes()
+    """SQLite would take the log of another ledger, or an older copy, for newer than the file."""
+    path, log, other = tmp_path / "ledger.db", tmp_path / "ledger.db-wal", tmp_path / "other.db"
     DurableLedger.open(path).close()
+    with sqlite3.connect(other) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE people (name TEXT)")
+        connection.commit()
+        old = other.with_name("other.db-wal").read_bytes()
+    connection.close()
+    assert old
     log.write_bytes(old)
     log.chmod(0o600)
     before = path.read_bytes()

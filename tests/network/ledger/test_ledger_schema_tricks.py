@@ -49,13 +49,27 @@ def schema(connection: sqlite3.Connection, name: str, column: str, to: str | int
     return result
 
 
-def index_made_as(name: str, sql: str) -> Trick:
-    """Make an index under another definition, and put the text of its definition back."""
+def index_of(sql: str, *, listed: bool = False) -> Trick:
+    """Add an index, and forget it again unless it is to stay `listed`."""
 
     def trick(connection: sqlite3.Connection) -> None:
-        before = schema(connection, name, "sql", sql)
-        connection.execute(f"REINDEX {name}")
-        schema(connection, name, "sql", before)
+        connection.execute(f"CREATE INDEX more ON {sql}")
+        if not listed:
+            connection.execute("PRAGMA writable_schema = ON")
+            connection.execute("DELETE FROM sqlite_schema WHERE name = 'more'")
+
+    return trick
+
+
+def key_made_of(table: str, before: str, after: str) -> Trick:
+    """Fill the index of a table's primary key under another definition of the table, and put the text of it back."""
+
+    def trick(connection: sqlite3.Connection) -> None:
+        (sql,) = connection.execute("SELECT sql FROM sqlite_schema WHERE name = ?", (table,)).fetchone()
+        assert before in sql
+        schema(connection, table, "sql", sql.replace(before, after))
+        connection.execute(f"REINDEX {table}")
+        schema(connection, table, "sql", sql)
 
     return trick
 
@@ -97,30 +111,27 @@ LINES = (
 )
 COPY = LINES.replace("lines", "copy").format("INTEGER PRIMARY KEY", "TEXT NOT NULL", "")
 TRICKS: dict[str, Trick] = {
-    "partial index of studies": index_made_as(
-        "lines_of_studies", "CREATE INDEX lines_of_studies ON lines (study, number) WHERE kind IN ('none')"
+    "partial index": index_of("lines (study, number) WHERE kind IN ('none')", listed=True),
+    "partial index that is forgotten": index_of("lines (study, number) WHERE kind IN ('none')"),
+    "index of expressions": index_of("lines (upper(study), -number)", listed=True),
+    "index that is unique": index_of("lines (number, study, dataset) WHERE number < 4", listed=True),
+    "key of studies with another collation": key_made_of(
+        "studies", "study TEXT PRIMARY KEY", "study TEXT COLLATE NOCASE PRIMARY KEY"
     ),
-    "partial index of datasets": index_made_as(
-        "lines_of_datasets", "CREATE INDEX lines_of_datasets ON lines (dataset, number) WHERE kind IN ('none')"
+    "key of studies in another order": key_made_of("studies", "TEXT PRIMARY KEY", "TEXT PRIMARY KEY DESC"),
+    "key of studies of another column": key_made_of(
+        "studies",
+        "study TEXT PRIMARY KEY, dataset TEXT NOT NULL, joined INTEGER",
+        "joined TEXT, dataset TEXT NOT NULL, study INT PRIMARY KEY",
     ),
-    "both partial indexes": lambda connection: [
-        TRICKS[f"partial index of {name}"](connection) for name in ("studies", "datasets")
-    ],
-    "index without the last charges": index_made_as(
-        "lines_of_studies", "CREATE INDEX lines_of_studies ON lines (study, number) WHERE number < 4"
+    "key of keys of another column": key_made_of(
+        "keys", "name TEXT PRIMARY KEY, key BLOB NOT NULL", "key BLOB, name TEXT PRIMARY KEY"
     ),
-    "index of expressions": index_made_as(
-        "lines_of_studies", "CREATE INDEX lines_of_studies ON lines (upper(study), -number)"
+    "key of messages in another order": key_made_of(
+        "stored", "PRIMARY KEY (study, number, place)", "PRIMARY KEY (place, study, number)"
     ),
-    "index with another collation": index_made_as(
-        "studies_of_datasets", "CREATE INDEX studies_of_datasets ON studies (dataset COLLATE NOCASE DESC)"
-    ),
-    "index of other columns": index_made_as(
-        "studies_of_datasets", "CREATE INDEX studies_of_datasets ON studies (study) WHERE pruned > 7"
-    ),
-    "index of another table": root_of("lines_of_studies", "studies_of_datasets"),
-    "indexes exchanged": root_of("lines_of_studies", "lines_of_datasets"),
-    "empty index": root_of("lines_of_studies", "sqlite_autoindex_copy_1", "CREATE TABLE copy (x PRIMARY KEY)"),
+    "keys exchanged": root_of("sqlite_autoindex_keys_1", "sqlite_autoindex_studies_1"),
+    "empty key": root_of("sqlite_autoindex_studies_1", "sqlite_autoindex_copy_1", "CREATE TABLE copy (x PRIMARY KEY)"),
     "table that ends early": root_of("lines", "copy", COPY, "INSERT INTO copy SELECT * FROM lines WHERE number < 4"),
     "table without a middle": root_of("lines", "copy", COPY, "INSERT INTO copy SELECT * FROM lines WHERE number != 3"),
     "table twice": root_of(
@@ -145,9 +156,7 @@ TRICKS: dict[str, Trick] = {
     "view in the place of the table": lambda connection: connection.executescript(
         "ALTER TABLE lines RENAME TO real; CREATE VIEW lines AS SELECT * FROM real WHERE number < 3;"
     ),
-    "view under the name of an index": lambda connection: connection.executescript(
-        "DROP INDEX lines_of_studies; CREATE VIEW lines_of_studies AS SELECT 1;"
-    ),
+    "view": lambda connection: connection.execute("CREATE VIEW more AS SELECT * FROM lines WHERE number < 3"),
     "statistics": lambda connection: connection.executescript(
         "ANALYZE; UPDATE sqlite_stat1 SET stat = '0 0 0'; ANALYZE sqlite_schema;"
     ),
@@ -198,17 +207,13 @@ def test_no_trick_changes_a_figure(tmp_path: Path, spent: tuple[Path, Path], tri
     assert (result.exit_code, result.stdout) == (0, shown) or (result.exit_code == 2 and not result.stdout)
 
 
-@pytest.mark.parametrize("trick", ["trigger", "view in the place of the table", "both partial indexes"])
+@pytest.mark.parametrize("trick", ["trigger", "view", "view in the place of the table", "partial index"])
 def test_a_trick_while_the_ledger_is_open(tmp_path: Path, spent: tuple[Path, Path], trick: str) -> None:
     path = tmp_path / "ledger.db"
     shutil.copy2(spent[0], path)
     with DurableLedger.open(path) as ledger:
-        states = ledger.datasets()
         with tables(path) as connection:
             TRICKS[trick](connection)
-        if trick == "both partial indexes":
-            assert ledger.datasets() == states
-            return
         for use in (ledger.datasets, lambda: ledger.note("7" * 64, "words"), lambda: ledger.head):
             with pytest.raises(LedgerError, match="its tables are not those of a ledger"):
                 use()

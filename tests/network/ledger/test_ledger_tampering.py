@@ -186,29 +186,6 @@ def test_a_secret_that_is_exchanged_while_the_ledger_is_open_is_not_used(path: P
             ledger.join(HEART, life=LIFE)
 
 
-def test_a_ledger_that_an_older_version_went_on_with_is_opened(path: Path) -> None:
-    """Version 0.1 adds entries and notes no last one; a file of version 0.1 has no note at all."""
-    with tables(path) as connection:
-        connection.execute(
-            "UPDATE keys SET key = (SELECT CAST('5 ' || hash AS BLOB) FROM lines WHERE number = 5) WHERE name = 'last'"
-        )
-    with DurableLedger.open(path) as ledger:
-        ledger.verify()
-    with tables(path) as connection:
-        connection.execute("DELETE FROM keys WHERE name = 'last'")
-        (text,) = connection.execute("SELECT body FROM lines WHERE number = 1").fetchone()
-        older = {name: value for name, value in json.loads(text).items() if name != "last"}
-        connection.execute("UPDATE lines SET body = ? WHERE number = 1", (canonical(older),))
-        reseal(connection)
-    with DurableLedger.open(path) as ledger:
-        ledger.verify()
-        ledger.note(HEART.study, "from now on")
-    with tables(path) as connection:
-        connection.execute("DELETE FROM lines WHERE number = 8")
-    with pytest.raises(LedgerError, match="removed or rewritten"):
-        DurableLedger.open(path)
-
-
 def reseal(connection: sqlite3.Connection) -> None:
     """What an attacker does who may write to the file and knows how entries are sealed."""
     before = FIRST

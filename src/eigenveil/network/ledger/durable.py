@@ -13,6 +13,8 @@ hash of the entries before it, and every budget is added up from sealed entries.
     | open      | abandon | abandon                    | what was spent       | abandoned  |
     | finished  | join    | none                       | what was spent       | finished   |
     | any       | note    | note                       | as before            | as before  |
+    | any       | log     | none                       | as before            | as before  |
+    | any       | declare | none                       | as before            | as before  |
 
 The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`. Studies of version 0.1 do not
 say theirs. Their dataset is refused until `declare_unit` has written it, once.
@@ -23,6 +25,9 @@ stored bytes.
 
 A site that dies at any moment opens the ledger again and finds each step whole or not at all. It repeats what it said
 byte for byte, so nothing is charged twice and nothing leaves without a charge.
+
+Entries may be exported and shown to others: `entries.py` says why they tell nothing of rows. What does, stays in other tables,
+which no export, head or report has: fingerprints of rows, where rows came from, and what is logged for the site's own people.
 
 Whenever it is opened, every entry is read and every balance is added up anew, and the secrets of open studies are checked.
 All figures come from that, and none from an index or a query that somebody could make lie. `verify` checks the stored bytes
@@ -55,7 +60,7 @@ from eigenveil.network.ledger.budget import (
     require_study,
     require_words,
 )
-from eigenveil.network.ledger.entries import Entry, LedgerError, digest_of
+from eigenveil.network.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
 from eigenveil.network.ledger.file import LedgerFile, locked
 from eigenveil.network.ledger.replay import DECLARATION, DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
@@ -142,9 +147,9 @@ class DurableLedger:
             yield tables, self._followed(tables)
 
     @contextmanager
-    def _writing(self) -> Iterator[tuple[table.Tables, Replay]]:
+    def _writing(self, *, seals: bool = True) -> Iterator[tuple[table.Tables, Replay]]:
         """A transaction that holds the ledger alone, and what its entries add up to before what is written in it."""
-        with self._file.writing() as tables:
+        with self._file.writing(seals=seals) as tables:
             yield tables, self._followed(tables)
 
     def _followed(self, tables: table.Tables) -> Replay:
@@ -176,35 +181,44 @@ class DurableLedger:
         self.close()
 
     def known_as(self, dataset: str, *fingerprints: bytes) -> tuple[str, ...]:
-        """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own."""
-        with self._file.looking() as tables:
-            return table.names_of(tables, dataset, _marks(tables, fingerprints))
+        """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own.
 
-    def declare(self, dataset: str, fingerprint: bytes, *others: bytes) -> list[str]:
+        As private as the rows: for a person at the site, and never to decide what others can see.
+        """
+        with self._file.looking() as tables:
+            return table.names_of(tables, dataset, _keyed(tables, fingerprints))
+
+    def read_as(self, dataset: str, source: str) -> tuple[str, ...]:
+        """The names other than `dataset` under which rows were read from this `source`, whatever was in it."""
+        with self._file.looking() as tables:
+            others = "SELECT DISTINCT dataset FROM sources WHERE source = ? AND dataset != ? ORDER BY dataset"
+            return tuple(name for (name,) in tables.execute(others, (source, dataset)).fetchall())
+
+    def declare(self, dataset: str, fingerprint: bytes, *others: bytes, source: str | None = None) -> list[str]:
         """Declare which rows the name `dataset` stands for; warnings if they changed, or have another name too.
 
         `fingerprint` is a digest of the rows, and `others` are of parts of them. Rows with any of them in common are taken for
-        the same. Only keyed digests of them are stored, and no entry has them.
+        the same. Only keyed digests of them are stored. `source` says where the rows were read. No entry is written, and the
+        warnings are as private as the rows.
         """
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
-        with self._writing() as (tables, books):
+        with self._writing(seals=False) as (tables, books):
             # First of all: nothing may be written under a name that gives the same people a second budget.
             _require_own_name(tables, books, dataset)
-            mark, *parts = marks = _marks(tables, (fingerprint, *others))
+            whole, *parts = prints = _keyed(tables, (fingerprint, *others))
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
             stored = [bytes(found) for (found,) in tables.execute(seen, (dataset,))]
-            names = table.names_of(tables, dataset, marks)
-            changed = bool(stored) and stored[-1] != mark
+            names = table.names_of(tables, dataset, prints)
+            changed = bool(stored) and stored[-1] != whole
             known = set(stored)
             new = [part for part in parts if part not in known]
             # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
             if new or changed or not stored:
-                rows = [(dataset, found) for found in (*new, mark)]
+                rows = [(dataset, found) for found in (*new, whole)]
                 tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
-            if changed or not stored:
-                body = {"rows": "changed" if changed else "first", "known_as": list(names)}
-                table.append(tables, "declare", body, dataset=dataset)
+            if source is not None:
+                tables.execute("INSERT OR IGNORE INTO sources (source, dataset) VALUES (?, ?)", (source, dataset))
         other = (
             [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"]
             if changed
@@ -221,13 +235,16 @@ class DurableLedger:
                 raise LedgerError(f"nothing is left to declare for the studies of dataset {dataset!r}: {known}")
             table.append(tables, DECLARATION, {"unit": unit.values()}, dataset=dataset)
 
-    def mark(self, data: bytes) -> dict[str, Any]:
-        """What an entry of this ledger says of these bytes."""
-        # Read once: all messages are digested with it, and it never changes.
+    def is_mark_of(self, data: bytes, mark: Any) -> bool:
+        """Whether `mark`, from an entry of this ledger, is of these bytes. The site alone can tell."""
+        return is_mark_of(self._mark_key(), data, mark)
+
+    def _mark_key(self) -> bytes:
+        # Read once: all messages are marked with it, and it never changes.
         if self._key is None:
             with self._file.looking() as tables:
                 self._key = table.key_of(tables)
-        return digest_of(self._key, data)
+        return self._key
 
     def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
@@ -286,13 +303,14 @@ class DurableLedger:
     ) -> None:
         """Write step `number`: what came, what will be said, and what it costs. Send only after this has returned.
 
-        On return all of it is on disk; after any error none of it is. With `keep=False` only digests are stored.
+        On return all of it is on disk; after any error none of it is. With `keep=False` only marks are stored.
 
         - `BudgetExceeded` if it does not fit in what is reserved, or in the life given when joining.
         - `LedgerError` if this is not the next step (another process has gone on), the study is not open, or the disk refuses.
         """
-        # Digests of large messages take time. Other processes wait while the ledger is locked, so compute them first.
-        digests = self.mark(came), [self.mark(data) for data in said]
+        # Marks of large messages take time. Other processes wait while the ledger is locked, so compute them first.
+        key = self._mark_key()
+        marks = mark_of(key, came), [mark_of(key, data) for data in said]
         with self._writing() as (tables, books):
             # Read inside the transaction that writes: no other process can charge in between.
             dataset, known = _open(books, study)
@@ -314,8 +332,8 @@ class DurableLedger:
             body = {
                 "number": number,
                 "charges": [[charge.label, float(charge.mu)] for charge in charges],
-                "came": digests[0],
-                "said": digests[1],
+                "came": marks[0],
+                "said": marks[1],
                 "kept": keep,
                 "standing": standing.values(),
                 "together": together.values(),
@@ -337,7 +355,7 @@ class DurableLedger:
         return steps
 
     def prune(self, study: str, before: int, *, keep: Collection[int] = ()) -> None:
-        """Drop the stored bytes of the steps before this number, but for those to `keep`. Digests and charges stay."""
+        """Drop the stored bytes of the steps before this number, but for those to `keep`. Marks and charges stay."""
         with self._writing() as (tables, books):
             _open(books, study)
             stored = tables.execute(
@@ -357,13 +375,22 @@ class DurableLedger:
         self._end(study, "abandon", "abandoned")
 
     def note(self, study: str, words: str) -> None:
-        """An entry for people about a study, joined or not: what was refused, who consented."""
+        """An entry for people about a study, joined or not: who consented. Others may read it, so nothing in it is of rows."""
         require_study(study)
-        # Words may come from another party. Control characters could rewrite the terminal of those who read them.
-        plain = "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
         with self._writing() as (tables, books):
             dataset = books.study(study).account.dataset if study in books.joined else None
-            table.append(tables, "note", {"words": plain}, study=study, dataset=dataset)
+            table.append(tables, "note", {"words": _plain(words)}, study=study, dataset=dataset)
+
+    def log(self, study: str, words: str) -> None:
+        """Words about a study for the site's own people: what was refused, and why. No entry, and in no export."""
+        require_study(study)
+        with self._file.writing(seals=False) as tables:
+            tables.execute("INSERT INTO log (time, study, words) VALUES (?, ?, ?)", (moment(), study, _plain(words)))
+
+    def logged(self) -> list[tuple[str, str, str]]:
+        """What was logged, in order: the time, the study and the words. Not sealed: whoever can write the file can change it."""
+        with self._file.looking() as tables:
+            return tables.execute("SELECT time, study, words FROM log ORDER BY number").fetchall()
 
     def datasets(self) -> tuple[DatasetState, ...]:
         """Every dataset that was declared or joined, by name, with what its studies have spent and reserved."""
@@ -393,7 +420,7 @@ class DurableLedger:
             return number > 0 and found is not None and hmac.compare_digest(found, head)
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in order, unchecked; `verify` checks them."""
+        """Every entry, in order, with only its form checked; `verify` checks the rest."""
         number = 0
         while True:
             # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
@@ -405,7 +432,7 @@ class DurableLedger:
             number = found[-1].number
 
     def verify(self, head: str | None = None) -> Entry:
-        """Check everything: each hash, each balance added up anew, and stored bytes against their digests.
+        """Check everything: each hash, each balance added up anew, and stored bytes against their marks.
 
         Returns the last entry: its number says how many there are, and its hash is the head to note down. A `head` noted
         earlier must be the hash of some entry. The `LedgerError` names the first entry that is wrong. Someone who can
@@ -425,10 +452,10 @@ class DurableLedger:
         require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
         others = self._require_fits(account, standing, books)
-        # Drawn once for the study: keys and masks are derived from it again after a crash. Its digest is in the entry, so
+        # Drawn once for the study: keys and masks are derived from it again after a crash. Its mark is in the entry, so
         # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
-        body = {"account": account.values(), "secret": digest_of(table.key_of(tables), secret)}
+        body = {"account": account.values(), "secret": mark_of(table.key_of(tables), secret)}
         whose = (account.study, account.dataset)
         entry = table.append_balance(tables, "join", whose, standing, others, body)
         row = (*whose, entry.number, secret)
@@ -476,8 +503,13 @@ class DurableLedger:
         self._file.give_back()
 
 
-def _marks(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
-    # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
+def _plain(words: str) -> str:
+    # Words may come from another party. Control characters could rewrite the terminal of those who read them.
+    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
+
+
+def _keyed(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
+    # Keyed with the ledger's own secret: a copy of the table of prints without it gives no way to check a guess of the rows.
     key = table.key_of(tables)
     return [hmac.digest(key, b"rows" + fingerprint, "sha256") for fingerprint in fingerprints]
 

@@ -2,8 +2,7 @@
 
 It is one SQLite database with a rollback journal and full synchronisation. COMMIT returns after the disk has confirmed the
 file itself, the removal of its journal, and the folder: no charge that was committed needs another file. The journal holds what
-a write in progress overwrites, and whoever opens the ledger after a crash puts that back. Ledgers of version 0.1 kept new
-entries in a write-ahead log (-wal) beside the file. Opening one writes the log into it, once. The file must be on a local disk,
+a write in progress overwrites, and whoever opens the ledger after a crash puts that back. The file must be on a local disk,
 because network file systems do not keep the locks.
 """
 
@@ -32,8 +31,6 @@ LAST: Final = "last"
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
 _VERSION: Final = 2
-# Of files of version 0.1. Its programs refuse the new version, because they would put charges into a log again.
-_LOGGED: Final = 1
 # Releases can have 25 MB. Pages larger than usual halve the time to write them, and small entries take no longer.
 _PAGE: Final = 16384
 # Milliseconds. A writer waits long, because giving up ends a site. Tidying up waits briefly and can be left out.
@@ -41,22 +38,19 @@ _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 
-# The entries are in `lines`, and decide every budget. What entries must not have is in `studies` and `stored`: private
-# randomness and the bytes of messages. Fingerprints in `prints` tell apart tables of one name. The names of the tables
-# are those of version 0.1, whose files are read, and so are the two indexes of entries, which only version 0.1 reads.
+# The entries are in `lines`, and decide every budget. What entries must not have is in the other tables: private randomness in
+# `studies`, the bytes of messages in `stored`, fingerprints of rows in `prints`, where rows came from in `sources`, and
+# reasons of refusals in `log`.
 _SCHEMA: Final = (
     """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
     body TEXT NOT NULL, hash TEXT NOT NULL)""",
-    """CREATE INDEX lines_of_studies ON lines (study, number)
-    WHERE kind IN ('join', 'life', 'commit', 'finish', 'abandon')""",
-    """CREATE INDEX lines_of_datasets ON lines (dataset, number)
-    WHERE kind IN ('join', 'life', 'commit', 'finish', 'abandon')""",
     """CREATE TABLE studies (study TEXT PRIMARY KEY, dataset TEXT NOT NULL, joined INTEGER NOT NULL REFERENCES lines (number),
     secret BLOB, pruned INTEGER NOT NULL DEFAULT 0)""",
-    "CREATE INDEX studies_of_datasets ON studies (dataset)",
     """CREATE TABLE stored (study TEXT NOT NULL REFERENCES studies (study), number INTEGER NOT NULL, place INTEGER NOT NULL,
     data BLOB NOT NULL, PRIMARY KEY (study, number, place))""",
     """CREATE TABLE prints (seen INTEGER PRIMARY KEY, dataset TEXT NOT NULL, print BLOB NOT NULL)""",
+    "CREATE TABLE sources (source TEXT NOT NULL, dataset TEXT NOT NULL, PRIMARY KEY (source, dataset))",
+    "CREATE TABLE log (number INTEGER PRIMARY KEY, time TEXT NOT NULL, study TEXT NOT NULL, words TEXT NOT NULL)",
     "CREATE TABLE keys (name TEXT PRIMARY KEY, key BLOB NOT NULL)",
 )
 # What each setting is set to, and what SQLite must answer afterwards. Any other answer is an error, never a weaker ledger.
@@ -66,7 +60,6 @@ _SETTINGS: Final = (
     # EXTRA synchronises the folder after the journal is removed. Otherwise a power cut could bring it back, to undo a charge.
     ("synchronous", "EXTRA", 3),
     ("fullfsync", "ON", 1),
-    ("checkpoint_fullfsync", "ON", 1),
     ("foreign_keys", "ON", 1),
     ("secure_delete", "ON", 1),
     ("trusted_schema", "OFF", 0),
@@ -79,13 +72,11 @@ _SETTINGS: Final = (
 class LedgerFile:
     """An open ledger: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
 
-    def __init__(
-        self, path: Path, connection: sqlite3.Connection, *, untouched: tuple[int, int] | None, writes: bool
-    ) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, writes: bool) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = connection
         self._process, self._lock = os.getpid(), threading.RLock()
-        self._untouched, self._writes = untouched, writes
+        self._writes = writes
         # Called after each transaction that wrote, before anyone is told of its success.
         self.written: Callable[[], None] = lambda: None
 
@@ -102,42 +93,35 @@ class LedgerFile:
         # Before SQLite opens it: secrets of studies go into it and into the log beside it.
         _require_private(path)
         with _as_ledger_errors(path):
-            logged = _is_logged(path)
+            _require_ledger(path)
             connection = _connected(path, "mode=rw")
             with _closed_on_error(connection):
-                _require_ledger(path, connection)
+                _require_schema(path, connection)
                 _settle(path, connection)
-                if logged:
-                    # Only now: what was in the log is in the file, and the log is gone.
-                    connection.execute(f"PRAGMA user_version = {_VERSION}")
-        return cls(path, connection, untouched=None, writes=True)
+        return cls(path, connection, writes=True)
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
-        """Open the ledger at `path` so that it is not written to, and nothing beside it either, with two exceptions.
+        """Open the ledger at `path` so that it is not written to, and nothing beside it either, with one exception.
 
-        If a crash left a write unfinished, what it had overwritten is put back first. A ledger of version 0.1 that is in use, or
-        was left by a crash, is read through its -wal file; SQLite makes the index of that file (-shm) again if it was removed.
-        A ledger of version 0.1 without a -wal file is read without locks (immutable). That is sound only while nobody opens
-        it: closing raises `LedgerError` if somebody did.
+        If a crash left a write unfinished, what it had overwritten is put back first.
         """
         path = _whole(path)
         _require_private(path)
         with _as_ledger_errors(path):
-            idle = _is_logged(path) and not _beside(path, "-wal").exists()
-            untouched = _state_of(path) if idle else None
-            connection = _connected(path, "mode=ro&immutable=1" if idle else "mode=ro")
+            _require_ledger(path)
+            connection = _connected(path, "mode=ro")
             with _closed_on_error(connection):
                 try:
-                    _require_ledger(path, connection)
+                    _require_schema(path, connection)
                 except sqlite3.OperationalError as error:
                     if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
                         raise
                     # Any read by a connection that may write puts back what the crash interrupted.
                     with contextlib.closing(_connected(path, "mode=rw")) as other:
                         other.execute("PRAGMA user_version").fetchone()
-                    _require_ledger(path, connection)
-        return cls(path, connection, untouched=untouched, writes=False)
+                    _require_schema(path, connection)
+        return cls(path, connection, writes=False)
 
     def close(self) -> None:
         """Close the file. All that was committed is in it."""
@@ -148,19 +132,21 @@ class LedgerFile:
             # After a fork the connection belongs to the parent: SQLite forbids using it in the child, even to close it.
             if os.getpid() == self._process:
                 connection.close()
-        if self._untouched is not None and self._untouched != _state_of(self.path):
-            raise LedgerError(f"a site opened {self.path} while it was read. Run the same command again")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error."""
+    def writing(self, *, seals: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error.
+
+        One that `seals` no entry leaves the head as it was, and nobody is told of it.
+        """
         with self._lock:
             connection = self._ready()
             if not self._writes:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
-            self.written()
+            if seals:
+                self.written()
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
@@ -276,7 +262,7 @@ def _make(path: Path) -> None:
             connection.execute("BEGIN IMMEDIATE")
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
-            # The key of all digests in entries. Without it nobody can check a guess of a table or of a message.
+            # The key of all marks and fingerprints. Without it nobody can check a guess of a table or of a message.
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
             # "book" in files of version 0.1, and stays so: it is part of the hash.
@@ -338,14 +324,26 @@ def _refusing() -> Iterator[None]:
         raise LedgerError(str(error)) from error
 
 
-def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+def _require_ledger(path: Path) -> None:
+    """Refuse a file that is no ledger of this version, without touching it or what is beside it."""
+    # Immutable: nothing is locked, made or put back. What it reads stays the same for as long as there is a ledger.
+    with contextlib.closing(_connected(path, "mode=ro&immutable=1")) as connection:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
         raise LedgerError(f"{path} is not a ledger of Eigenveil")
-    if version not in (_VERSION, _LOGGED):
-        raise LedgerError(f"{path} is a ledger of version {version}, and this program reads version {_VERSION}")
-    _require_schema(path, connection)
+    if version != _VERSION:
+        raise LedgerError(
+            f"{path} is a ledger of version {version}, and this program reads version {_VERSION}: entries of older ones show "
+            "others whether rows have changed. Keep the file. Begin a new ledger, and take from the total budget what "
+            "`eigenveil ledger show` of the version that wrote this one says was spent"
+        )
+    # SQLite would take what is in such a log for newer than the file, whatever it is.
+    log = _beside(path, "-wal")
+    if log.exists():
+        raise LedgerError(
+            f"{log} does not belong to {path}, which keeps no write-ahead log. Find out which ledger it was for, and move it away"
+        )
 
 
 _SCHEMA_ROWS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
@@ -365,31 +363,8 @@ def _expected_schema() -> frozenset[tuple[str | None, ...]]:
         return frozenset(empty.execute(_SCHEMA_ROWS).fetchall())
 
 
-def _is_logged(path: Path) -> bool:
-    """Whether it is a ledger of version 0.1, which may keep new entries in a -wal file. No other may have such a file."""
-    # Immutable: what is beside the file does not count, and nothing is locked or made.
-    with contextlib.closing(_connected(path, "mode=ro&immutable=1")) as connection:
-        (version,) = connection.execute("PRAGMA user_version").fetchone()
-    if version == _LOGGED:
-        return True
-    # SQLite would take what is in it for newer than the file, whatever it is.
-    if _beside(path, "-wal").exists():
-        raise LedgerError(
-            f"{_beside(path, '-wal')} does not belong to {path}, which keeps no write-ahead log. It may be left from an older "
-            "copy of the ledger. Find out where it came from, and move it away"
-        )
-    return False
-
-
 def _beside(path: Path, ending: str) -> Path:
     return path.with_name(path.name + ending)
-
-
-def _state_of(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    # Any state in use equals (-1, -1), which no untouched file has, so it shows as a change.
-    in_use = _beside(path, "-wal").exists()
-    return (-1, -1) if in_use else (found.st_mtime_ns, found.st_size)
 
 
 @contextmanager

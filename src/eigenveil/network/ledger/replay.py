@@ -28,7 +28,7 @@ _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 @final
 @dataclass(frozen=True, slots=True)
 class StudyReplay:
-    """A study as the ledger has it: its account, the time it was joined, and how it stands. Public facts only."""
+    """A study as the ledger has it: its account, the day it was joined, and how it stands. Public facts only."""
 
     account: StudyBudget
     joined: str

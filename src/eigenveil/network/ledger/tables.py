@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Final
 
 from eigenveil.network.ledger.budget import Standing, StudyStep, Together
-from eigenveil.network.ledger.entries import FIRST, Digest, Entry, LedgerError, canonical, digest_of, seal
+from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, Mark, canonical, is_mark_of, seal
 from eigenveil.network.ledger.file import LAST, add_entry
 from eigenveil.network.ledger.replay import Replay, charges_in
 
@@ -48,7 +48,7 @@ Tables = sqlite3.Connection
 
 
 def key_of(tables: Tables) -> bytes:
-    """The key of the digests of fingerprints and bytes; it never leaves the ledger."""
+    """The key of fingerprints and marks; it never leaves the ledger."""
     key = _kept(tables, "prints")
     if key is None:
         raise LedgerError(f"the ledger is damaged: the key of its digests is gone. {_SEE}")
@@ -123,11 +123,13 @@ def append_balance(
 
 
 def steps_of(tables: Tables, books: Replay, study: str) -> Iterator[StudyStep]:
-    """The steps of a study in order; the bytes are those whose digests were committed, or `LedgerError`."""
+    """The steps of a study in order; the bytes are those whose marks were committed, or `LedgerError`."""
+    pruned = _pruned(tables, study)
     for number, at in enumerate(books.commits[study]):
         entry = _entry_at(tables, books, at)
         stored = list(_bytes_of(tables, entry))
         kept = bool(stored)
+        _require_kept(books, entry, pruned, kept=kept)
         yield StudyStep(number, stored[0] if kept else b"", tuple(stored[1:]), charges_in(entry.body), kept)
 
 
@@ -163,9 +165,9 @@ def secret_of(tables: Tables, books: Replay, study: str) -> bytes:
     """The private randomness of an open study, as it was when the study was joined; otherwise a `LedgerError`."""
     rows = tables.execute("SELECT secret FROM studies NOT INDEXED WHERE study = ?", (study,)).fetchall()
     secret = rows[0][0] if len(rows) == 1 else None
-    # Masks made from another secret would give away what was sent. Entries of version 0.1 have no digest of it.
+    # Masks made from another secret would give away what was sent.
     known = books.joined[study].body.get("secret")
-    if not isinstance(secret, bytes) or (known is not None and digest_of(key_of(tables), secret) != known):
+    if not isinstance(secret, bytes) or not is_mark_of(key_of(tables), secret, known):
         raise LedgerError(
             f"the ledger is damaged: the secret of study {study[:16]} is not the one it was joined with. {_SEE}"
         )
@@ -173,36 +175,39 @@ def secret_of(tables: Tables, books: Replay, study: str) -> bytes:
 
 
 def require_stored(tables: Tables, books: Replay) -> None:
-    """Check stored bytes against the digests in the entries."""
+    """Check stored bytes against the marks in the entries."""
     for study, number in tables.execute("SELECT DISTINCT study, number FROM stored").fetchall():
         steps = len(books.commits.get(study, []))
         if not (isinstance(number, int) and 0 <= number < steps):
             raise LedgerError(
                 f"bytes are stored for step {number} of study {str(study)[:16]}, and no entry has that step"
             )
-    pruned = dict(tables.execute("SELECT study, pruned FROM studies NOT INDEXED").fetchall())
     for state in books.studies:
-        study = state.account.study
-        for number, at in enumerate(books.commits[study]):
+        pruned = _pruned(tables, state.account.study)
+        for at in books.commits[state.account.study]:
             entry = _entry_at(tables, books, at)
-            # Bytes are gone on purpose after `prune`, after the study ended, or if they were never to be kept.
-            wanted = entry.body["kept"] and state.state == "open" and number >= pruned[study]
-            places = sum(1 for _ in _bytes_of(tables, entry))
-            if wanted and not places:
-                raise LedgerError(
-                    f"entry {entry.number} ({entry.kind}) is about bytes that should be stored and are gone"
-                )
+            _require_kept(books, entry, pruned, kept=sum(1 for _ in _bytes_of(tables, entry)) > 0)
+
+
+def _pruned(tables: Tables, study: str) -> int:
+    """The number of the step of a study before which stored bytes may be gone."""
+    rows = tables.execute("SELECT pruned FROM studies NOT INDEXED WHERE study = ?", (study,)).fetchall()
+    if len(rows) != 1 or not isinstance(rows[0][0], int):
+        raise LedgerError(f"the list of studies differs from the entries: see study {study[:16]}. {_SEE}")
+    return int(rows[0][0])
+
+
+def _require_kept(books: Replay, entry: Entry, pruned: int, *, kept: bool) -> None:
+    """Refuse a step whose bytes are gone, unless they are on purpose: after `prune`, after the study ended, or never kept."""
+    standing = books.standing(entry.study or "")
+    is_open = standing is not None and standing.state == "open"
+    if not kept and entry.body["kept"] and is_open and entry.body["number"] >= pruned:
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) is about bytes that should be stored and are gone")
 
 
 def _require_last(tables: Tables, books: Replay) -> None:
     """Refuse a ledger that has lost the entry noted as its last one."""
-    found = _kept(tables, LAST)
-    # The first entry of a ledger of version 0.1 does not promise a note, and there is none before its next entry.
-    if found is None and "last" not in _entry_at(tables, books, 1).body:
-        return
-    number, _, noted = (found or b"").decode(errors="replace").partition(" ")
-    hash_ = books.hash_of(int(number)) if number.isascii() and number.isdecimal() and len(number) < 19 else None
-    if hash_ is None or hash_ != noted:
+    if _kept(tables, LAST) != f"{books.number} {books.hash}".encode():
         raise LedgerError(f"the ledger is damaged: entries at its end were removed or rewritten. {_SEE}")
 
 
@@ -215,8 +220,11 @@ def _entry_at(tables: Tables, books: Replay, number: int) -> Entry:
 
 
 def entries_after(tables: Tables, number: int, count: int) -> list[Entry]:
-    """Up to `count` entries after that number, unchecked."""
+    """Up to `count` entries after that number, with only their form and order checked."""
     rows = tables.execute(f"{_ENTRIES} WHERE number > ? ORDER BY number LIMIT ?", (number, count)).fetchall()
+    # In a damaged file they may come in any order, and those who ask for the next ones would never see the end.
+    if [row[0] for row in rows] != [*range(number + 1, number + 1 + len(rows))]:
+        raise LedgerError(f"the ledger is damaged: entries after entry {number} are missing. {_SEE}")
     return [_entry_in(row) for row in rows]
 
 
@@ -264,7 +272,7 @@ def _followed(row: tuple[Any, ...], before: str | None) -> Entry:
 
 
 def _bytes_of(tables: Tables, entry: Entry) -> Iterator[bytes]:
-    """The stored bytes of the step in an entry, place by place: none, or all of them with the digests of the entry."""
+    """The stored bytes of the step in an entry, place by place: none, or all of them with the marks of the entry."""
     # One at a time: they can be large.
     for place, row in enumerate(_rows_of(tables, entry)):
         # A list of pieces would need a copy, and this buffer becomes the result without one.
@@ -284,17 +292,18 @@ def _rows_of(tables: Tables, entry: Entry) -> list[int]:
 
 
 def _pieces(tables: Tables, entry: Entry, place: int, row: int) -> Iterator[bytes]:
-    """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their digest."""
+    """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their mark."""
     # A query for all of them would have them in memory twice, and a device has no room for that.
     (kind,) = tables.execute("SELECT typeof(data) FROM stored WHERE rowid = ?", (row,)).fetchone()
-    digest = Digest(key_of(tables))
+    wanted = [entry.body["came"], *entry.body["said"]][place]
+    mark = Mark.like(key_of(tables), wanted)
     if kind == "blob":
         with tables.blobopen("stored", "data", row, readonly=True) as blob:
             while piece := blob.read(_PIECE):
-                digest.add(piece)
+                mark.add(piece)
                 yield piece
-    if kind != "blob" or digest.found != [entry.body["came"], *entry.body["said"]][place]:
-        raise LedgerError(f"entry {entry.number} ({entry.kind}) has the digest of other bytes than are stored")
+    if kind != "blob" or mark.value != wanted:
+        raise LedgerError(f"entry {entry.number} ({entry.kind}) has the mark of other bytes than are stored")
 
 
 def store(tables: Tables, study: str, number: int, messages: Iterable[bytes]) -> None:
