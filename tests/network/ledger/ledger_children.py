@@ -8,6 +8,7 @@ import os
 import random
 import resource
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -35,6 +36,15 @@ def account(name: str = "heart", *, mu: float = 0.2, dataset: str = "patients", 
     """A study called `name` that may spend `mu`; infinite for one without privacy."""
     epsilon, delta = (None, None) if math.isinf(mu) else (1.0, 1e-6)
     return StudyBudget(digits(name), name, dataset, "masked", epsilon, delta, mu, beyond, unit=ROW)
+
+
+@contextmanager
+def tables(path: Path) -> Iterator[sqlite3.Connection]:
+    """The database of a ledger, as somebody has it open who does not use this program."""
+    connection = sqlite3.connect(path)
+    with connection:
+        yield connection
+    connection.close()
 
 
 def say(*words: object) -> None:

@@ -10,6 +10,7 @@ every standing has its `PrivacyUnit`, and a dataset has one. Entries of version 
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,6 +24,7 @@ from eigenveil.privacy.unit import PrivacyUnit
 __all__ = [
     "CURATOR",
     "Opened",
+    "RunningTotal",
     "Standing",
     "State",
     "StudyBudget",
@@ -34,7 +36,6 @@ __all__ = [
     "require_life",
     "require_study",
     "require_words",
-    "units_of",
 ]
 
 State = Literal["open", "finished", "abandoned"]
@@ -289,9 +290,63 @@ class Together:
         return cls(values["studies"], _number(values["counts"]), values["beyond"])
 
 
-def units_of(standings: Iterable[Standing], declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
-    """What the guarantees of these studies protect. None for those of version 0.1, unless it was `declared` since."""
-    return {one.unit or declared for one in standings if one.guarantees}
+@final
+class RunningTotal:
+    """`Together.of` studies of a dataset that change one at a time, however many there are. Changes in place.
+
+    >>> total = RunningTotal()
+    >>> for mu in (0.1, 0.2, 0.3):
+    ...     total.change(None, Standing(mu, 0.0, None))
+    >>> total.together == Together.of(Standing(mu, 0.0, None) for mu in (0.3, 0.1, 0.2))
+    True
+    """
+
+    def __init__(self) -> None:
+        self._studies, self._counts, self._beyond = 0, _ExactSum(), _ExactSum()
+        self._units: Counter[PrivacyUnit | None] = Counter()
+
+    def change(self, before: Standing | None, after: Standing) -> None:
+        """A study stands as `after` says, and was new or stood as `before` says."""
+        for standing, sign in ((before, -1), (after, 1)):
+            if standing is None:
+                continue
+            self._studies += sign
+            self._counts.add(standing.counts, sign)
+            self._beyond.add(standing.beyond, sign)
+            if standing.guarantees:
+                self._units[standing.unit] += sign
+
+    @property
+    def together(self) -> Together:
+        """The sums over all studies."""
+        return Together(self._studies, self._counts.value, self._beyond.value)
+
+    def units(self, declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
+        """What their guarantees protect. None for studies of version 0.1, unless it was `declared` since."""
+        return {unit or declared for unit, count in self._units.items() if count > 0}
+
+
+@final
+class _ExactSum:
+    """A sum of floats without rounding: its value is what `math.fsum` gives, also after terms were taken out again."""
+
+    # Every finite float is a whole multiple of 2^-1074, so an integer holds any sum of them.
+    _BITS: Final = 1074
+
+    def __init__(self) -> None:
+        self._finite, self._infinite = 0, 0
+
+    def add(self, term: float, sign: int) -> None:
+        if math.isinf(term):
+            self._infinite += sign
+        else:
+            top, bottom = term.as_integer_ratio()
+            self._finite += sign * (top << (self._BITS + 1 - bottom.bit_length()))
+
+    @property
+    def value(self) -> float:
+        # Division of integers is rounded once, to the nearest float.
+        return math.inf if self._infinite else self._finite / (1 << self._BITS)
 
 
 def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, called: str) -> None:

@@ -1,7 +1,7 @@
 """`DurableLedger`: a site's ledger on disk. A charge and the exact bytes it pays for are there before they leave the site.
 
 One file serves all studies and all datasets of a site, for good. Each thing that happens is an entry, sealed with the
-hash of the entries before it, and every budget is read from sealed entries. A study goes through these states:
+hash of the entries before it, and every budget is added up from sealed entries. A study goes through these states:
 
     | state     | call    | entry written              | counts in total      | next state |
     |-----------|---------|----------------------------|----------------------|------------|
@@ -29,9 +29,10 @@ byte for byte, so nothing is charged twice and nothing leaves without a charge.
 Entries may be exported and shown to others: `entries.py` says why they tell nothing of rows. What does, stays in other tables,
 which no export, head or report has: fingerprints of rows, where rows came from, and what is logged for the site's own people.
 
-Whenever it is opened, the end of the chain, the balances and the secrets of open studies are checked; `verify` checks the
-rest. One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
-head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
+Whenever it is opened, every entry is read and every balance is added up anew, and the secrets of open studies are checked.
+All figures come from that, and none from an index or a query that somebody could make lie. `verify` checks the stored bytes
+and the rest of the file, too. One thing no file can detect by itself: an old copy that is put back has forgotten the charges
+since. The defence is the head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
 """
 
 import hmac
@@ -39,7 +40,7 @@ import math
 import secrets
 import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -110,14 +111,14 @@ class DurableLedger:
     def __init__(self, file: LedgerFile) -> None:
         """Use `DurableLedger.open` or `DurableLedger.reading`."""
         self._file = file
+        self._books = Replay()
         self._key: bytes | None = None
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
         """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it.
 
-        The end of the chain, the balances and the secrets of open studies are checked first, and `LedgerError` says what is
-        wrong.
+        All entries, the balances and the secrets of open studies are checked first, and `LedgerError` says what is wrong.
         """
         return cls(LedgerFile.open(path, create=create))._checked()
 
@@ -132,12 +133,31 @@ class DurableLedger:
 
     def _checked(self) -> "DurableLedger":
         try:
-            with self._file.looking() as tables:
-                table.require_current(tables)
+            with self._looking() as (tables, books):
+                table.require_current(tables, books)
         except BaseException:
             self._file.close()
             raise
         return self
+
+    @contextmanager
+    def _looking(self) -> Iterator[tuple[table.Tables, Replay]]:
+        """A transaction that sees the ledger as it is at one moment, and what its entries add up to then."""
+        with self._file.looking() as tables:
+            yield tables, self._followed(tables)
+
+    @contextmanager
+    def _writing(self, *, seals: bool = True) -> Iterator[tuple[table.Tables, Replay]]:
+        """A transaction that holds the ledger alone, and what its entries add up to before what is written in it."""
+        with self._file.writing(seals=seals) as tables:
+            yield tables, self._followed(tables)
+
+    def _followed(self, tables: table.Tables) -> Replay:
+        books, self._books = self._books, Replay()
+        # After an error the next call begins at the first entry again, and finds the same error.
+        table.follow(tables, books)
+        self._books = books
+        return books
 
     @property
     def path(self) -> Path:
@@ -183,9 +203,9 @@ class DurableLedger:
         """
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
-        with self._file.writing(seals=False) as tables:
+        with self._writing(seals=False) as (tables, books):
             # First of all: nothing may be written under a name that gives the same people a second budget.
-            self._require_own_name(tables, dataset)
+            _require_own_name(tables, books, dataset)
             whole, *parts = prints = _keyed(tables, (fingerprint, *others))
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
             stored = [bytes(found) for (found,) in tables.execute(seen, (dataset,))]
@@ -208,8 +228,8 @@ class DurableLedger:
 
     def declare_unit(self, dataset: str, unit: PrivacyUnit) -> None:
         """Write, once, what the studies of `dataset` protect that version 0.1 joined: their own entries do not say it."""
-        with self._file.writing() as tables:
-            counted = table.counted_units(tables, dataset, table.standings_of(tables, dataset).values())
+        with self._writing() as (tables, books):
+            counted = books.units(dataset)
             if None not in counted:
                 known = ", ".join(f"they protect {unit}" for unit in counted) or "no study of it has a cost yet"
                 raise LedgerError(f"nothing is left to declare for the studies of dataset {dataset!r}: {known}")
@@ -228,8 +248,8 @@ class DurableLedger:
 
     def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
-        with self._file.looking() as tables:
-            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
+        with self._looking() as (_, books):
+            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), books)
 
     def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
@@ -239,11 +259,11 @@ class DurableLedger:
         then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
         the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
         """
-        with self._file.writing() as tables:
-            known = table.standing_of(tables, account.study)
-            if known is None:
-                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
-            before = table.study_of(tables, account.study).account
+        with self._writing() as (tables, books):
+            standing = books.standing(account.study)
+            if standing is None:
+                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables, books)
+            before = books.study(account.study).account
             if before.unit is None:
                 # Joined with version 0.1, which did not write it. `_hold_to` compares it with what was declared since.
                 before = replace(before, unit=account.unit)
@@ -254,17 +274,16 @@ class DurableLedger:
                     f"study {account.title!r} was joined before{party} on other terms, which cannot be changed: dataset "
                     f"{before.dataset!r}, trust {before.trust!r}, epsilon {before.epsilon}, delta {before.delta}"
                 )
-            standing = known[1]
             if standing.state == "abandoned":
                 raise LedgerError(f"study {account.title!r} was closed for good and cannot be joined again")
             # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
-                self._hold_to(life, account, standing, tables)
+                self._hold_to(life, account, standing, tables, books)
             over = standing.state == "finished"
-            secret = b"" if over else table.secret_of(tables, account.study)
+            secret = b"" if over else table.secret_of(tables, books, account.study)
             # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
-            count = sum(1 for _ in table.steps_of(tables, account.study))
-            return Opened(False, secret, _Steps(self._file, account.study, count), finished=over)
+            count = sum(1 for _ in table.steps_of(tables, books, account.study))
+            return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -292,9 +311,9 @@ class DurableLedger:
         # Marks of large messages take time. Other processes wait while the ledger is locked, so compute them first.
         key = self._mark_key()
         marks = mark_of(key, came), [mark_of(key, data) for data in said]
-        with self._file.writing() as tables:
+        with self._writing() as (tables, books):
             # Read inside the transaction that writes: no other process can charge in between.
-            dataset, known = _open(table.standing_of(tables, study), study)
+            dataset, known = _open(books, study)
             if number != known.entries:
                 raise LedgerError(
                     f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
@@ -304,7 +323,7 @@ class DurableLedger:
             if charges and standing.unit is None and math.isfinite(standing.mu):
                 raise self._undeclared(dataset)
             # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
-            together = table.together_of(tables, dataset)
+            together = books.together(dataset)
             if charges and not together.within(standing.life):
                 raise BudgetExceeded(
                     f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
@@ -325,20 +344,27 @@ class DurableLedger:
 
     def said(self, study: str, number: int) -> Iterator[bytes]:
         """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
-        with self._file.looking() as tables:
-            yield from table.said_of(tables, study, number)
+        with self._looking() as (tables, books):
+            yield from table.said_of(tables, books, study, number)
+
+    def _steps_of(self, study: str) -> Callable[[], Iterator[StudyStep]]:
+        def steps() -> Iterator[StudyStep]:
+            with self._looking() as (tables, books):
+                yield from table.steps_of(tables, books, study)
+
+        return steps
 
     def prune(self, study: str, before: int, *, keep: Collection[int] = ()) -> None:
         """Drop the stored bytes of the steps before this number, but for those to `keep`. Marks and charges stay."""
-        with self._file.writing() as tables:
-            _open(table.standing_of(tables, study), study)
+        with self._writing() as (tables, books):
+            _open(books, study)
             stored = tables.execute(
                 "SELECT DISTINCT number FROM stored WHERE study = ? AND number < ?", (study, before)
             )
             dropped = [(study, number) for (number,) in stored.fetchall() if number not in keep]
             tables.executemany("DELETE FROM stored WHERE study = ? AND number = ?", dropped)
             # Remembered, so that `verify` can tell bytes that were dropped from bytes that somebody removed.
-            tables.execute("UPDATE studies SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
+            tables.execute("UPDATE studies NOT INDEXED SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
 
     def finish(self, study: str) -> None:
         """End the study: what it has not spent is free again, and its private randomness and stored bytes are wiped."""
@@ -351,9 +377,9 @@ class DurableLedger:
     def note(self, study: str, words: str) -> None:
         """An entry for people about a study, joined or not: who consented. Others may read it, so nothing in it is of rows."""
         require_study(study)
-        with self._file.writing() as tables:
-            row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
-            table.append(tables, "note", {"words": _plain(words)}, study=study, dataset=None if row is None else row[0])
+        with self._writing() as (tables, books):
+            dataset = books.study(study).account.dataset if study in books.joined else None
+            table.append(tables, "note", {"words": _plain(words)}, study=study, dataset=dataset)
 
     def log(self, study: str, words: str) -> None:
         """Words about a study for the site's own people: what was refused, and why. No entry, and in no export."""
@@ -368,26 +394,18 @@ class DurableLedger:
 
     def datasets(self) -> tuple[DatasetState, ...]:
         """Every dataset that was declared or joined, by name, with what its studies have spent and reserved."""
-        found = []
-        with self._file.looking() as tables:
-            names = tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies ORDER BY 1").fetchall()
-            for (name,) in names:
-                last = table.last_of_dataset(tables, name, joins=True)
-                life = None if last is None else table.standing_in(last).life
-                standings = list(table.standings_of(tables, name).values())
-                found.append(DatasetState.of(name, standings, life, table.counted_units(tables, name, standings)))
-        return tuple(found)
+        with self._looking() as (tables, books):
+            return tuple(map(books.dataset, _names(tables, books)))
 
     def studies(self) -> tuple[StudyReplay, ...]:
         """Every study that was joined, in that order."""
-        with self._file.looking() as tables:
-            names = tables.execute("SELECT study FROM studies ORDER BY joined").fetchall()
-            return tuple(table.study_of(tables, study) for (study,) in names)
+        with self._looking() as (_, books):
+            return books.studies
 
     @property
     def last(self) -> Entry:
         """The last entry: its number says how many there are, and its hash is the head."""
-        with self._file.looking() as tables:
+        with self._looking() as (tables, _):
             return table.last_entry(tables)
 
     @property
@@ -397,12 +415,12 @@ class DurableLedger:
 
     def has(self, number: int, head: str) -> bool:
         """Whether the entry of this number has the hash `head`, which was noted when it was the last one."""
-        with self._file.looking() as tables:
-            found = table.entry_at(tables, number)
-            return found is not None and hmac.compare_digest(found.hash, head)
+        with self._looking() as (_, books):
+            found = books.hash_of(number)
+            return number > 0 and found is not None and hmac.compare_digest(found, head)
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in order, unchecked; `verify` checks them."""
+        """Every entry, in order, with only its form checked; `verify` checks the rest."""
         number = 0
         while True:
             # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
@@ -425,15 +443,15 @@ class DurableLedger:
             table.require_sound(tables)
             replay = Replay()
             last = replay.run(table.all_entries(tables), head=head)
+            table.require_current(tables, replay)
             table.require_stored(tables, replay)
-            table.require_current(tables)
             return last
 
-    def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
-        self._require_own_name(tables, account.dataset)
+    def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables, books: Replay) -> Opened:
+        _require_own_name(tables, books, account.dataset)
         require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
-        others = self._require_fits(account, standing, tables)
+        others = self._require_fits(account, standing, books)
         # Drawn once for the study: keys and masks are derived from it again after a crash. Its mark is in the entry, so
         # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
@@ -444,27 +462,20 @@ class DurableLedger:
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
 
-    def _require_own_name(self, tables: table.Tables, dataset: str) -> None:
-        """Refuse a name that looks like another one: it would give the same people a second budget."""
-        for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
-            if name != dataset and alike(name, dataset):
-                raise LedgerError(
-                    f"dataset {dataset!r} looks the same as {name!r}, which is in this ledger. Use {name!r}, or a name that "
-                    "differs visibly"
-                )
-
-    def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
+    def _hold_to(
+        self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables, books: Replay
+    ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
         standing = replace(known, life=life, unit=account.unit if known.guarantees else known.unit)
-        others = self._require_fits(account, standing, tables)
+        others = self._require_fits(account, standing, books)
         if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
 
-    def _require_fits(self, account: StudyBudget, asked: Standing, tables: table.Tables) -> dict[str, Standing]:
+    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> dict[str, Standing]:
         """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns all of them."""
-        every = table.standings_of(tables, account.dataset)
+        every = books.datasets.get(account.dataset, {})
         if account.private:
-            for unit in table.counted_units(tables, account.dataset, every.values()):
+            for unit in books.units(account.dataset):
                 if unit is None:
                     raise self._undeclared(account.dataset)
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
@@ -483,15 +494,13 @@ class DurableLedger:
         )
 
     def _end(self, study: str, kind: str, state: State) -> None:
-        with self._file.writing() as tables:
-            dataset, known = _open(table.standing_of(tables, study), study)
-            others = table.standings_of(tables, dataset)
-            table.append_balance(tables, kind, (study, dataset), known.closed(state), others, {})
+        with self._writing() as (tables, books):
+            dataset, known = _open(books, study)
+            table.append_balance(tables, kind, (study, dataset), known.closed(state), books.datasets[dataset], {})
             # With the secret somebody could unmask what was sent, so it does not outlive the study.
-            tables.execute("UPDATE studies SET secret = NULL WHERE study = ?", (study,))
+            tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
             tables.execute("DELETE FROM stored WHERE study = ?", (study,))
-        # The secret and the bytes are still in the write-ahead log until it is truncated.
-        self._file.wipe_log()
+        self._file.give_back()
 
 
 def _plain(words: str) -> str:
@@ -505,29 +514,46 @@ def _keyed(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
     return [hmac.digest(key, b"rows" + fingerprint, "sha256") for fingerprint in fingerprints]
 
 
-def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:
+def _open(books: Replay, study: str) -> tuple[str, Standing]:
+    """The dataset of a study that is open, and how it stands."""
     require_study(study)
-    if known is None:
+    standing = books.standing(study)
+    if standing is None:
         raise LedgerError(f"study {study[:16]} was never joined; nothing was written and nothing may leave")
-    if known[1].state != "open":
-        raise LedgerError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
-    return known
+    if standing.state != "open":
+        raise LedgerError(f"study {study[:16]} is {standing.state}; nothing was written and nothing may leave")
+    return books.study(study).account.dataset, standing
+
+
+def _names(tables: table.Tables, books: Replay) -> list[str]:
+    """Every dataset that was declared or joined."""
+    declared = tables.execute("SELECT DISTINCT dataset FROM prints").fetchall()
+    return sorted({*books.datasets, *(str(name) for (name,) in declared)})
+
+
+def _require_own_name(tables: table.Tables, books: Replay, dataset: str) -> None:
+    """Refuse a name that looks like another one: it would give the same people a second budget."""
+    for name in _names(tables, books):
+        if name != dataset and alike(name, dataset):
+            raise LedgerError(
+                f"dataset {dataset!r} looks the same as {name!r}, which is in this ledger. Use {name!r}, or a name that "
+                "differs visibly"
+            )
 
 
 @final
 class _Steps(Sequence[StudyStep]):
     """The steps of a study, read from the file one at a time each time they are gone through."""
 
-    def __init__(self, file: LedgerFile, study: str, count: int) -> None:
-        self._file, self._study, self._count = file, study, count
+    def __init__(self, steps: Callable[[], Iterator[StudyStep]], count: int) -> None:
+        self._steps, self._count = steps, count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[StudyStep]:
-        with self._file.looking() as tables:
-            # No more than there were when the study was opened.
-            yield from islice(table.steps_of(tables, self._study), self._count)
+        # No more than there were when the study was opened.
+        yield from islice(self._steps(), self._count)
 
     @overload
     def __getitem__(self, place: int) -> StudyStep: ...
