@@ -108,8 +108,8 @@ class Limits:
         "The fewest organisations that a sum must be over.", default=3, check=whole(1, 1_000_000)
     )
     rows: int = param(
-        "The fewest rows my table must have, or the fewest people if the study names the column that tells them apart. Others see "
-        "whether I take part, and so whether I have that many.",
+        "The fewest rows my table must have, or the fewest people if the study names the column that tells them apart. "
+        "Others see whether I take part, and so whether I have that many.",
         default=100,
         check=whole(0, 1 << 53),
     )
