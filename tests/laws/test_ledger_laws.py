@@ -243,7 +243,7 @@ def slots_at(world: Any, count: Callable[[int], int], then: Callable[[int], str]
 
 
 @pytest.mark.parametrize("trust", ["hub", "site", "masked"])
-def test_ledgers_of_streams_have_one_shape(tmp_path: Path, trust: str) -> None:
+def test_ledgers_of_streams_have_one_shape(tmp_path: Path, trust: Any) -> None:
     """The same slots and questions; rows in some slots, in none, or in one more, and offsets of other lengths."""
     spec = replace(BASE, trust=trust, neighbours=Neighbours.ADD_REMOVE)
     shapes = []

@@ -5,7 +5,7 @@ spent by those that ended. Let D be the sum of what they take of delta beyond th
     M <= mu_for(epsilon, delta - D)^2 and D < delta
 for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
 The sums mean something only if all of these studies protect the same, a row or a person, under one neighbouring relation. So
-every standing has its `PrivacyUnit`, and a dataset has one. Entries of version 0.1 have none: it is declared once.
+every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one.
 """
 
 import math
@@ -87,7 +87,7 @@ class StudyBudget:
       privacy: an exact result, or a rehearsal with a known seed.
     - `beyond` is what it takes of delta on top of what mu accounts for.
     - `party` is who takes part: one party must not repeat what another has said.
-    - `unit` is what it protects, None in entries of version 0.1.
+    - `unit` is what it protects. It may be None where there is no privacy.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -303,7 +303,7 @@ class RunningTotal:
 
     def __init__(self) -> None:
         self._studies, self._counts, self._beyond = 0, _ExactSum(), _ExactSum()
-        self._units: Counter[PrivacyUnit | None] = Counter()
+        self._units: Counter[PrivacyUnit] = Counter()
 
     def change(self, before: Standing | None, after: Standing) -> None:
         """A study stands as `after` says, and was new or stood as `before` says."""
@@ -314,6 +314,7 @@ class RunningTotal:
             self._counts.add(standing.counts, sign)
             self._beyond.add(standing.beyond, sign)
             if standing.guarantees:
+                assert standing.unit is not None
                 self._units[standing.unit] += sign
 
     @property
@@ -321,9 +322,10 @@ class RunningTotal:
         """The sums over all studies."""
         return Together(self._studies, self._counts.value, self._beyond.value)
 
-    def units(self, declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
-        """What their guarantees protect. None for studies of version 0.1, unless it was `declared` since."""
-        return {unit or declared for unit, count in self._units.items() if count > 0}
+    @property
+    def units(self) -> set[PrivacyUnit]:
+        """What their guarantees protect."""
+        return {unit for unit, count in self._units.items() if count > 0}
 
 
 @final
@@ -395,7 +397,6 @@ def life_from(values: Mapping[str, Any] | None) -> Budget | None:
 
 
 def _unit_values(unit: PrivacyUnit | None) -> dict[str, Any]:
-    # Entries of version 0.1 have no such key, and their balances are compared with these values.
     return {} if unit is None else {"unit": unit.values()}
 
 

@@ -16,8 +16,7 @@ hash of the entries before it, and every budget is added up from sealed entries.
     | any       | log     | none                       | as before            | as before  |
     | any       | declare | none                       | as before            | as before  |
 
-The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`. Studies of version 0.1 do not
-say theirs. Their dataset is refused until `declare_unit` has written it, once.
+The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`.
 
 Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
 `join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
@@ -36,9 +35,7 @@ since. The defence is the head, the hash of the last entry. Noted elsewhere (`he
 """
 
 import hmac
-import math
 import secrets
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
@@ -62,10 +59,10 @@ from eigenveil.network.ledger.budget import (
 )
 from eigenveil.network.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
 from eigenveil.network.ledger.file import LedgerFile, locked
-from eigenveil.network.ledger.replay import DECLARATION, DatasetState, Replay, StudyReplay
+from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
+from eigenveil.privacy.unit import require_same_unit
 
 __all__ = [
     "DatasetState",
@@ -229,15 +226,6 @@ class DurableLedger:
         )
         return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
 
-    def declare_unit(self, dataset: str, unit: PrivacyUnit) -> None:
-        """Write, once, what the studies of `dataset` protect that version 0.1 joined: their own entries do not say it."""
-        with self._writing() as (tables, books):
-            counted = books.units(dataset)
-            if None not in counted:
-                known = ", ".join(f"they protect {unit}" for unit in counted) or "no study of it has a cost yet"
-                raise LedgerError(f"nothing is left to declare for the studies of dataset {dataset!r}: {known}")
-            table.append(tables, DECLARATION, {"unit": unit.values()}, dataset=dataset)
-
     def is_mark_of(self, data: bytes, mark: Any) -> bool:
         """Whether `mark`, from an entry of this ledger, is of these bytes. The site alone can tell."""
         return is_mark_of(self._mark_key(), data, mark)
@@ -267,9 +255,6 @@ class DurableLedger:
             if standing is None:
                 return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables, books)
             before = books.study(account.study).account
-            if before.unit is None:
-                # Joined with version 0.1, which did not write it. `_hold_to` compares it with what was declared since.
-                before = replace(before, unit=account.unit)
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
@@ -323,8 +308,6 @@ class DurableLedger:
                     "nothing was written and nothing may leave"
                 )
             standing = known.charged(charges, said=bool(said))
-            if charges and standing.unit is None and math.isfinite(standing.mu):
-                raise self._undeclared(dataset)
             # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
             together = books.together(dataset)
             if charges and not together.within(standing.life):
@@ -469,7 +452,7 @@ class DurableLedger:
         self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables, books: Replay
     ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(known, life=life, unit=account.unit if known.guarantees else known.unit)
+        standing = replace(known, life=life)
         others = self._require_fits(account, standing, books)
         if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
@@ -479,22 +462,11 @@ class DurableLedger:
         every = books.datasets.get(account.dataset, {})
         if account.private:
             for unit in books.units(account.dataset):
-                if unit is None:
-                    raise self._undeclared(account.dataset)
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
         # Its own reserve, if it was joined before, must not count twice.
         rest = [found for study, found in every.items() if study != account.study]
         require_life(rest, asked, dataset=account.dataset, called=account.called)
         return every
-
-    def _undeclared(self, dataset: str) -> LedgerError:
-        command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
-        return LedgerError(
-            f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
-            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit "
-            "person --person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. "
-            "Nothing was written"
-        )
 
     def _end(self, study: str, kind: str, state: State) -> None:
         with self._writing() as (tables, books):

@@ -200,20 +200,27 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
         # The last line states how many entries there must be, so a truncated export is noticed.
         if isinstance(found, dict) and found.get("format") == _FORMAT:
             ended = True
-            if found.get("version") != _VERSION:
-                raise LedgerError(
-                    f"the export is of version {found.get('version')!r}, and this program reads {_VERSION}. Check it with the "
-                    "version of Eigenveil that wrote it"
-                )
+            _require_version(found.get("version"))
             if (found.get("lines"), found.get("head")) != (count, head):
                 raise LedgerError(f"entries are missing: the export has {count}, and its last line says otherwise")
             continue
         # An export may come from another organisation, so every field of it is checked.
         entry = entry_from(found, number=count + 1)
+        # The first entry says it as well, before anything is found wrong that another version did in another way.
+        if count == 0 and entry.kind == "book":
+            _require_version(entry.body.get("version"))
         count, head = entry.number, entry.hash
         yield entry
     if not ended:
         raise LedgerError(f"the export has no head: it was truncated after entry {count}, or it is not an export")
+
+
+def _require_version(version: Any) -> None:
+    if version != _VERSION:
+        raise LedgerError(
+            f"the export is of version {version!r}, and this program reads {_VERSION}. Check it with the version of Eigenveil "
+            "that wrote it"
+        )
 
 
 def today() -> str:

@@ -16,12 +16,10 @@ from eigenveil.privacy.accounting import Budget, epsilon_of
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import PrivacyUnit
 
-__all__ = ["BUDGET_KINDS", "DECLARATION", "DatasetState", "Replay", "StudyReplay", "charges_in"]
+__all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
 # The entries that change how a study stands. All others are for people.
 BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
-# The entry that says what the studies of version 0.1 of a dataset protect, which their own entries do not.
-DECLARATION: Final = "unit"
 _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 
 
@@ -60,7 +58,7 @@ class DatasetState:
     - `counted` is what counts in total: the reserve of open studies and what closed ones spent.
     - `beyond` comes on top, out of delta.
     - `life` is the total budget that the last study was joined under.
-    - `unit` is what all of this protects. None if nothing is counted yet, or if it is `unstated`, as in version 0.1.
+    - `unit` is what all of this protects. None if nothing is counted yet.
     """
 
     name: str
@@ -72,11 +70,10 @@ class DatasetState:
     beyond: float
     life: Budget | None
     unit: PrivacyUnit | None = None
-    unstated: bool = False
 
     @classmethod
     def of(
-        cls, name: str, standings: Sequence[Standing], life: Budget | None, units: Collection[PrivacyUnit | None] = ()
+        cls, name: str, standings: Sequence[Standing], life: Budget | None, units: Collection[PrivacyUnit] = ()
     ) -> "DatasetState":
         """The sums over the studies of a dataset, which protect these `units`: one, or none yet."""
         still = [standing for standing in standings if standing.state == "open"]
@@ -86,8 +83,7 @@ class DatasetState:
         reserved = math.sqrt(Together.of(still).counts)
         closed = len(standings) - len(still)
         sums = (spent, reserved, math.sqrt(total.counts), total.beyond)
-        unit = next((unit for unit in units if unit is not None), None)
-        return cls(name, len(still), closed, *sums, life, unit, unstated=None in units)
+        return cls(name, len(still), closed, *sums, life, next(iter(units), None))
 
     @property
     def void(self) -> bool:
@@ -117,7 +113,6 @@ class Replay:
         self.lives: dict[str, Budget | None] = {}  # The total budget that a dataset got last.
         self._accounts: dict[str, StudyBudget] = {}
         self._totals: dict[str, RunningTotal] = {}
-        self._declared: dict[str, PrivacyUnit] = {}
         # 32 bytes for each entry.
         self._hashes = bytearray()
 
@@ -144,9 +139,9 @@ class Replay:
         """What the studies of a dataset add up to."""
         return self._totals[dataset].together
 
-    def units(self, dataset: str) -> set[PrivacyUnit | None]:
-        """What the studies of a dataset protect: one unit, or none yet. None among them means that it must be declared first."""
-        return self._totals[dataset].units(self._declared.get(dataset)) if dataset in self._totals else set()
+    def units(self, dataset: str) -> set[PrivacyUnit]:
+        """What the studies of a dataset protect: one unit, or none yet."""
+        return self._totals[dataset].units if dataset in self._totals else set()
 
     def hash_of(self, number: int) -> str | None:
         """The hash of the entry of this number; None if there is none."""
@@ -178,12 +173,9 @@ class Replay:
         self._hashes += bytes.fromhex(entry.hash)
 
     def _balance(self, entry: Entry) -> None:
-        if entry.kind not in (*BUDGET_KINDS, DECLARATION):
+        if entry.kind not in BUDGET_KINDS:
             return
         try:
-            if entry.kind == DECLARATION:
-                self._declare(entry)
-                return
             standing = self._stands(entry)
         except BudgetExceeded as error:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
@@ -225,9 +217,10 @@ class Replay:
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
+            require(account.unit is not None or not account.private, "of no kind")
             standing = Standing(account.mu, account.beyond, life, unit=account.unit)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
-            asked = {account.unit or self._declared.get(entry.dataset)} if standing.guarantees else set()
+            asked = {account.unit} if standing.guarantees else set()
             require(len(self.units(entry.dataset) | asked) <= 1, "of another kind")
             self._accounts[entry.study], self.joined[entry.study] = account, entry
             self.commits[entry.study] = []
@@ -236,26 +229,13 @@ class Replay:
         if known is None or known.state != "open" or self._accounts[entry.study].dataset != entry.dataset:
             raise ValueError("not an open study of this dataset")
         if entry.kind == "life":
-            stated = Standing.of(body["standing"])
-            # A study of version 0.1 that goes on after its dataset was declared says from here on what it protects.
-            if known.unit is None and stated.unit is not None:
-                require(stated.unit == self._declared.get(entry.dataset), "of another kind")
-                known = replace(known, unit=stated.unit)
-            return replace(known, life=stated.life)
+            return replace(known, life=Standing.of(body["standing"]).life)
         if entry.kind in _ENDS:
             return known.closed(_ENDS[entry.kind])
         # Steps are numbered without gaps, so a removed commit cannot hide.
         require(body["number"] == known.entries, "not the next step")
         self.commits[entry.study].append(entry.number)
         return known.charged(charges_in(body), said=bool(body["said"]))
-
-    def _declare(self, entry: Entry) -> None:
-        """Take note of what the studies of a dataset protect, once."""
-        if entry.dataset is None:
-            raise ValueError("a declaration must name a dataset")
-        unit = PrivacyUnit.read(entry.body["unit"])
-        require(self.units(entry.dataset) == {None}, "nothing is left to declare")
-        self._declared[entry.dataset] = unit
 
 
 def charges_in(body: Any) -> tuple[Charge, ...]:
