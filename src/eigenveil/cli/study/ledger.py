@@ -193,7 +193,8 @@ def verify(
         f"--head must be the 64 hexadecimal digits that verify printed, got {str(head)[:80]!r}",
     )
     if path.suffix.lower() == _EXPORT:
-        with path.open(encoding="utf-8") as file:
+        # Whatever is no text becomes a character that no hash fits.
+        with path.open(encoding="utf-8", errors="replace") as file:
             # An export has no stored bytes, so hashes and balances are all that can be checked.
             last = Replay().run(read_export(file), head=noted)
     else:

@@ -210,12 +210,15 @@ class DurableLedger:
             changed = bool(stored) and stored[-1] != whole
             known = set(stored)
             new = [part for part in parts if part not in known]
+            before = tables.total_changes
             # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
             if new or changed or not stored:
                 rows = [(dataset, found) for found in (*new, whole)]
                 tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
             if source is not None:
                 tables.execute("INSERT OR IGNORE INTO sources (source, dataset) VALUES (?, ?)", (source, dataset))
+            if tables.total_changes > before:
+                table.seal_names(tables)
         other = (
             [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"]
             if changed

@@ -115,7 +115,7 @@ class LedgerFile:
                 try:
                     _require_schema(path, connection)
                 except sqlite3.OperationalError as error:
-                    if error.sqlite_errorname != "SQLITE_READONLY_ROLLBACK":
+                    if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
                         raise
                     # Any read by a connection that may write puts back what the crash interrupted.
                     with contextlib.closing(_connected(path, "mode=rw")) as other:
@@ -388,10 +388,11 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
 
 def _why(error: sqlite3.Error | UnicodeDecodeError) -> str:
     """What SQLite says, in words for the people who run a site."""
-    if isinstance(error, UnicodeDecodeError):
-        # What SQLite says quotes names of tables, and here one of them is no text.
+    name = getattr(error, "sqlite_errorname", "")
+    if isinstance(error, UnicodeDecodeError) or not name:
+        # It holds something that is no text where text should be, and the error would quote it.
         return "the file is damaged"
-    match (getattr(error, "sqlite_errorname", "") or "").split("_")[1:]:
+    match name.split("_")[1:]:
         case ["FULL", *_]:
             return "the disk is full"
         case ["BUSY" | "LOCKED", *_]:

@@ -4,6 +4,7 @@ Entries are read in order, from the first to the last, by the table itself: ever
 adds up what they say. No index is used for them, because whoever may write to the file can make an index lie.
 """
 
+import hmac
 import io
 import json
 import sqlite3
@@ -30,6 +31,7 @@ __all__ = [
     "require_sound",
     "require_stored",
     "said_of",
+    "seal_names",
     "secret_of",
     "steps_of",
     "store",
@@ -40,6 +42,8 @@ _BODY: Final = _COLUMNS.index("body")
 _HASH: Final = _COLUMNS.index("hash")
 # By the table and not by an index, which could leave entries out: its condition may have been another one when it was made.
 _ENTRIES: Final = f"SELECT {', '.join(_COLUMNS)} FROM lines NOT INDEXED"
+# Where the table of keys has the seal of names and fingerprints.
+_NAMES: Final = "names"
 # Bytes of a stored message that are read at a time.
 _PIECE: Final = 1 << 16
 _SEE: Final = "Nothing was written and nothing may leave; see `eigenveil ledger verify`"
@@ -58,6 +62,17 @@ def key_of(tables: Tables) -> bytes:
 def _kept(tables: Tables, name: str) -> bytes | None:
     rows = tables.execute("SELECT key FROM keys NOT INDEXED WHERE name = ?", (name,)).fetchall()
     return rows[0][0] if len(rows) == 1 and isinstance(rows[0][0], bytes) else None
+
+
+def seal_names(tables: Tables) -> None:
+    """Note what is stored of the names of datasets. It is in no entry, because it tells of rows, and is missed if it is lost."""
+    tables.execute("INSERT OR REPLACE INTO keys VALUES (?, ?)", (_NAMES, _seal_of_names(tables)))
+
+
+def _seal_of_names(tables: Tables) -> bytes:
+    prints = tables.execute("SELECT seen, dataset, print FROM prints ORDER BY seen").fetchall()
+    sources = tables.execute("SELECT source, dataset FROM sources NOT INDEXED").fetchall()
+    return hmac.digest(key_of(tables), f"names{prints!r}{sorted(sources, key=repr)!r}".encode(), "sha256")
 
 
 def names_of(tables: Tables, dataset: str, marks: Collection[bytes]) -> tuple[str, ...]:
@@ -98,9 +113,7 @@ def follow(tables: Tables, books: Replay) -> None:
         if row[0] != books.number + 1:
             raise LedgerError(f"the ledger is damaged: entry {books.number + 1} is missing. {_SEE}")
         books.add(_followed(row, books.hash))
-    # The table was read from its beginning. New entries are added at its end, and both ways must lead to the same one.
-    if last_entry(tables).hash != books.hash:
-        raise LedgerError(f"the ledger is damaged: its last entry is not at its end. {_SEE}")
+    _require_last(tables, books)
 
 
 def append_balance(
@@ -146,8 +159,13 @@ def said_of(tables: Tables, books: Replay, study: str, number: int) -> Iterator[
 
 
 def require_current(tables: Tables, books: Replay) -> None:
-    """Check what decides now and is not in the entries: the note of the last one, the list of studies, and open secrets."""
+    """Check what decides now and is not in the entries: the names of datasets, the list of studies, and open secrets."""
     _require_last(tables, books)
+    names, sealed = tables.execute("SELECT 1 FROM prints UNION SELECT 1 FROM sources").fetchone(), _kept(tables, _NAMES)
+    if (names, sealed) != (None, None) and sealed != _seal_of_names(tables):
+        raise LedgerError(
+            f"the ledger is damaged: fingerprints or sources of its datasets were lost or changed. {_SEE}"
+        )
     # Two records of the same fact. A study that was deleted from one of them shows in the other.
     rows = tables.execute("SELECT study, dataset, joined, pruned FROM studies NOT INDEXED").fetchall()
     listed = {study: (dataset, joined) for study, dataset, joined, pruned in rows if isinstance(pruned, int)}
@@ -206,8 +224,10 @@ def _require_kept(books: Replay, entry: Entry, pruned: int, *, kept: bool) -> No
 
 
 def _require_last(tables: Tables, books: Replay) -> None:
-    """Refuse a ledger that has lost the entry noted as its last one."""
-    if _kept(tables, LAST) != f"{books.number} {books.hash}".encode():
+    """Refuse a ledger that does not end where `books` do."""
+    # The table was read from its beginning. New entries are added at its end, and both ways must lead to the same one. It is
+    # noted in another table, too.
+    if last_entry(tables).hash != books.hash or _kept(tables, LAST) != f"{books.number} {books.hash}".encode():
         raise LedgerError(f"the ledger is damaged: entries at its end were removed or rewritten. {_SEE}")
 
 
@@ -294,7 +314,7 @@ def _rows_of(tables: Tables, entry: Entry) -> list[int]:
 def _pieces(tables: Tables, entry: Entry, place: int, row: int) -> Iterator[bytes]:
     """The bytes in a row, some at a time. After the last, a `LedgerError` unless the entry has their mark."""
     # A query for all of them would have them in memory twice, and a device has no room for that.
-    (kind,) = tables.execute("SELECT typeof(data) FROM stored WHERE rowid = ?", (row,)).fetchone()
+    (kind,) = tables.execute("SELECT typeof(data) FROM stored WHERE rowid = ?", (row,)).fetchone() or (None,)
     wanted = [entry.body["came"], *entry.body["said"]][place]
     mark = Mark.like(key_of(tables), wanted)
     if kind == "blob":
