@@ -432,7 +432,7 @@ def forewarned(
 @lru_cache(maxsize=8)
 def _guess(dim: int) -> Spectrum:
     """The spectrum that a plan assumes where nothing is known. A warning says nothing about doubt."""
-    return replace(Spectrum.guessed(dim), spread=0.0, error=0.0)
+    return replace(Spectrum.guessed(dim, fill=0.5), spread=0.0, error=0.0)
 
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:

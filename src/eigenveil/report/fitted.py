@@ -9,6 +9,8 @@ from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
+import numpy as np
+
 from eigenveil.drawing import Span, in_bytes
 from eigenveil.errors import shown
 from eigenveil.model import Model
@@ -209,30 +211,58 @@ def spectrum_of(
     row_bound: float | None = None,
     fill: float = 0.5,
 ) -> "Spectrum":
-    """The variances of a model as a plan needs them, with the remaining variance spread evenly over the other directions.
+    """The variances of a model as a plan needs them, without what noise adds, and with the remaining variance in other directions.
 
-    They contain noise, so they are doubted as much as those of a public table.
+    They are doubted as much as those of a public table, or as a guess where noise hides some of the components.
     """
     from eigenveil.errors import require
     from eigenveil.plan import Spectrum
-    from eigenveil.plan.spectrum import PUBLIC_SPREAD
+    from eigenveil.plan.spectrum import PUBLIC_SPREAD, SPREAD_OF_GUESS
 
     # A component that is not above the noise has no share of the variance, and says nothing about other rows.
     known = model.explained_variance_ratio > 0
-    variances, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
-    require(variances.sum() > 0 and share > 0, f"{source} has no variance to plan with")
+    released, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
+    require(released.sum() > 0 and share > 0, f"{source} has no variance to plan with")
+    total, floor = float(released.sum()) / share, model.noise_floor
+    # Noise makes an eigenvalue v appear at about v + (floor / 2)^2 / v (Baik, Ben Arous and Peche 2005).
+    variances = (released + np.sqrt(np.maximum(released**2 - floor**2, 0.0))) / 2
     others = model.components.shape[1] - len(variances)
-    left = float(variances.sum()) * max(0.0, 1 / share - 1)
-    # No other direction has more variance than the last component found.
-    each = min(left / others, float(variances.min())) if others else 0.0
+    # No other direction has more variance than the last component found. And if noise hides components, none is far above it.
+    hides = len(variances) < len(known)
+    most = min(float(variances.min()), floor / 2) if hides else float(variances.min())
+    hidden = _hidden_values(max(0.0, total - float(variances.sum())), others, most=most)
     return Spectrum.of_variances(
-        [*variances, *[each] * others],
+        [*variances, *hidden],
         dim=dim,
         row_bound=row_bound,
         fill=fill,
         source=f"from {source}",
-        spread=PUBLIC_SPREAD,
+        # Of components that noise hides little is known.
+        spread=SPREAD_OF_GUESS if hides else PUBLIC_SPREAD,
     )
+
+
+def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
+    """Values, falling, of `count` directions that have the variance `left` together and none more than `most`.
+
+    They may be all alike, or fall from `most`. The first is taken halfway, on the scale of logarithms, and the others fall like a
+    power of their number.
+
+    >>> [round(value, 2) for value in _hidden_values(6.0, 4, most=6.0)]
+    [3.0, 1.45, 0.95, 0.7]
+    """
+    if count == 0 or left <= 0:
+        return [0.0] * count
+    each = left / count
+    if each >= most:
+        return [each] * count
+    first, places = math.sqrt(each * most), np.arange(1.0, count + 1)
+    # The sum falls as the power grows, from all alike to the first alone: bisect.
+    low, high = 0.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if first * float((places**-middle).sum()) > left else (low, middle)
+    return (first * places**-low).tolist()
 
 
 def plan_part(model: Model) -> PlanPart | None:

@@ -2,23 +2,33 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from typing import Final, Literal, final
 
 import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.stream import StreamPlan
+from eigenveil.plan.clipping import kept_by_clipping
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import RehearsalTrial, tried
 from eigenveil.privacy import Budget
 
-__all__ = ["Forecast", "Interval", "curve", "forecast"]
+__all__ = ["Denominator", "Forecast", "Interval", "curve", "forecast"]
+
+# What is captured is a share of the variance that exact PCA with as many components has of these rows.
+Denominator = Literal["all rows", "clipped rows"]
 
 # Nine of ten fits lie within this many standard deviations. No interval is narrower than `_LEAST` on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
+# How often what clipping costs is drawn, and the seed, which is always the same: settings that differ little compare well.
+_CLIPPINGS, _CLIPPINGS_SEED = 500, 2026
+# Spectra of real tables fall faster than guesses more often than slower.
+_UPWARDS: Final = 2.0
+# Captured variances are spread on the scale of their log odds, and those so close to 0 or 1 count as so close.
+_CERTAIN: Final = 1e-5
 # Beyond `_SLICE` columns `SlicedTracker` uses several slices, and then `_BY_COLUMNS` depends on which columns vary.
 _SLICE, _BY_COLUMNS = 64, 0.05
 
@@ -52,7 +62,8 @@ class Interval:
 class Forecast:
     """What a `method`, named "setting/algorithm", should find, and what it costs.
 
-    - `captured` is the variance along the directions found over that along the best ones, 0 to 1.
+    - `captured` is the variance along the directions found over that along the best ones, 0 to 1. Both are variances
+      `of` all rows, as they are before clipping, or of the clipped rows alone.
     - `sine` is the largest sine between the two spaces.
     - `nothing` is the captured variance of random directions.
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
@@ -77,6 +88,7 @@ class Forecast:
     guarantee: str
     params: FitParams
     unknown: tuple[str, ...]
+    of: Denominator = "clipped rows"
 
     @property
     def setting(self) -> Setting:
@@ -106,6 +118,8 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     # A release in slices of columns depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.tracker == "slices" and facts.dim > _SLICE
     captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
+    if facts.denominator == "all rows":
+        captured = _with_clipping(captured, facts)
     return Forecast(
         method=method,
         captured=captured,
@@ -120,6 +134,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
         guarantee=candidate.guarantee,
         params=candidate.params,
         unknown=candidate.unknown,
+        of=facts.denominator,
     )
 
 
@@ -139,7 +154,41 @@ def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
     value = float(plain.mean())
     deviation = float(plain.std(ddof=1)) if len(plain) > 1 else 0.0
     reach = max(_LEAST, _NINE_OF_TEN * (1 + 2 / len(plain)) * deviation) + more
-    # Doubt is not symmetric, so quantiles of the doubted fits are used, not a standard deviation.
-    below, above = np.quantile(doubted, [0.05, 0.95]).tolist() if len(doubted) else (value, value)
-    low, high = min(below, value - reach), max(above, value + reach)
+    low, high = value - reach, value + reach
+    if len(doubted):
+        # Doubt is not symmetric, and log odds nearly are. A quantile of a few fits would lie within them.
+        odds = _log_odds(doubted)
+        away = _NINE_OF_TEN * (1 + 2 / len(odds)) * float(odds.std(ddof=1))
+        ends = 1 / (1 + np.exp(-(float(odds.mean()) + away * np.array([-1.0, _UPWARDS]))))
+        low, high = min(low, float(ends[0])), max(high, float(ends[1]))
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
+
+
+def _log_odds(shares: Array) -> Array:
+    inside = np.clip(shares, _CERTAIN, 1 - _CERTAIN)
+    return np.asarray(np.log(inside / (1 - inside)))
+
+
+def _with_clipping(captured: Interval, facts: Facts) -> Interval:
+    """What is captured of all rows, from what is captured of the clipped ones and what clipping costs.
+
+    The first is drawn from two half normal distributions with the ends of its interval as quantiles.
+    """
+    rng = np.random.default_rng(_CLIPPINGS_SEED)
+    kept = kept_by_clipping(
+        facts.norms,
+        bound=facts.row_bound,
+        units=facts.seeks == "units",
+        people=facts.people,
+        values=facts.spectrum.values,
+        rng=rng,
+        draws=_CLIPPINGS,
+    )
+    away = rng.standard_normal(_CLIPPINGS) / _NINE_OF_TEN
+    reach = np.where(away < 0, captured.value - captured.low, captured.high - captured.value)
+    # Random directions have their share of all variance, and so at least that share of what can be captured.
+    least = min(facts.rank / facts.dim, captured.low)
+    drawn = np.maximum(np.clip(captured.value + away * reach, 0.0, 1.0) * kept, least)
+    low, value, high = np.quantile(drawn, [0.05, 0.5, 0.95]).tolist()
+    # Fits that lose nothing by clipping are as likely as those in the middle.
+    return Interval(value, low, max(high, captured.high))

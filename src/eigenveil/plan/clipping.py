@@ -1,0 +1,168 @@
+"""What clipping costs: how much of the variance of *unclipped* rows is captured by directions that were found in clipped ones.
+
+Clipping keeps the direction of every row and shortens the long ones. So nothing is lost where long rows lie along the same
+directions as the others, whatever share of the squared norms they have. Two things lose. Where few rows have most of the squared
+norms, exact components follow these rows' own directions. And in some tables long rows are of another kind.
+
+Norms tell how likely that is, and directions do not show in them. Hence a distribution, whose constants were set on the tuning
+tables of `benchmarks/plan/coverage.py` and tried on the others.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Final, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.privacy.sums.quantiles import Tails
+
+__all__ = ["BEYOND", "Norms", "kept_by_clipping"]
+
+# Norms are told for these shares of people with longer rows, as far as noise lets them be seen.
+BEYOND: Final = (0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
+# A share that is less than so many standard deviations may be noise alone.
+_SURE: Final = 2.5
+# The tail beyond the last norm that is seen is taken to fall like a power of the norm. The power is estimated over at least this
+# factor in shares.
+_SPAN: Final = 3.0
+# The power is known to about this factor (natural logarithm), and to one that grows with the share of people that is not seen. In
+# the middle of a distribution it is smaller than in the tail: by this much more for each share of people beyond.
+_POWER_DOUBT, _UNSEEN_DOUBT, _STEEPER = 0.4, 1.0, 6.0
+# Where norms are not known: this share of tables has heavy tails, with a power in this range. Others have a smaller one than
+# the second number nowhere.
+_HEAVY, _POWERS, _LIGHT = 0.2, (0.8, 3.0), (4.0, 12.0)
+# Part of the squared norms that clipping takes from tables without heavy tails, where it is not known.
+_TAKEN: Final = (0.02, 0.5)
+# Of the squared norms that clipping takes, about this share is along other directions: median, and natural logarithm of the spread.
+_ELSEWHERE, _ELSEWHERE_DOUBT = 0.008, 1.6
+# Of the variance of exactly standardised columns: units that are found are rough, and rows are clipped in them.
+_UNITS, _UNITS_DOUBT = 0.05, 1.3
+# Largest loss to chance, over (effective directions) / (effective people).
+_CHANCE: Final = 1.2
+# Long rows are of another kind with this probability, times a power of their share of the squared norms; they are 5% of the people.
+_OTHER_KIND, _OTHER_POWER, _LONG = 0.6, 6.0, 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """Released norms of rows before clipping: the share `beyond[i]` of the people have rows longer than `norms[i]`.
+
+    They are around the point where the search for a bound took them, close to the mean that it found. Shares fall and norms rise.
+
+    >>> Norms((1.0, 2.0), (0.5, 0.1)).power
+    2.32...
+    """
+
+    norms: tuple[float, ...]
+    beyond: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.norms) == len(self.beyond), "every norm needs the share of people beyond it")
+        good = all(0 < share < 1 for share in self.beyond) and all(0 < norm < math.inf for norm in self.norms)
+        require(good, "norms must be positive, and shares between 0 and 1")
+        require(
+            all(np.diff(self.norms) >= 0) and all(np.diff(self.beyond) < 0), "norms must rise, and shares beyond them fall"
+        )
+
+    @classmethod
+    def of_tails(cls, tails: Tails) -> "Norms":
+        """What counts of norms show beyond their noise.
+
+        >>> from eigenveil.privacy.sums.quantiles import Cells
+        >>> tails = Tails(Cells(2.0 ** np.arange(4)), np.array([900.0, 400.0, 90.0, 0.0]), np.full(4, 20.0), 1000.0, 0.0)
+        >>> Norms.of_tails(tails)
+        Norms(norms=(2.0, 2.0, 4.0, 4.0), beyond=(0.75, 0.5, 0.25, 0.1))
+        """
+        people, noise = tails.people, _SURE * float(tails.error.max())
+        seen = [share for share in BEYOND if share * people >= noise and (1 - share) * people >= noise]
+        edges = [(tails.edge_above(share * people), share) for share in seen]
+        found = [(float(tails.cells.edges[edge]), share) for edge, share in edges if edge is not None]
+        return cls(tuple(norm for norm, _ in found), tuple(share for _, share in found))
+
+    @property
+    def power(self) -> float | None:
+        """The power of the norm with which the share of people beyond it falls at the end that is seen; None if too little is."""
+        first = next((at for at in reversed(range(len(self.norms))) if self.beyond[at] >= _SPAN * self.beyond[-1]), 0)
+        if len(self.norms) < 2 or self.norms[first] == self.norms[-1]:
+            return None if len(self.norms) < 2 else _LIGHT[1]
+        return math.log(self.beyond[first] / self.beyond[-1]) / math.log(self.norms[-1] / self.norms[first])
+
+
+def kept_by_clipping(
+    norms: Norms | None,
+    *,
+    bound: float | None,
+    units: bool = False,
+    people: int,
+    values: Array,
+    rng: np.random.Generator,
+    draws: int,
+) -> Array:
+    """Plausible ratios, (draws,): variance of unclipped rows along what is found in clipped ones, over the most possible.
+
+    `bound` is the norm of clipping in units of the `norms`, None where it is not known, and `values` are the eigenvalues of the
+    clipped rows. With `units`, columns are divided by units that are found privately, and exactly standardised ones are meant.
+
+    >>> rng, light, heavy = np.random.default_rng(0), Norms((1.0, 2.0), (0.5, 0.001)), Norms((1.0, 9.0), (0.5, 0.1))
+    >>> values = np.array([0.5, 0.3])
+    >>> [float(np.quantile(kept_by_clipping(norms, bound=None, people=5000, values=values, rng=rng, draws=500), 0.05)) > 0.9
+    ...  for norms in (light, heavy)]
+    [True, False]
+    """
+    found = np.empty(draws)
+    effective_directions = float(values.sum() ** 2 / np.square(values).sum())
+    for at in range(draws):
+        squares, counts = _drawn_squares(norms, people, rng)
+        total = float(counts @ squares)
+        # Four people with all of the squared norms count as four people (Kish).
+        effective_people = total**2 / float(counts @ np.square(squares))
+        fewer = max(0.0, 1 / effective_people - 1 / people)
+        longest = np.minimum(np.cumsum(counts[::-1]), _LONG * people)
+        share = float(np.diff(longest, prepend=0.0) @ squares[::-1]) / total
+        if norms is None or bound is None:
+            taken = 1.0 if effective_people < people / 10 else rng.uniform(*_TAKEN)
+        else:
+            taken = 1 - float(counts @ np.minimum(squares, bound**2)) / total
+        chance = effective_directions * fewer
+        part, doubt = (_UNITS, _UNITS_DOUBT) if units else (_ELSEWHERE, _ELSEWHERE_DOUBT)
+        taken = 1.0 if units else taken
+        lost = part * math.exp(doubt * rng.standard_normal())
+        lost += rng.uniform(0, _CHANCE) * chance / (1 + chance)
+        if rng.random() < _OTHER_KIND * share**_OTHER_POWER:
+            lost = max(lost, share * rng.random())
+        found[at] = 1 - min(1.0, taken * lost)
+    return found
+
+
+def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Plausible squared norms, rising, and how many people have each."""
+    power = None if norms is None else norms.power
+    if norms is None or power is None:
+        heavy = rng.random() < _HEAVY
+        power = rng.uniform(*(_POWERS if heavy else _LIGHT))
+        seen, beyond = np.array([0.5, 1.0]), np.array([0.75, 0.25])
+    else:
+        seen, beyond = np.array(norms.norms), np.array(norms.beyond)
+        doubt = _POWER_DOUBT + _UNSEEN_DOUBT * float(beyond[-1])
+        power *= (1 + _STEEPER * float(beyond[-1])) * math.exp(doubt * rng.standard_normal())
+    # Up to the last norm that is seen, people are spread evenly between those that are.
+    ends = np.concatenate([[0.0], seen])
+    squares = np.square(ends)
+    body = (squares[1:] + squares[:-1]) / 2
+    counts = -np.diff(beyond, prepend=1.0) * people
+    # Beyond it, the i-th longest of m has the norm last (m / i)^(1 / power).
+    last, left = float(seen[-1]), max(1.0, float(beyond[-1]) * people)
+    ranks = np.unique(np.round(np.geomspace(1, left, 60)))
+    middle = np.sqrt(ranks * np.append(ranks[1:] - 1, left))
+    tail = last**2 * (left / np.maximum(middle - 0.5, 0.5)) ** (2 / power)
+    number = np.diff(np.append(ranks - 1, left))
+    return np.concatenate([body, tail[::-1]]), np.concatenate([counts, number[::-1]])
+
+
+def shares_of(norms: Sequence[float]) -> Norms:
+    """The norms of a model, in the order of `BEYOND`; those that noise hid are not there."""
+    return Norms(tuple(norms), BEYOND[: len(norms)])
