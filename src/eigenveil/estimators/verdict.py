@@ -63,13 +63,14 @@ class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released. The first `said` of the warnings were given
+    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of the warnings were given
     before the fit.
     """
 
     noise_floor: float = 0.0
     fill: float | None = None
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     warned: tuple[ParameterWarning, ...] = ()
     said: int = 0
 
@@ -97,6 +98,7 @@ class Released:
     energy: float
     flat: tuple[int, ...] = ()
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     scaled: Literal["given", "private"] | None = None
 
     @property
@@ -192,6 +194,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         energy=found.trace if found.energy is None else found.energy,
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
+        norms=found.norms,
         scaled=scaled_by(study.bounds),
     )
 
@@ -250,7 +253,7 @@ def verdict_of(
     fill, noise = seen.fill
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
-    return FitVerdict(seen.noise_floor, fill, clipped, warned, said=len(before))
+    return FitVerdict(seen.noise_floor, fill, clipped, seen.norms, warned, said=len(before))
 
 
 def _warned(

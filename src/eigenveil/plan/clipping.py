@@ -9,22 +9,19 @@ tables of `benchmarks/plan/coverage.py` and tried on the others.
 """
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, final
+from typing import Any, Final, final
 
 import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.sums.quantiles import Tails
+from eigenveil.linalg.sparse import is_sparse
+from eigenveil.privacy.sums.quantiles import BEYOND
 
-__all__ = ["BEYOND", "Norms", "kept_by_clipping"]
+__all__ = ["Norms", "kept_by_clipping"]
 
-# Norms are told for these shares of people with longer rows, as far as noise lets them be seen.
-BEYOND: Final = (0.8, 0.65, 0.5, 0.35, 0.25, 0.18, 0.12, 0.08, 0.05, 0.03, 0.02, 0.01, 0.005, 0.002, 0.001)
-# A share that is less than so many standard deviations may be noise alone.
-_SURE: Final = 2.5
 # The tail beyond the last norm that is seen is taken to fall like a power of the norm. The power is estimated over at least this
 # factor in shares.
 _SPAN: Final = 3.0
@@ -69,19 +66,42 @@ class Norms:
         )
 
     @classmethod
-    def of_tails(cls, tails: Tails) -> "Norms":
-        """What counts of norms show beyond their noise.
+    def read(cls, plain: Any) -> "Norms | None":
+        """Norms by the share of people with longer rows, as a model keeps them; None if these are no such norms.
 
-        >>> from eigenveil.privacy.sums.quantiles import Cells
-        >>> tails = Tails(Cells(2.0 ** np.arange(4)), np.array([900.0, 400.0, 90.0, 0.0]), np.full(4, 20.0), 1000.0, 0.0)
-        >>> Norms.of_tails(tails)
-        Norms(norms=(2.0, 2.0, 4.0, 4.0), beyond=(0.75, 0.5, 0.25, 0.1))
+        >>> Norms.read({"0.5": 2.0, "0.1": 4.0})
+        Norms(norms=(2.0, 4.0), beyond=(0.5, 0.1))
         """
-        people, noise = tails.people, _SURE * float(tails.error.max())
-        seen = [share for share in BEYOND if share * people >= noise and (1 - share) * people >= noise]
-        edges = [(tails.edge_above(share * people), share) for share in seen]
-        found = [(float(tails.cells.edges[edge]), share) for edge, share in edges if edge is not None]
-        return cls(tuple(norm for norm, _ in found), tuple(share for _, share in found))
+        if not isinstance(plain, Mapping):
+            return None
+        try:
+            # They come from a file, which may have been edited.
+            pairs = sorted(((float(share), float(norm)) for share, norm in plain.items()), reverse=True)
+            return cls(tuple(norm for _, norm in pairs), tuple(share for share, _ in pairs))
+        except (TypeError, ValueError):
+            return None
+
+    @classmethod
+    def of_rows(cls, rows: Any) -> "Norms":
+        """The norms of a PUBLIC table, (n, d), around its mean. Never pass private rows.
+
+        >>> Norms.of_rows(np.array([[0.0], [2.0], [4.0], [6.0]])).norms[:3]
+        (1.0, 1.0, 3.0)
+        """
+        mean = np.asarray(rows.mean(axis=0)).ravel()
+        if is_sparse(rows):
+            squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() - 2 * (rows @ mean) + mean @ mean
+        else:
+            squares = np.square(rows - mean).sum(axis=1)
+        norms = np.sort(np.sqrt(np.maximum(squares, 0.0)))
+        # Shares of less than one row say nothing, and norms of zero have no logarithm.
+        places = [(share, norms[math.ceil((1 - share) * len(norms)) - 1]) for share in BEYOND if share * len(norms) >= 1]
+        found = [(share, float(norm)) for share, norm in places if norm > 0]
+        return cls(tuple(norm for _, norm in found), tuple(share for share, _ in found))
+
+    def over(self, unit: float) -> "Norms":
+        """The same norms in another unit."""
+        return Norms(tuple(norm / unit for norm in self.norms), self.beyond)
 
     @property
     def power(self) -> float | None:
@@ -95,7 +115,7 @@ class Norms:
 def kept_by_clipping(
     norms: Norms | None,
     *,
-    bound: float | None,
+    bound: float,
     units: bool = False,
     people: int,
     values: Array,
@@ -104,12 +124,12 @@ def kept_by_clipping(
 ) -> Array:
     """Plausible ratios, (draws,): variance of unclipped rows along what is found in clipped ones, over the most possible.
 
-    `bound` is the norm of clipping in units of the `norms`, None where it is not known, and `values` are the eigenvalues of the
+    `bound` is the norm of clipping in units of the `norms`, and `values` are the eigenvalues of the
     clipped rows. With `units`, columns are divided by units that are found privately, and exactly standardised ones are meant.
 
     >>> rng, light, heavy = np.random.default_rng(0), Norms((1.0, 2.0), (0.5, 0.001)), Norms((1.0, 9.0), (0.5, 0.1))
     >>> values = np.array([0.5, 0.3])
-    >>> [float(np.quantile(kept_by_clipping(norms, bound=None, people=5000, values=values, rng=rng, draws=500), 0.05)) > 0.9
+    >>> [float(np.quantile(kept_by_clipping(norms, bound=1.0, people=5000, values=values, rng=rng, draws=500), 0.05)) > 0.9
     ...  for norms in (light, heavy)]
     [True, False]
     """
@@ -123,7 +143,7 @@ def kept_by_clipping(
         fewer = max(0.0, 1 / effective_people - 1 / people)
         longest = np.minimum(np.cumsum(counts[::-1]), _LONG * people)
         share = float(np.diff(longest, prepend=0.0) @ squares[::-1]) / total
-        if norms is None or bound is None:
+        if norms is None:
             taken = 1.0 if effective_people < people / 10 else rng.uniform(*_TAKEN)
         else:
             taken = 1 - float(counts @ np.minimum(squares, bound**2)) / total
@@ -161,8 +181,3 @@ def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -
     tail = last**2 * (left / np.maximum(middle - 0.5, 0.5)) ** (2 / power)
     number = np.diff(np.append(ranks - 1, left))
     return np.concatenate([body, tail[::-1]]), np.concatenate([counts, number[::-1]])
-
-
-def shares_of(norms: Sequence[float]) -> Norms:
-    """The norms of a model, in the order of `BEYOND`; those that noise hid are not there."""
-    return Norms(tuple(norms), BEYOND[: len(norms)])

@@ -118,12 +118,16 @@ class EpsilonPoint:
 @final
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked."""
+    """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked.
+
+    What is captured is a share of the variance that exact PCA has `of` all rows as they are before clipping, or of the clipped ones.
+    """
 
     method: str
     asked: float
     points: tuple[EpsilonPoint, ...]
     note: str = ""
+    of: Literal["all rows", "clipped rows"] = "clipped rows"
 
     def __post_init__(self) -> None:
         require(len(self.points) >= 1, "there must be a point")

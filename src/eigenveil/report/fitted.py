@@ -59,8 +59,9 @@ _WORDS: Final = (
 )
 # Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
 _LARGE: Final = 20_000
+_UNKNOWN: Final = "What this fit itself captured is private, and nobody computed it."
 # Settings that the report shows where they belong.
-_SAID: Final = ("noise_floor", "fill", "clipped")
+_SAID: Final = ("noise_floor", "fill", "clipped", "norms")
 
 
 def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | None = None, **more: Any) -> Report:
@@ -209,7 +210,7 @@ def spectrum_of(
     source: str,
     dim: int | None = None,
     row_bound: float | None = None,
-    fill: float = 0.5,
+    fill: float | None = None,
 ) -> "Spectrum":
     """The variances of a model as a plan needs them, without what noise adds, and with the remaining variance in other directions.
 
@@ -278,8 +279,22 @@ def plan_part(model: Model) -> PlanPart | None:
     for epsilon in sorted({*(EPSILONS[1:4] if large else EPSILONS), asked}):
         found = forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method, fits=fits)
         points.append((epsilon, found))
-    note = "From the released spectrum of this fit. What this fit itself captured is private, and nobody computed it."
+    note = " ".join(("From the released spectrum of this fit.", _note_on_clipping(facts), _UNKNOWN))
     return forecast_part(method, asked, points, note=note)
+
+
+def _note_on_clipping(facts: "Facts") -> str:
+    """What the forecast of a fit knows of the loss by clipping."""
+    if facts.denominator == "clipped rows":
+        return "How much clipping to the given row bound took is not known, so this is of the clipped rows."
+    if facts.norms is None:
+        return "Norms of rows were not released or are hidden by noise, so the interval allows for heavy tails as usual ones."
+    # Fewer people than the last share that is seen may have rows of any length.
+    return (
+        "The interval includes the loss by clipping, as far as the released norms around the search's center show it. Noise "
+        f"hides how long the longest {facts.norms.beyond[-1]:.1%} of the rows are: if few of them have most of the variance, "
+        "far less is captured."
+    )
 
 
 def forecast_part(
@@ -296,7 +311,8 @@ def forecast_part(
         for at, found in points
         if math.isfinite(found.captured.value)
     ]
-    return PlanPart(method, asked, tuple(spans), note) if spans else None
+    of = points[0][1].of if points else "clipped rows"
+    return PlanPart(method, asked, tuple(spans), note, of) if spans else None
 
 
 def _planned(model: Model) -> "tuple[Facts | None, str]":
@@ -310,8 +326,12 @@ def _planned(model: Model) -> "tuple[Facts | None, str]":
 
     if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
         return None, method
+    from eigenveil.plan import Norms
+
     fill, bound = _number(model, "fill"), settings.get("row_bound")
     given = isinstance(bound, Real) and settings.get("bound_from") is None
+    norms = Norms.read(settings.get("norms"))
+    known = norms is not None and norms.power is not None and isinstance(bound, Real) and bound > 0
     try:
         facts = Facts(
             dim=dim,
@@ -327,6 +347,8 @@ def _planned(model: Model) -> "tuple[Facts | None, str]":
             survivors=settings.get("survivors"),
             row_bound=1.0 if given or settings.get("column_bounds") is not None else None,
             scale="private" if "scale_from" in settings else None,
+            # In units of the bound, like the spectrum.
+            norms=norms.over(float(bound)) if norms is not None and known else None,
         )
     except (ValueError, TypeError):
         # A fit that no plan covers: one column, a relation that protects no person, a file that was edited.

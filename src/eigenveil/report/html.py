@@ -146,7 +146,7 @@ def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
     """The curve of a plan, with its epsilon marked."""
     points = [Point(one.epsilon, one.captured, one.sine, one.nothing) for one in part.points]
     title = f"Accuracy against epsilon: {part.method}"
-    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark)
+    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark, of=part.of)
 
 
 def _variance(part: ComponentsPart) -> str:

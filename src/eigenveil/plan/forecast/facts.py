@@ -49,7 +49,8 @@ class Facts:
     `row_bound` is the bound of the fit where it is known. Its size appears in the parameters only, because the
     spectrum is in units of it. With None the fit finds one, for a share of the budget. With `scale` "private" it finds
     the units of columns instead, and needs no bound. `seeks` says which of the two. `norms` are released norms of the
-    rows, in the units of `row_bound`, if there are any: they tell what clipping may cost.
+    rows, if there are any: they tell what clipping may cost. They are in the units of `row_bound`, or where the fit finds
+    a bound, in about that.
 
     Limits: `rounds` is the most rounds, `traffic` the most bytes one site may send in total, `memory_limit` the most bytes
     at one place.

@@ -63,7 +63,7 @@ class Forecast:
     """What a `method`, named "setting/algorithm", should find, and what it costs.
 
     - `captured` is the variance along the directions found over that along the best ones, 0 to 1. Both are variances
-      `of` all rows, as they are before clipping, or of the clipped rows alone.
+      `of` all rows, as they are before clipping, or of the clipped rows alone. `clipped` is of the clipped rows.
     - `sine` is the largest sine between the two spaces.
     - `nothing` is the captured variance of random directions.
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
@@ -77,6 +77,7 @@ class Forecast:
 
     method: str
     captured: Interval
+    clipped: Interval
     sine: Interval
     nothing: float
     noise: float
@@ -117,12 +118,12 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     plain, doubted = tried(RehearsalTrial.of(facts, candidate), fits, seed)
     # A release in slices of columns depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.tracker == "slices" and facts.dim > _SLICE
-    captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
-    if facts.denominator == "all rows":
-        captured = _with_clipping(captured, facts)
+    clipped, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
+    captured = _with_clipping(clipped, facts) if facts.denominator == "all rows" else clipped
     return Forecast(
         method=method,
         captured=captured,
+        clipped=clipped,
         sine=sine,
         nothing=facts.spectrum.at_random(facts.rank),
         noise=candidate.noise,
@@ -177,7 +178,8 @@ def _with_clipping(captured: Interval, facts: Facts) -> Interval:
     rng = np.random.default_rng(_CLIPPINGS_SEED)
     kept = kept_by_clipping(
         facts.norms,
-        bound=facts.row_bound,
+        # Where the fit finds the bound, norms are in units of it.
+        bound=1.0 if facts.row_bound is None else facts.row_bound,
         units=facts.seeks == "units",
         people=facts.people,
         values=facts.spectrum.values,
