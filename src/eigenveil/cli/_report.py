@@ -235,6 +235,12 @@ def fill_line(model: Model) -> Iterator[Text]:
     clipped = model.settings.get("clipped")
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
         yield Text.assemble(("clipped: ", _LABEL), f"about {float(clipped):.0%} of people, at the bound that was found")
+    from eigenveil.report.fitted import taken_of
+
+    taken = taken_of(model)
+    if taken is not None:
+        words = f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), as far as norms were seen"
+        yield Text.assemble(("taken by clipping: ", _LABEL), f"{words}; variances are those of the clipped rows")
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:

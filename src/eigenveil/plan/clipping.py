@@ -20,16 +20,20 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy.sums.quantiles import BEYOND
 
-__all__ = ["Norms", "kept_by_clipping"]
+__all__ = ["Norms", "kept_by_clipping", "taken_by_clipping"]
+
+# Always the same draws: a forecast is a function of what it is told.
+_SEED, _TAKEN_DRAWS = 2026, 200
 
 # The tail beyond the last norm that is seen is taken to fall like a power of the norm. The power is estimated over at least this
-# factor in shares.
-_SPAN: Final = 3.0
+# factor in shares, and compared with the power over another such factor before it.
+_SPAN: Final = 2.5
+# With a smaller power all is lost anyway, and squares of squares could overflow.
+_LEAST_POWER: Final = 0.3
 # The power is known to about this factor (natural logarithm), and to one that grows with the share of people that is not seen. In
 # the middle of a distribution it is smaller than in the tail: by this much more for each share of people beyond.
 _POWER_DOUBT, _UNSEEN_DOUBT, _STEEPER = 0.4, 1.0, 6.0
-# Where norms are not known: this share of tables has heavy tails, with a power in this range. Others have a smaller one than
-# the second number nowhere.
+# Where norms are not known: this share of tables has heavy tails, with a power in the first range. Others have one in the second.
 _HEAVY, _POWERS, _LIGHT = 0.2, (0.8, 3.0), (4.0, 12.0)
 # Part of the squared norms that clipping takes from tables without heavy tails, where it is not known.
 _TAKEN: Final = (0.02, 0.5)
@@ -105,11 +109,26 @@ class Norms:
 
     @property
     def power(self) -> float | None:
-        """The power of the norm with which the share of people beyond it falls at the end that is seen; None if too little is."""
-        first = next((at for at in reversed(range(len(self.norms))) if self.beyond[at] >= _SPAN * self.beyond[-1]), 0)
-        if len(self.norms) < 2 or self.norms[first] == self.norms[-1]:
-            return None if len(self.norms) < 2 else _LIGHT[1]
-        return math.log(self.beyond[first] / self.beyond[-1]) / math.log(self.norms[-1] / self.norms[first])
+        """The power of the norm with which the share of people beyond it falls at the end that is seen; None if too little is.
+
+        Tails that are light fall ever faster. If the end falls more slowly than what is before it, the rest is taken to go on so.
+        """
+        end = len(self.norms) - 1
+        if end < 1:
+            return None
+        first = self._before(end, _SPAN)
+        last = self._power(first, end)
+        before = self._power(self._before(first, _SPAN), first) if first > 0 else last
+        return max(_LEAST_POWER, last * min(1.0, last / before))
+
+    def _before(self, end: int, span: float) -> int:
+        """The last place at which so many times as many people are beyond, or the first place."""
+        return next((at for at in reversed(range(end)) if self.beyond[at] >= span * self.beyond[end]), 0)
+
+    def _power(self, first: int, last: int) -> float:
+        if self.norms[first] == self.norms[last]:
+            return _LIGHT[1]
+        return math.log(self.beyond[first] / self.beyond[last]) / math.log(self.norms[last] / self.norms[first])
 
 
 def kept_by_clipping(
@@ -146,7 +165,7 @@ def kept_by_clipping(
         if norms is None:
             taken = 1.0 if effective_people < people / 10 else rng.uniform(*_TAKEN)
         else:
-            taken = 1 - float(counts @ np.minimum(squares, bound**2)) / total
+            taken = 1 - float(counts @ np.minimum(squares, (bound / norms.norms[-1]) ** 2)) / total
         chance = effective_directions * fewer
         part, doubt = (_UNITS, _UNITS_DOUBT) if units else (_ELSEWHERE, _ELSEWHERE_DOUBT)
         taken = 1.0 if units else taken
@@ -159,7 +178,7 @@ def kept_by_clipping(
 
 
 def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -> tuple[Array, Array]:
-    """Plausible squared norms, rising, and how many people have each."""
+    """Plausible squared norms, rising, over that of the last norm that is seen, and how many people have each."""
     power = None if norms is None else norms.power
     if norms is None or power is None:
         heavy = rng.random() < _HEAVY
@@ -169,15 +188,32 @@ def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -
         seen, beyond = np.array(norms.norms), np.array(norms.beyond)
         doubt = _POWER_DOUBT + _UNSEEN_DOUBT * float(beyond[-1])
         power *= (1 + _STEEPER * float(beyond[-1])) * math.exp(doubt * rng.standard_normal())
+        power = max(_LEAST_POWER, power)
     # Up to the last norm that is seen, people are spread evenly between those that are.
-    ends = np.concatenate([[0.0], seen])
+    ends = np.concatenate([[0.0], seen / seen[-1]])
     squares = np.square(ends)
     body = (squares[1:] + squares[:-1]) / 2
     counts = -np.diff(beyond, prepend=1.0) * people
-    # Beyond it, the i-th longest of m has the norm last (m / i)^(1 / power).
-    last, left = float(seen[-1]), max(1.0, float(beyond[-1]) * people)
+    # Beyond it, the i-th longest of m has the norm (m / i)^(1 / power).
+    left = max(1.0, float(beyond[-1]) * people)
     ranks = np.unique(np.round(np.geomspace(1, left, 60)))
     middle = np.sqrt(ranks * np.append(ranks[1:] - 1, left))
-    tail = last**2 * (left / np.maximum(middle - 0.5, 0.5)) ** (2 / power)
+    tail = (left / np.maximum(middle - 0.5, 0.5)) ** (2 / power)
     number = np.diff(np.append(ranks - 1, left))
     return np.concatenate([body, tail[::-1]]), np.concatenate([counts, number[::-1]])
+
+
+def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float, float, float]:
+    """The share of all squared norms that clipping to `bound` takes: median and 90% interval, from the released `norms`.
+
+    >>> value, low, high = taken_by_clipping(Norms((1.0, 2.0, 3.0), (0.5, 0.1, 0.001)), bound=3.0, people=10_000)
+    >>> low <= value <= high < 0.1
+    True
+    """
+    rng, found = np.random.default_rng(_SEED), np.empty(_TAKEN_DRAWS)
+    for at in range(_TAKEN_DRAWS):
+        squares, counts = _drawn_squares(norms, people, rng)
+        most = (bound / norms.norms[-1]) ** 2
+        found[at] = 1 - float(counts @ np.minimum(squares, most)) / float(counts @ squares)
+    low, value, high = np.quantile(found, [0.05, 0.5, 0.95]).tolist()
+    return value, low, high

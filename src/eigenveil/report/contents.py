@@ -55,6 +55,8 @@ class ComponentsPart:
     fill: float | None = None
     clipped: float | None = None
     people: float | None = None
+    # The share of all squared norms that clipping took, as far as released norms show it.
+    taken: Span | None = None
 
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.

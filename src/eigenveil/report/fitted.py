@@ -35,9 +35,11 @@ __all__ = [
     "forecast_part",
     "model_report",
     "plan_part",
+    "planned",
     "round_parts",
     "settings_facts",
     "spectrum_of",
+    "taken_of",
 ]
 
 # Spread evenly over the logarithmic axis, from strong to weak.
@@ -97,7 +99,9 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     """What was found and who is protected, in one sentence."""
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
     # What all directions have together was not released, so nobody knows a share.
-    of_it = f", with {share:.0%} of the variance" if part.shares else ""
+    # With a bound, the variance of the rows as they were is not known either.
+    whose = " of the clipped rows" if part.fill is not None else ""
+    of_it = f", with {share:.0%} of the variance{whose}" if part.shares else ""
     if part.noise_floor == 0 and part.shares:
         found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
         found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
@@ -140,7 +144,18 @@ def components_of(model: Model) -> ComponentsPart:
         fill=_number(model, "fill"),
         clipped=_number(model, "clipped"),
         people=model.people,
+        taken=taken_of(model),
     )
+
+
+def taken_of(model: Model) -> Span | None:
+    """The share of all squared norms that clipping took, from released norms; None if none were released, or too few seen."""
+    from eigenveil.plan import Norms, taken_by_clipping
+
+    norms, bound, people = Norms.read(model.settings.get("norms")), _number(model, "row_bound"), model.people
+    if norms is None or norms.power is None or bound is None or bound <= 0 or people is None:
+        return None
+    return Span(*taken_by_clipping(norms, bound=bound, people=max(2, round(people))))
 
 
 def _number(model: Model, name: str) -> float | None:
@@ -268,7 +283,7 @@ def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
 
 def plan_part(model: Model) -> PlanPart | None:
     """What other budgets would have bought, with this fit marked. None where the planner does not know such a fit."""
-    facts, method = _planned(model)
+    facts, method = planned(model)
     if facts is None:
         return None
     from eigenveil.plan import forecast
@@ -315,7 +330,7 @@ def forecast_part(
     return PlanPart(method, asked, tuple(spans), note, of) if spans else None
 
 
-def _planned(model: Model) -> "tuple[Facts | None, str]":
+def planned(model: Model) -> "tuple[Facts | None, str]":
     """The facts of this fit as a plan sees them, and the name of its method there."""
     guarantee, settings = model.guarantee, model.settings
     method, people = _method_of(settings), model.people

@@ -161,7 +161,7 @@ def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
         odds = _log_odds(doubted)
         away = _NINE_OF_TEN * (1 + 2 / len(odds)) * float(odds.std(ddof=1))
         ends = 1 / (1 + np.exp(-(float(odds.mean()) + away * np.array([-1.0, _UPWARDS]))))
-        low, high = min(low, float(ends[0])), max(high, float(ends[1]))
+        low, high = min(low, float(ends[0])), max(high, float(ends[1]) + _LEAST)
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
 
 
@@ -188,9 +188,8 @@ def _with_clipping(captured: Interval, facts: Facts) -> Interval:
     )
     away = rng.standard_normal(_CLIPPINGS) / _NINE_OF_TEN
     reach = np.where(away < 0, captured.value - captured.low, captured.high - captured.value)
-    # Random directions have their share of all variance, and so at least that share of what can be captured.
-    least = min(facts.rank / facts.dim, captured.low)
-    drawn = np.maximum(np.clip(captured.value + away * reach, 0.0, 1.0) * kept, least)
+    # Found directions can be worse than random ones, where the longest rows point elsewhere.
+    drawn = np.clip(captured.value + away * reach, 0.0, 1.0) * kept
     low, value, high = np.quantile(drawn, [0.05, 0.5, 0.95]).tolist()
     # Fits that lose nothing by clipping are as likely as those in the middle.
-    return Interval(value, low, max(high, captured.high))
+    return Interval(value, low, min(1.0, max(high, captured.high)))
