@@ -1,9 +1,9 @@
 """How often what is captured lies in the interval that was forecast, on tables that are hard to forecast, and how wide it is.
 
-A cell is one table of `tables.py` with a random number of its rows, a random epsilon, rank and way to bound rows, all from a fixed
-seed, and one fit of `PrivatePCA` at delta = 1e-5. Captured variance is a share of what exact PCA of *all rows as they are* has; for
-private units, of exactly standardised rows. Only where a forecast says that it is of the clipped rows, it is a share of what exact
-PCA of those has. Three forecasts are scored:
+A cell is one table of `tables.py` with a random number of its rows, a random epsilon, rank and way to bound rows, all from a
+fixed seed, and one fit of `PrivatePCA` at delta = 1e-5. Captured variance is a share of what exact PCA of *all rows as they are*
+has; for private units, of exactly standardised rows. Only where a forecast says that it is of the clipped rows, it is a share of
+what exact PCA of those has. Three forecasts are scored:
 
 - `plan`: before the fit, from the numbers of rows and columns, the rank and the budget alone;
 - `explained`: the same, told which share of the variance the first k components have, to two digits, READ FROM THE DATA;
@@ -116,7 +116,7 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
         spread = rows.std(axis=0)
         moved = moved / np.where(spread > 1e-9 * np.abs(mean), spread, 1.0)
     basis, dim = pca.components_.T, rows.shape[1]
-    share = share_of(moved[:, :], basis)
+    share = share_of(moved, basis)
     captured = {"all rows": share, "clipped rows": share}
     if way == "given":
         clipped = rows - pca.mean_
@@ -146,7 +146,17 @@ def _cell(name: str, rows: Array, epsilon: float, rank: int, way: str, seed: int
 
 def summary(found: Sequence[Scored]) -> None:
     """One line for each forecast and way to bound rows."""
-    heading(["forecast", "row bound", "cells", "in the interval", "too high", "median width", "median width of clipped rows"])
+    heading(
+        [
+            "forecast",
+            "row bound",
+            "cells",
+            "in the interval",
+            "too high",
+            "median width",
+            "median width of clipped rows",
+        ]
+    )
     for kind in ("plan", "explained", "report"):
         for way in ("all", *dict.fromkeys(WAYS)):
             some = [one for one in found if one.kind == kind and way in ("all", one.way)]

@@ -366,7 +366,8 @@ def plan_chart(
 ) -> Chart:
     """What an epsilon buys: captured variance and largest sine with their intervals, and random directions.
 
-    What is captured is a share of the variance `of` all rows or of the clipped ones. The epsilon `asked` is marked with the word `mark`, and `note` follows the words of the chart.
+    What is captured is a share of the variance `of` all rows or of the clipped ones. The epsilon `asked` is marked with the word
+    `mark`, and `note` follows the words of the chart.
     """
     require(bool(points), "there must be a point to draw")
     ordered = sorted(points, key=lambda point: point.epsilon)

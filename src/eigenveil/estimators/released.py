@@ -43,9 +43,7 @@ def model_of(
         guarantee=guarantee,
         scale=scale,
         columns=columns,
-        settings=settings
-        | {"noise_floor": verdict.noise_floor / divisor}
-        | released_settings(verdict),
+        settings=settings | {"noise_floor": verdict.noise_floor / divisor} | released_settings(verdict),
         warnings=tuple(str(warning) for warning in verdict.warned),
     )
 

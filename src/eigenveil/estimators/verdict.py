@@ -63,8 +63,8 @@ class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of the warnings were given
-    before the fit.
+    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of
+    the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
@@ -424,8 +424,8 @@ def forewarned(
     return (
         kind(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
-            f"{captured:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            f"{captured:.0%} of the variance that exact PCA with {rank} components finds in the clipped rows. Random directions "
+            f"have {nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
             "says what would work."
         ),
     )

@@ -122,7 +122,8 @@ class EpsilonPoint:
 class PlanPart:
     """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked.
 
-    What is captured is a share of the variance that exact PCA has `of` all rows as they are before clipping, or of the clipped ones.
+    What is captured is a share of the variance that exact PCA finds: `of` all rows as they are before clipping, or of the clipped
+    ones.
     """
 
     method: str

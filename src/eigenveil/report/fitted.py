@@ -227,7 +227,7 @@ def spectrum_of(
     row_bound: float | None = None,
     fill: float | None = None,
 ) -> "Spectrum":
-    """The variances of a model as a plan needs them, without what noise adds, and with the remaining variance in other directions.
+    """The variances of a model as a plan needs them: without what noise adds, and with what remains in other directions.
 
     They are doubted as much as those of a public table, or as a guess where noise hides some of the components.
     """
@@ -278,7 +278,7 @@ def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
     for _ in range(60):
         middle = (low + high) / 2
         low, high = (middle, high) if first * float((places**-middle).sum()) > left else (low, middle)
-    return (first * places**-low).tolist()
+    return [first * float(place) ** -low for place in places]
 
 
 def plan_part(model: Model) -> PlanPart | None:
@@ -345,9 +345,11 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
 
     fill, bound = _number(model, "fill"), settings.get("row_bound")
     given = isinstance(bound, Real) and settings.get("bound_from") is None
-    norms = Norms.read(settings.get("norms"))
-    known = norms is not None and norms.power is not None and isinstance(bound, Real) and bound > 0
+    norms, size = Norms.read(settings.get("norms")), _number(model, "row_bound")
     try:
+        if norms is not None:
+            # In units of the bound, like the spectrum.
+            norms = None if norms.power is None or size is None or size <= 0 else norms.over(size)
         facts = Facts(
             dim=dim,
             rank=rank,
@@ -362,8 +364,7 @@ def planned(model: Model) -> "tuple[Facts | None, str]":
             survivors=settings.get("survivors"),
             row_bound=1.0 if given or settings.get("column_bounds") is not None else None,
             scale="private" if "scale_from" in settings else None,
-            # In units of the bound, like the spectrum.
-            norms=norms.over(float(bound)) if norms is not None and known else None,
+            norms=norms,
         )
     except (ValueError, TypeError):
         # A fit that no plan covers: one column, a relation that protects no person, a file that was edited.

@@ -102,7 +102,7 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
         "0.90 (0.87 to 0.92) <- asked",
         "about 5000 people with one row each, 6 columns, 2 components",
         "a guess: eigenvalue i proportional to i^-1",
-        "What clipping to a given row bound takes from the components is not included",
+        "Nothing public says how long the longest rows are",
         "FederatedPCA(2, epsilon=1.0, delta=1e-06, trust='masked', method='covariance')",
         "eigenveil study new study.toml",
     ):

@@ -252,7 +252,9 @@ def _norms(candidates: Any) -> tuple[dict[float, float], dict[float, float]]:
     """The norms of the candidates by the share of people beyond, and the fill by norm. What is no candidate is left out."""
     norms, fills = {}, {}
     for one in candidates if isinstance(candidates, list) else []:
-        named = isinstance(one, Mapping) and all(_is_number(one.get(name)) for name in ("bound", "clipped", "error", "fill"))
+        named = isinstance(one, Mapping) and all(
+            _is_number(one.get(name)) for name in ("bound", "clipped", "error", "fill")
+        )
         if named and 0 < one["clipped"] < 1 and one["bound"] > 0 and 0 < one["fill"] <= 1:
             fills[float(one["bound"])] = float(one["fill"])
             if one["clipped"] >= _SEEN * one["error"]:

@@ -185,9 +185,7 @@ class PlanAnswer:
             better = "" if said else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
         elif not self.known.fill_known:
-            yield (
-                f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill"
-            )
+            yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill")
         # A released spectrum knows its error, and a list does not.
         if self.known.file is not None and spectrum.error == 0:
             yield (

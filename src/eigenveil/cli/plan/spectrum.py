@@ -97,7 +97,10 @@ class KnownSpectrum:
         from eigenveil.cli.bounds.file import BoundsFile
 
         found = BoundsFile.read(self.bounds)
-        require(not found.of_columns, f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows")
+        require(
+            not found.of_columns,
+            f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows",
+        )
         self._require_dim(found.dim, self.bounds)
         bound = float(found.settings["row_bound"])
         # A file with the spectrum says itself how rows fill the bound.

@@ -289,7 +289,9 @@ class Tails:
         hidden = _SEEN * float(self.error.max())
         found = []
         for share in BEYOND:
-            edge = self.edge_above(share * self.people) if hidden <= share * self.people <= self.people - hidden else None
+            edge = (
+                self.edge_above(share * self.people) if hidden <= share * self.people <= self.people - hidden else None
+            )
             found.append(0.0 if edge is None else float(self.cells.edges[edge]))
         return tuple(found)
 

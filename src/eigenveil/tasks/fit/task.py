@@ -85,11 +85,11 @@ class FitResult:
 
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
-    `clipped` of the people have rows beyond the bound, and `norms` are as in `Center`. If variances were made one after the release, `factors`, (d,), are the
-    units of the directions over those of the domain. Then `energy` is the total sum of squares in the domain's own units. The
-    whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be missing, `rates`, (d,), are
-    the shares of people who have each column, and sums were divided by them. That made the noise `louder` by this factor,
-    which is in `scale`.
+    `clipped` of the people have rows beyond the bound, and `norms` are as in `Center`. If variances were made one after the
+    release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum of squares
+    in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be
+    missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That made the noise
+    `louder` by this factor, which is in `scale`.
     """
 
     subspace: Subspace
@@ -433,7 +433,9 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         where = Center(point, people, int(steps), far=False)
         if bound:
             norms = tuple(bound[2:])
-            require(all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative")
+            require(
+                all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative"
+            )
             where = replace(where, bound=bound[0], clipped=bound[1], norms=norms)
         if units:
             where = replace(where, scale=units[0])
