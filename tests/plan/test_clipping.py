@@ -93,6 +93,7 @@ def test_where_nobody_knows_what_was_clipped_that_is_said(more: dict[str, object
 
 def test_reports_come_from_the_file_alone_and_charge_nothing(tmp_path: Path) -> None:
     pca = PrivatePCA(2, epsilon=1.0, delta=1e-6, random_state=0).fit(with_outliers())
+    assert pca.ledger_ is not None
     charges = pca.ledger_.charges
     pca.save(tmp_path / "model.safetensors")
     from eigenveil.model import Model
@@ -167,7 +168,7 @@ def test_what_is_taken_is_what_exact_norms_say() -> None:
 
 
 def test_norms_hidden_by_noise_are_not_told() -> None:
-    cells = Cells(2.0 ** np.arange(6))
+    cells = Cells(np.exp2(np.arange(6.0)))
     beyond = np.array([900.0, 700.0, 400.0, 90.0, 10.0, 3.0])
     seen = Tails(cells, beyond, np.full(6, 20.0), 1000.0, 0.0).seen()
     told = {share for share, norm in zip(BEYOND, seen, strict=True) if norm > 0}

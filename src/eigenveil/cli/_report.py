@@ -237,10 +237,14 @@ def fill_line(model: Model) -> Iterator[Text]:
         yield Text.assemble(("clipped: ", _LABEL), f"about {float(clipped):.0%} of people, at the bound that was found")
     from eigenveil.report.fitted import taken_of
 
-    taken = taken_of(model)
-    if taken is not None:
-        words = f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), as far as norms were seen"
-        yield Text.assemble(("taken by clipping: ", _LABEL), f"{words}; variances are those of the clipped rows")
+    found = taken_of(model)
+    if found is not None:
+        taken, unseen = found
+        words = (
+            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting what noise hides "
+            f"of the longest {unseen:.1%} of the rows; variances are those of the clipped rows"
+        )
+        yield Text.assemble(("taken by clipping: ", _LABEL), words)
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:

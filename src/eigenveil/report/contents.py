@@ -55,8 +55,10 @@ class ComponentsPart:
     fill: float | None = None
     clipped: float | None = None
     people: float | None = None
-    # The share of all squared norms that clipping took, as far as released norms show it.
+    # The share of all squared norms that clipping took, as far as released norms show it, and the share of people with the
+    # longest rows, whose norms noise hides.
     taken: Span | None = None
+    unseen: float | None = None
 
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.

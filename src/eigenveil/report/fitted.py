@@ -127,7 +127,7 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
 
 def components_of(model: Model) -> ComponentsPart:
     """The components of a model with their variances and, where it is known, the interval of each."""
-    floor, variances = model.noise_floor, tuple(model.explained_variance.tolist())
+    floor, variances, took = model.noise_floor, tuple(model.explained_variance.tolist()), taken_of(model)
     shares = tuple(model.explained_variance_ratio.tolist())
     # Any component with a share gives the total. Those below the floor have none, and would divide by zero.
     at = next((at for at, share in enumerate(shares) if share > 0), None)
@@ -144,18 +144,23 @@ def components_of(model: Model) -> ComponentsPart:
         fill=_number(model, "fill"),
         clipped=_number(model, "clipped"),
         people=model.people,
-        taken=taken_of(model),
+        taken=None if took is None else took[0],
+        unseen=None if took is None else took[1],
     )
 
 
-def taken_of(model: Model) -> Span | None:
-    """The share of all squared norms that clipping took, from released norms; None if none were released, or too few seen."""
+def taken_of(model: Model) -> tuple[Span, float] | None:
+    """The share of all squared norms that clipping took, from released norms, and the share of people whose norms were not seen.
+
+    None if no norms were released, or too few seen.
+    """
     from eigenveil.plan import Norms, taken_by_clipping
 
     norms, bound, people = Norms.read(model.settings.get("norms")), _number(model, "row_bound"), model.people
     if norms is None or norms.power is None or bound is None or bound <= 0 or people is None:
         return None
-    return Span(*taken_by_clipping(norms, bound=bound, people=max(2, round(people))))
+    taken = taken_by_clipping(norms, bound=bound, people=max(2, round(people)))
+    return Span(*taken), norms.beyond[-1]
 
 
 def _number(model: Model, name: str) -> float | None:

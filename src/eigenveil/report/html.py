@@ -177,11 +177,12 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         yield f"Fill {part.fill:.2g}: the mean squared norm of the clipped rows over the squared row bound."
     if part.clipped is not None:
         yield f"About {part.clipped:.0%} of people were clipped, at the bound that was found."
-    if part.taken is not None:
+    if part.taken is not None and part.unseen is not None:
         one = part.taken
         yield (
             f"Clipping took about {one.value:.0%} of all squared norms ({one.low:.0%} to {one.high:.0%}), as far as the released "
-            "norms show: the variances here are those of the clipped rows."
+            f"norms show. They do not show how long the longest {part.unseen:.1%} of the rows are. The variances here are those "
+            "of the clipped rows."
         )
 
 

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from typing import Final, Literal, final
 
 import numpy as np
@@ -9,11 +10,12 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.stream import StreamPlan
-from eigenveil.plan.clipping import kept_by_clipping
+from eigenveil.plan.clipping import Norms, kept_by_clipping
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import RehearsalTrial, tried
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Budget
 
 __all__ = ["Denominator", "Forecast", "Interval", "curve", "forecast"]
@@ -175,21 +177,29 @@ def _with_clipping(captured: Interval, facts: Facts) -> Interval:
 
     The first is drawn from two half normal distributions with the ends of its interval as quantiles.
     """
-    rng = np.random.default_rng(_CLIPPINGS_SEED)
-    kept = kept_by_clipping(
-        facts.norms,
-        # Where the fit finds the bound, norms are in units of it.
-        bound=1.0 if facts.row_bound is None else facts.row_bound,
-        units=facts.seeks == "units",
-        people=facts.people,
-        values=facts.spectrum.values,
-        rng=rng,
-        draws=_CLIPPINGS,
-    )
-    away = rng.standard_normal(_CLIPPINGS) / _NINE_OF_TEN
+    # Where the fit finds the bound, norms are in units of it.
+    bound = 1.0 if facts.row_bound is None else facts.row_bound
+    kept = _kept(facts.norms, bound, facts.people, facts.spectrum, units=facts.seeks == "units")
+    away = np.random.default_rng(_CLIPPINGS_SEED + 1).standard_normal(_CLIPPINGS) / _NINE_OF_TEN
     reach = np.where(away < 0, captured.value - captured.low, captured.high - captured.value)
     # Found directions can be worse than random ones, where the longest rows point elsewhere.
     drawn = np.clip(captured.value + away * reach, 0.0, 1.0) * kept
     low, value, high = np.quantile(drawn, [0.05, 0.5, 0.95]).tolist()
     # Fits that lose nothing by clipping are as likely as those in the middle.
-    return Interval(value, low, min(1.0, max(high, captured.high)))
+    return Interval(value, low, max(high, captured.high))
+
+
+@lru_cache(maxsize=64)
+def _kept(norms: Norms | None, bound: float, people: int, spectrum: Spectrum, *, units: bool) -> Array:
+    # Methods and budgets that are compared share these draws.
+    found = kept_by_clipping(
+        norms,
+        bound=bound,
+        units=units,
+        people=people,
+        values=spectrum.values,
+        rng=np.random.default_rng(_CLIPPINGS_SEED),
+        draws=_CLIPPINGS,
+    )
+    found.flags.writeable = False
+    return found
