@@ -281,7 +281,7 @@ def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
     power of their number.
 
     >>> [round(value, 2) for value in _hidden_values(6.0, 4, most=6.0)]
-    [3.0, 1.45, 0.95, 0.7]
+    [3.0, 1.42, 0.91, 0.67]
     """
     if count == 0 or left <= 0:
         return [0.0] * count

@@ -134,7 +134,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.privacy import Budget
-    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
+    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 20))
     >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance")[0] < 0.4
     (True, True)
     """
