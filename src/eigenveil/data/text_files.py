@@ -40,10 +40,10 @@ _OTHERS: Final = {
     b"\x1f\x8b": "is packed with gzip. Rename it to end in .csv.gz",
     b"\x28\xb5\x2f\xfd": "is packed with zstd. Rename it to end in .csv.zst",
     b"\xd0\xcf\x11\xe0": "is an old Excel file (.xls). Save it as .xlsx or .csv",
-    b"PAR1": "is a Parquet file. Give {kind} parquet",
-    b"ARROW1": "is an Arrow file. Give {kind} arrow",
-    b"\xff\xfe": "is not UTF-8 text. Give {encoding} utf-16",
-    b"\xfe\xff": "is not UTF-8 text. Give {encoding} utf-16",
+    b"PAR1": "is a Parquet file. Give {kind=parquet}",
+    b"ARROW1": "is an Arrow file. Give {kind=arrow}",
+    b"\xff\xfe": "is not UTF-8 text. Give {encoding=utf-16}",
+    b"\xfe\xff": "is not UTF-8 text. Give {encoding=utf-16}",
 }
 # What Excel writes above the header to say which separator follows.
 _SAID: Final = re.compile(rb'"?sep=([^\w\s"]|\t)"?\r?\n?', re.IGNORECASE)
@@ -178,7 +178,7 @@ class CsvTable:
         lower = self.names_below
         said = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
         marked = self.how.comment is None and self.names[0].startswith("#")
-        return said + ". If lines that begin with # are comments, give {comment} '#'" * marked
+        return said + ". If lines that begin with # are comments, give {comment=#}" * marked
 
     @property
     def marks(self) -> str:
@@ -547,7 +547,7 @@ class _Blocks:
             title = f"{table.source}: the first line seems to be a comment or a title, and not the column names"
             return ParameterError(verbatim(title) + above)
         if line.startswith(b"#") and table.how.comment is None and not above:
-            above = ". If lines that begin with # are comments, give {comment} '#'"
+            above = ". If lines that begin with # are comments, give {comment=#}"
         try:
             fields = split_line(line.decode().strip("\r\n"), table.separator, table.how)
         except UnicodeDecodeError:
@@ -560,7 +560,7 @@ class _Blocks:
         cells = line.decode().split() if len(table.names) == 1 else []
         if len(table.names[0].split()) == len(cells) > 1 and all(self.form.number(cell) is not None for cell in cells):
             return ParameterError(
-                f"{verbatim(where)}: blanks seem to separate its columns. Give {{separator}} ' ' where it is one blank; "
+                f"{verbatim(where)}: blanks seem to separate its columns. Give {{separator= }} where it is one blank; "
                 "where there are more, save it with commas"
             )
         if len(fields) != len(table.names):
