@@ -35,6 +35,8 @@ def settings_of(
     if neighbours is None and asked.get("center") == "private":
         # "private" would be read as a guarantee.
         asked = asked | {"center": "exact mean"}
+    if neighbours is None and asked.get("scale") == "private":
+        asked = asked | {"scale": "exact deviations"}
     # Twice `first`: it comes first in the file, and no parameter may replace it.
     found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
     return {name: value for name, value in found.items() if value is not None}
@@ -51,7 +53,13 @@ def bound_settings(
         return {"row_bound": row_bound, "bound_from": "found privately"}
     if bounds.units:
         flat = list(flat_columns(bounds, units))
-        return {"row_bound": row_bound, "scale_from": "found privately", "flat_columns": flat or None}
+        # Without privacy nothing is clipped unless the caller said so.
+        finite = row_bound is not None and math.isfinite(row_bound)
+        return {
+            "row_bound": row_bound if finite else None,
+            "scale_from": "found privately" if bounds.claimed else "computed from the rows, NOT private",
+            "flat_columns": flat or None,
+        }
     return {"row_bound": None} if isinstance(asked.get("row_bound"), str) else {}
 
 

@@ -114,7 +114,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column
         in the first block, for a quarter of the budget. Or public numbers, one or one per column. With private, rows
         are clipped to the root of the number of columns in these units, and no row bound is searched for. The first
-        block is then at least 135 sqrt(d) / mu rows long.
+        block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact standard
+        deviation of the first block, and nothing is clipped.
     publish : "sync", "block" or "continual", default 'sync'
         When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With
         block, every block on its own, for the least memory. With continual, every block along a binary tree over a

@@ -37,7 +37,7 @@ from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import BoundSearch
-from eigenveil.tasks.fit.units import UnitSearch
+from eigenveil.tasks.fit.units import UnitSearch, deviations
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
@@ -458,6 +458,9 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
+        if tracker is None and self.terms.bounds.units:
+            # Of the first block, as in a private stream. A look at an open block is of what is there, and the next one is anew.
+            self.scale = _units_in(rows)
         rows = in_units(self._boxed(rows), self.scale, private=False)
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
@@ -704,6 +707,21 @@ class Stream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.busy = threading.RLock()
+
+
+def _units_in(rows: Any) -> Array:
+    """The standard deviation of each column, (d,), of the entries that are there: for a stream without privacy."""
+    from sklearn.utils.sparsefuncs import mean_variance_axis
+
+    if sp.issparse(rows):
+        mean, variances = mean_variance_axis(rows.astype(np.float64), axis=0)
+    else:
+        there = ~np.isnan(rows)
+        count = np.maximum(there.sum(axis=0), 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.where(there, rows, 0.0).sum(axis=0) / count
+            variances = np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count
+    return deviations(np.nan_to_num(variances), np.nan_to_num(mean), people=float(rows.shape[0]))
 
 
 def _of_more(found: Center, times: float) -> Center:

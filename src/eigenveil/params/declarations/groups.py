@@ -330,7 +330,8 @@ class Bounds(Clipping):
         help="Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column, "
         "for a quarter of the budget. Or public numbers, one or one per column.",
         more="Use private where columns have different units, such as years and euros, and None where they are alike. With "
-        "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for.",
+        "private, rows are clipped to the root of the number of columns in these units, and no row bound is searched for. With "
+        "epsilon=None the spread is the exact standard deviation, and nothing is clipped.",
         check=scale_value,
         strict=scale_in_file,
         parse=scale_from,

@@ -103,9 +103,11 @@ class RowBounds:
             )
         unknown = isinstance(scale, str)
         if unknown:
-            _require_findable_units(private=private, column_bounds=column_bounds, mean_bound=mean_bound)
-            # In units of its own spread each column adds about one to the squared norm, so sqrt(d) needs no search.
-            scale, row_bound = None, math.sqrt(dim) if isinstance(row_bound, str) else row_bound
+            _require_findable_units(column_bounds=column_bounds, mean_bound=mean_bound)
+            # In units of its own spread each column adds about one to the squared norm, so sqrt(d) needs no search. Without
+            # privacy nothing is clipped that the caller did not ask for.
+            usual = math.sqrt(dim) if private else None
+            scale, row_bound = None, usual if isinstance(row_bound, str) else row_bound
         # Column bounds bound rows as well, and without privacy nothing is clipped that the caller did not ask for.
         find = private and column_bounds is None and isinstance(row_bound, str)
         require_param(
@@ -243,11 +245,7 @@ class RowBounds:
         return center, far
 
 
-def _require_findable_units(*, private: bool, column_bounds: Any, mean_bound: Any) -> None:
-    require_param(
-        private,
-        "{scale=private} is for a private fit. Without a budget, divide the columns by their standard deviations yourself",
-    )
+def _require_findable_units(*, column_bounds: Any, mean_bound: Any) -> None:
     for name, value in (("column_bounds", column_bounds), ("mean_bound", mean_bound)):
         require_param(
             value is None, f"{{{name}}} must be left out with {{scale=private}}, which finds where columns lie"
