@@ -3,7 +3,7 @@
 Scores are raw data: the file is readable by its owner only, and the command says so.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
@@ -179,40 +179,19 @@ def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["C
     from dataclasses import replace
 
     from eigenveil.data.columns import ColumnChoice
+    from eigenveil.data.known import KnownColumns
 
     # Levels come from the model: those of another table would be other columns.
-    choice = replace(ColumnChoice.of(reading.asked), one_hot=_levels(model), carry=reading.carry)
+    choice = replace(ColumnChoice.of(reading.asked), one_hot=model.levels, carry=reading.carry)
     if model.columns is None or not table.named:
         return choice.laid_out(table.source, table.names, table.kinds), ()
     # Only to learn what --carry and --drop stand for, whatever kind the columns are.
     said = replace(choice, columns=None, one_hot={}).laid_out(table.source, table.names)
     offered = set(table.names) if not reading.asked.drop else {*said.read, *said.carry}
-    wanted = choice.sources(model.columns)
-    missing = [name for name in wanted if name not in offered]
-    require(
-        not missing,
-        f"{table.source} lacks columns of the model: {listed(missing)}. Use a table with the columns the model was fitted on, or "
-        "another model",
-    )
-    try:
-        layout = choice.again(table.names, model.columns, source=table.source, kinds=table.kinds)
-    except ColumnsError as error:
-        raise ValueError(f"{table.source}: {error.happened}. The model was fitted on numbers there") from None
+    known = KnownColumns(len(model.columns), model.columns, model.levels)
+    layout = known.laid_out(table.source, table.names, table.kinds, offered=frozenset(offered))
     read = {*layout.read, *said.carry}
     return replace(layout, carry=said.carry), tuple(name for name in said.read if name not in read)
-
-
-def _levels(model: "Model") -> Mapping[str, tuple[str, ...]]:
-    """The public levels of a model's columns of text. The model may come from anybody."""
-    from eigenveil.params.declarations.reading import public_levels
-    from eigenveil.params.values import Expected
-
-    try:
-        return public_levels(model.settings.get("one_hot", {}))
-    except Expected:
-        raise ValueError(
-            "the model's settings have levels of columns that cannot be read. Ask for another model"
-        ) from None
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":
@@ -263,7 +242,7 @@ def _finite(model: "Model", rows: Any) -> "Array":
     """The scores of rows. Of a model that drops incomplete rows, these have none: their scores are NaN."""
     import numpy as np
 
-    found = model.transform(rows)
+    found: Array = model.transform(rows)
     good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
     require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
     return found

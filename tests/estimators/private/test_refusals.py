@@ -277,8 +277,8 @@ def test_a_fit_on_the_wrong_columns_is_refused_when_scores_are_asked_for() -> No
         with pytest.raises(ValueError, match=r"X contains (NaN|infinity)"):
             pca.transform(spoilt)
     named = private(2).fit(arrow(VALUES))
-    with pytest.raises(ValueError, match="feature names should match"):
-        named.transform(arrow(VALUES).select(NAMES[::-1]))
+    with pytest.raises(ValueError, match=f"X lacks columns of the model: {NAMES[0]}"):
+        named.transform(arrow(VALUES).select(NAMES[1:]))
     with pytest.raises(ValueError, match="has missing values"):
         named.transform(arrow(spoiled(np.nan)))
     for wrong in (np.zeros((3, 3)), np.zeros(2)):

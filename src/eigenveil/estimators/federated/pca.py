@@ -259,7 +259,8 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
     def scores(self, site: Any) -> Array:
         """The scores, (n, k), of one site's rows, computed where the rows are. Raw data: they stay with the site."""
         check_is_fitted(self)
-        return self.transform(site)
+        scores: Array = self.transform(site)
+        return scores
 
     def _run(self, federation: FederatedSimulation, *, resume: bool) -> "FederatedPCA":
         self.__dict__.pop("_federation", None)

@@ -353,7 +353,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
         for name in self.peers_:
             # Rows that stay on a cluster have no scores here. The fit is done and paid for, so that is no error.
             with suppress(NotCopied):
-                self.scores_[name] = self._along(rows[name], self.model_.transform)
+                self.scores_[name] = self._along(rows[name], self.model_.scores_of)
         self._ready = ReadyScores.of(gossip.request, rows, found)
         if gossip.request.method != "segments":
             return

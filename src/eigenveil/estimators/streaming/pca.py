@@ -313,7 +313,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # Gaps are filled in the units of the stream.
                 rows = filled(in_units(rows, model.scale, private=False), view.sketch)
                 rows = rows if model.scale is None else rows * model.scale
-            scores.append(model.transform(rows))
+            scores.append(model.scores_of(rows))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -706,7 +706,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
             marks = person_marks(X, self.person)
         if not ready:
-            return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
+            return chosen(X, self, fitting=not begun, known=self._known_names(), alike=True)[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:
