@@ -235,10 +235,7 @@ def _bounds(
     instead: dict[str, Any] = (
         {} if declared is None else {"row_bound": declared.row_bound, "mean_bound": declared.mean_bound}
     )
-    bounds = RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
-    if private:
-        bounds.require_addable()
-    return bounds
+    return RowBounds.of(asked, info.dim, private=private, sparse=info.sparse, names=info.columns, **instead)
 
 
 def _terms(asked: FederatedParams, sites: int) -> Terms:

@@ -432,10 +432,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             raise ParameterError(f"{{graph}} must be connected: there is no path {verbatim(ends)}")
 
     def _bounds(self, info: SiteInfo, *, private: bool) -> RowBounds:
-        bounds = RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
-        if private:
-            bounds.require_addable()
-        return bounds
+        return RowBounds.of(self, info.dim, private=private, sparse=info.sparse, names=info.columns)
 
 
 def _warnings(pca: Any, gossip: GossipSimulation, found: FitResult) -> Iterator[tuple[str, type[Warning]]]:

@@ -24,6 +24,7 @@ from eigenveil.params.values import (
     scale_value,
     share_of_at_most,
     truth,
+    units_value,
     whole,
 )
 
@@ -259,6 +260,7 @@ class Units:
     scale: Numbers | None = param(
         "Public units: columns are divided by this before norms are taken and bounded. One number, or one per column.",
         default=None,
+        check=units_value,
         strict=finite_numbers,
         parse=numbers_from,
         metavar="NUMBERS",
