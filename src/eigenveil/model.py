@@ -17,7 +17,7 @@ import numpy as np
 from eigenveil.data.archive import ArchiveKind
 from eigenveil.data.elsewhere import is_dask, require_here
 from eigenveil.data.known import KnownColumns
-from eigenveil.data.rows import in_silence
+from eigenveil.data.rows import Block, in_silence
 from eigenveil.drawing import escaped, figure, fragment, scree_chart
 from eigenveil.errors import ModelFileError, require
 from eigenveil.linalg import Array, Subspace
@@ -25,17 +25,20 @@ from eigenveil.linalg.sparse import is_sparse
 from eigenveil.params.declarations.reading import public_levels
 from eigenveil.params.renamed import in_new_words
 from eigenveil.params.values import Expected
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy import Domain, Guarantee
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
 from eigenveil.tasks.fit.gaps import gaps_of
 
-__all__ = ["SCORES_ARE_RAW", "Model", "noise_floor_in", "warnings_in"]
+__all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]
 
+# What the names of arrays about clipping begin with in a file.
+_CLIP = "clip."
 _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 # Rows that are converted and scored at once.
 _AT_ONCE = 1 << 16
 # What in Dask asks a function for the type of its answer.
+_CLIPPED_AT_ONCE = 1 << 21
 _PROBES = ("apply_infer_dtype", "compute_meta")
 SCORES_ARE_RAW = (
     "The guarantee covers this model. Scores, that is `transform` of anybody's rows, are those rows' own data "
@@ -63,6 +66,9 @@ class Model:
     columns: tuple[str, ...] | None = None
     settings: Mapping[str, Any] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
+    # How the fit clipped rows: "center" and "scale", (d,), and "radius", (1,), and where entries were bounded "low" and "high",
+    # (d,). Public or released numbers. Empty if rows were not clipped, or the model does not say.
+    clipping: Mapping[str, Array] = field(default_factory=dict)
     # The estimator that fitted it and its parameters, as plain values, for its own `load`. Empty if none of them did.
     estimator: Mapping[str, Any] = field(default_factory=dict)
 
@@ -82,6 +88,7 @@ class Model:
             found = getattr(self, name)
             require(found.shape == shape, f"{name} must have shape {shape}, got {found.shape}")
             require(bool(np.isfinite(found).all()), f"{name} must be finite")
+        _require_clipping(self.clipping, dim)
         require(
             self.columns is None or len(self.columns) == dim,
             f"there must be {dim} column names, got {len(self.columns or ())}",
@@ -121,8 +128,11 @@ class Model:
         """Whether scores are divided by the root of the explained variance."""
         return self.settings.get("whiten") is True
 
-    def transform(self, rows: Any) -> Any:
+    def transform(self, rows: Any, *, clip: bool = False) -> Any:
         """Scores, (n, k), of `rows`, (n, d). Raw data: see `SCORES_ARE_RAW`.
+
+        With `clip`, rows are first clipped as in the fit. The variances of a private fit are of clipped rows, so scores of rows
+        beyond the bound may be far larger than `explained_variance` says, whitened or not. Clipped ones are not.
 
         Rows are an array, a sparse matrix, a table of pandas, polars, Arrow or DuckDB, or `Rows`. Where both the model and the
         table have column names, columns are matched by name and others are left out; otherwise the columns are those of the
@@ -130,11 +140,11 @@ class Model:
         its rows are: the answer is a Dask collection too.
         """
         if is_dask(rows):
-            return self._where_they_are(rows)
+            return self._where_they_are(rows, clip)
         # `map_blocks` first asks what comes out, with a block of one zero that has the columns of no table.
         if getattr(rows, "shape", None) in ((0, 0), (1, 1)) and sys._getframe(1).f_code.co_name in _PROBES:
             return np.empty((0, len(self.components)))
-        return self._scores(rows, self.scores_of)
+        return self._scores(rows, partial(self.scores_of, clip=clip))
 
     def project(self, rows: Any) -> Array:
         """The same in the units of the rows, whether or not the model whitens."""
@@ -146,7 +156,7 @@ class Model:
         parts = [score(block) for block in known.blocks(given, _AT_ONCE)]
         return parts[0] if len(parts) == 1 else np.vstack([np.empty((0, len(self.components))), *parts])
 
-    def _where_they_are(self, rows: Any) -> Any:
+    def _where_they_are(self, rows: Any, clip: bool) -> Any:
         """The scores of a Dask array or dataframe, lazy."""
         rank = len(self.components)
         require(
@@ -159,18 +169,22 @@ class Model:
             # Once here, on the names and types alone: a table that does not fit is refused before anything is computed.
             self.transform(rows._meta)
             meta = pd.DataFrame({name: pd.Series(dtype=np.float64) for name in names}, index=rows._meta.index)
-            return rows.map_partitions(partial(_scores_beside, self, names), meta=meta)
+            return rows.map_partitions(partial(_scores_beside, self, names, clip), meta=meta)
         require(
             rows.shape[1] == self.components.shape[1],
             f"rows must have {self.components.shape[1]} columns, as the model does, got {rows.shape[1]}",
         )
         whole = rows if len(rows.chunks[1]) == 1 else rows.rechunk({1: -1})
         return whole.map_blocks(
-            self.transform, dtype=np.float64, chunks=(whole.chunks[0], (rank,)), meta=np.empty((0, 0))
+            partial(self.transform, clip=clip),
+            dtype=np.float64,
+            chunks=(whole.chunks[0], (rank,)),
+            meta=np.empty((0, 0)),
         )
 
-    def scores_of(self, rows: Any) -> Array:
+    def scores_of(self, rows: Any, *, clip: bool = False) -> Array:
         """The scores, (b, k), of checked rows, a dense array or a sparse matrix with the columns of the model in their order."""
+        rows = self.clipped(rows) if clip else rows
         scores = self._projected(rows)
         return scores / self._deviations() if self.whiten else scores
 
@@ -197,6 +211,35 @@ class Model:
             raise ValueError(
                 "the model's settings have levels of columns that cannot be read. Ask for another model"
             ) from None
+
+    @in_silence
+    def clipped(self, rows: Any) -> Any:
+        """Checked rows, (b, d), clipped as in the fit, in the units of the columns; as they are where a fit has no bounds."""
+        if not self.clipping:
+            require(
+                self.guarantee.epsilon is None,
+                "the model does not say how rows were clipped, so they cannot be clipped again: an earlier version or a stream "
+                "of slots made it. Fit again, or score rows as they are",
+            )
+            return rows
+        center, scale = self.clipping["center"], self.clipping["scale"]
+        domain = Domain(
+            len(center),
+            float(self.clipping["radius"][0]),
+            center,
+            scale,
+            self.clipping.get("low"),
+            self.clipping.get("high"),
+            claimed=False,
+        )
+        rows = self.completed(rows)
+        # Clipping moves rows towards the center, so that no zero is left: a few sparse rows at a time.
+        size = max(1, _CLIPPED_AT_ONCE // len(center)) if is_sparse(rows) else max(1, rows.shape[0])
+        pieces = (rows[start : start + size] for start in range(0, rows.shape[0], size))
+        return np.vstack(
+            [np.empty((0, len(center)))]
+            + [domain.dense(Block(piece.toarray() if is_sparse(piece) else piece)) * scale + center for piece in pieces]
+        )
 
     def completed(self, rows: Any) -> Any:
         """`rows`, (n, d), with missing entries handled as in the fit: put at the mean, where they add nothing to a score.
@@ -245,6 +288,7 @@ class Model:
         arrays = {name: np.ascontiguousarray(getattr(self, name)) for name in _ARRAYS}
         if self.scale is not None:
             arrays["scale"] = np.ascontiguousarray(self.scale)
+        arrays |= {f"{_CLIP}{name}": np.ascontiguousarray(array) for name, array in self.clipping.items()}
         header = {
             "guarantee": self.guarantee.to_dict(),
             "guarantee_in_words": self.guarantee.words(),
@@ -264,8 +308,10 @@ class Model:
 
     @classmethod
     def _from_parts(cls, arrays: Mapping[str, Any], header: Mapping[str, Any]) -> "Model":
+        clipping = {name.removeprefix(_CLIP): array for name, array in arrays.items() if name.startswith(_CLIP)}
+        arrays = {name: array for name, array in arrays.items() if not name.startswith(_CLIP)}
         require(set(_ARRAYS) <= set(arrays) <= {*_ARRAYS, "scale"}, f"its arrays are {sorted(arrays)}")
-        for name, array in arrays.items():
+        for name, array in {**arrays, **clipping}.items():
             require(array.dtype == np.float64, f"{name} is of type {array.dtype}, not float64")
         columns, settings = header["columns"], header["settings"]
         named = columns is None or (isinstance(columns, list) and all(isinstance(name, str) for name in columns))
@@ -282,14 +328,41 @@ class Model:
             settings=in_new_words(settings),
             warnings=warnings_in(header),
             estimator=estimator,
+            clipping=clipping,
         )
 
 
-def _scores_beside(model: "Model", names: list[str], piece: Any) -> Any:
+def clipping_of(domain: Domain) -> dict[str, Array]:
+    """What a model records of how rows were clipped; nothing where they were not."""
+    if math.isinf(domain.radius):
+        return {}
+    center = np.zeros(domain.dim) if domain.center is None else domain.center
+    found = {"radius": np.array([domain.radius]), "center": center}
+    found["scale"] = np.ones(domain.dim) if domain.scale is None else domain.scale
+    if domain.low is not None and domain.high is not None:
+        found |= {"low": domain.low, "high": domain.high}
+    return found
+
+
+def _require_clipping(clipping: Mapping[str, Array], dim: int) -> None:
+    """Refuse bounds of rows that no fit has: a file may come from anybody."""
+    if not clipping:
+        return
+    wanted = {"radius": (1,), "center": (dim,), "scale": (dim,)}
+    wanted |= {name: (dim,) for name in ("low", "high") if name in clipping}
+    require(set(clipping) == set(wanted) and len(wanted) != 4, f"its bounds of rows are {sorted(clipping)}")
+    for name, shape in wanted.items():
+        require(clipping[name].shape == shape, f"clip.{name} must have shape {shape}, got {clipping[name].shape}")
+        require(bool(np.isfinite(clipping[name]).all()), f"clip.{name} must be finite")
+    # Its constructor checks the rest.
+    Domain(dim, float(clipping["radius"][0]), None, clipping["scale"], clipping.get("low"), clipping.get("high"))
+
+
+def _scores_beside(model: "Model", names: list[str], clip: bool, piece: Any) -> Any:
     """The scores of one partition of a dataframe, with its index."""
     import pandas as pd
 
-    return pd.DataFrame(model.transform(piece), columns=names, index=piece.index)
+    return pd.DataFrame(model.transform(piece, clip=clip), columns=names, index=piece.index)
 
 
 @final

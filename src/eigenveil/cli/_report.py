@@ -235,6 +235,9 @@ def fill_line(model: Model) -> Iterator[Text]:
     clipped = model.settings.get("clipped")
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
         yield Text.assemble(("clipped: ", _LABEL), f"about {float(clipped):.0%} of people, at the bound that was found")
+    elif model.settings.get("scale_from") == "found privately":
+        words = "not counted, which would take a part of the budget; `transform --clip` clips rows as the fit did"
+        yield Text.assemble(("clipped: ", _LABEL), words)
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:

@@ -53,6 +53,12 @@ def transform(
         ),
     ],
     carry: Carry = None,
+    clip: Annotated[
+        bool,
+        typer.Option(
+            "--clip", help="First clip rows as the fit did. The variances of a private model are of clipped rows."
+        ),
+    ] = False,
     force: Force = False,
 ) -> None:
     """Project rows on the components of a model: the scores of each row.
@@ -84,7 +90,7 @@ def transform(
 
     learned = Model.load(model)
     with busy("reading the table"):
-        job = _matched(data, learned, read)
+        job = _matched(data, learned, read, clip=clip)
     names = [f"component{i}" for i in range(1, len(learned.components) + 1)]
     with busy("scoring rows"), whole_file(scores) as temporary:
         write_scores(temporary, scores.suffix.lower(), names, job.scored)
@@ -127,7 +133,7 @@ def _noted(name: str, entries: list[Any]) -> bool:
     return any(name == one or fnmatchcase(name, one) for one in every)
 
 
-def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
+def _matched(path: Path, model: "Model", reading: Reading, *, clip: bool) -> _ScoreJob:
     """The scores of a table whose columns fit the model."""
     from eigenveil.data.named import kind_of, open_named
     from eigenveil.data.tables import read_table
@@ -142,12 +148,12 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
         rows = read_table(path, **chosen, **files).rows
         rows = _widened(rows, dim) if svmlight else rows
         _require_dim(path, rows.shape[1], dim)
-        return _ScoreJob(beside(scores_of(model, rows), None))
+        return _ScoreJob(beside(scores_of(model, rows, clip=clip), None))
     table = open_named(standard_input() if piped else path, reading.asked)
     layout, left_out = _laid_out(table, model, reading)
     _require_dim(table.source, len(layout.names), dim)
     require_carried(layout.carry, len(model.components))
-    return _ScoreJob(_scored(table, layout, model), layout.carry, left_out)
+    return _ScoreJob(_scored(table, layout, model, clip=clip), layout.carry, left_out)
 
 
 def require_carried(names: Sequence[str], rank: int) -> None:
@@ -206,12 +212,12 @@ def _widened(rows: "Rows", dim: int) -> "Rows":
     return SparseRows(sp.csr_array((matrix.data, matrix.indices, matrix.indptr), shape=(matrix.shape[0], dim)))
 
 
-def scores_of(model: "Model", rows: "Rows") -> Iterator["Array"]:
+def scores_of(model: "Model", rows: "Rows", *, clip: bool = False) -> Iterator["Array"]:
     """The scores of rows that have the columns of the model, block by block."""
     from eigenveil.data.rows import block_size
 
     for block in rows.blocks(block_size(rows)):
-        yield _finite(model, block.values)
+        yield _finite(model, block.values, clip=clip)
 
 
 def beside(scores: Iterator["Array"], carried: Any) -> Iterator[Scored]:
@@ -222,7 +228,7 @@ def beside(scores: Iterator["Array"], carried: Any) -> Iterator[Scored]:
         start += len(block)
 
 
-def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iterator[Scored]:
+def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model", *, clip: bool) -> Iterator[Scored]:
     # Fewer rows where they are wide, so that memory does not depend on the table.
     size = max(1, min(_AT_ONCE, _NUMBERS_AT_ONCE // max(1, len(layout.read))))
     for batch in table.batches(layout.plain, layout.as_text, size):
@@ -230,7 +236,7 @@ def _scored(table: "NamedTable", layout: "ColumnLayout", model: "Model") -> Iter
             rows = layout.numbers(batch, gaps=_with_gaps(model))
         except ColumnsError as error:
             raise ValueError(f"{table.source}: {error.happened}. Fill them in first, by a public rule") from None
-        yield _finite(model, rows), batch.select(list(layout.carry)) if layout.carry else None
+        yield _finite(model, rows, clip=clip), batch.select(list(layout.carry)) if layout.carry else None
 
 
 def _with_gaps(model: "Model") -> bool:
@@ -238,11 +244,11 @@ def _with_gaps(model: "Model") -> bool:
     return str(model.settings.get("missing", "refuse")) != "refuse"
 
 
-def _finite(model: "Model", rows: Any) -> "Array":
+def _finite(model: "Model", rows: Any, *, clip: bool) -> "Array":
     """The scores of rows. Of a model that drops incomplete rows, these have none: their scores are NaN."""
     import numpy as np
 
-    found: Array = model.transform(rows)
+    found: Array = model.transform(rows, clip=clip)
     good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
     require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
     return found

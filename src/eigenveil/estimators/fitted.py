@@ -24,7 +24,7 @@ from eigenveil.estimators.saved import ESTIMATOR, observed_in, parameters_in, re
 from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
-from eigenveil.privacy import Guarantee
+from eigenveil.privacy import Domain, Guarantee
 from eigenveil.tasks.fit.gaps import rule_of
 
 __all__ = ["FittedPCA"]
@@ -45,17 +45,20 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
     _own: ClassVar[tuple[str, ...]] = ()
 
     @in_silence
-    def transform(self, X: Any) -> Any:
+    def transform(self, X: Any, *, clip: bool = False) -> Any:
         """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
+
+        With `clip`, rows are first clipped as in the fit. The variances of a private fit are of clipped rows, so scores of rows
+        beyond the bound may be far larger than `explained_variance_` says, whitened or not. Clipped ones are not.
 
         Where the fit had column names, those of a table are matched by name, and other columns are left out. The scores of a Dask
         collection are made where its rows are, and are a Dask collection too.
         """
         if is_dask(X):
             check_is_fitted(self)
-            return self.model_.transform(X)
+            return self.model_.transform(X, clip=clip)
         # Block by block, because only a block at a time is converted.
-        parts = [self.model_.scores_of(values) for values in self._pieces(X, size=1 << 16)]
+        parts = [self.model_.scores_of(values, clip=clip) for values in self._pieces(X, size=1 << 16)]
         return np.vstack(parts) if parts else np.empty((0, self.n_components_))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -181,10 +184,12 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
         settings: dict[str, Any],
         gram: Array | None,
         observed: Array | None = None,
+        domain: Domain | None = None,
     ) -> None:
         """Set the attributes of a fit from released numbers, with `trace` in Gram units.
 
-        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries.
+        The whole released Gram matrix, if there is one, is `gram`, and `observed` are the rates of entries. Rows were clipped by
+        `domain`, None if that is not known.
         """
         model = model_of(
             subspace,
@@ -196,6 +201,7 @@ class FittedPCA(Likelihood, TransformerMixin, BaseEstimator):
             scale=scale,
             columns=self._names(),
             settings=settings,
+            domain=domain,
         )
         rest = noise_variance(model, trace=trace, people=people)
         self._adopt(replace(model, estimator=record_of(self, noise_variance=rest, observed=observed)))

@@ -177,6 +177,8 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         yield f"Fill {part.fill:.2g}: the mean squared norm of the clipped rows over the squared row bound."
     if part.clipped is not None:
         yield f"About {part.clipped:.0%} of people were clipped, at the bound that was found."
+    elif part.fill is not None:
+        yield "How many people were clipped was not released: counting them would take a part of the budget."
 
 
 def _loadings(part: ComponentsPart) -> str:

@@ -312,6 +312,7 @@ class FederatedPCA(ColumnsParams, FederatedParams, FittedPCA):
             guarantee=federated_guarantee(federation.parties, found),
             scale=found.units,
             observed=found.rates,
+            domain=found.domain,
             settings=sites_settings(
                 federation.parties,
                 found,

@@ -331,6 +331,7 @@ class GossipPCA(ColumnsParams, GossipParams, FittedPCA):
             guarantee=gossip_guarantee(gossip.parties, found, counted=self.peers_, since=gossip.since),
             scale=found.units,
             observed=found.rates,
+            domain=found.domain,
             settings=peers_settings(
                 gossip.parties,
                 found,

@@ -172,8 +172,9 @@ class PrivatePCA(SharedLedger, PrivateParams, FittedPCA):
             guarantee=found.guarantee,
             scale=found.scale,
             observed=found.rates,
+            domain=found.domain,
             settings=curator_settings(
-                request, found.plan, row_bound=found.row_bound, scale=found.scale, private=budget is not None
+                request, found.plan, row_bound=found.domain.radius, scale=found.scale, private=budget is not None
             ),
         )
         self._warn(found.verdict)

@@ -301,8 +301,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self
 
     @in_silence
-    def transform(self, X: Any) -> Array:
-        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+    def transform(self, X: Any, *, clip: bool = False) -> Array:
+        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
+
+        Columns are matched by name where both have names. With `clip`, rows are first clipped as in the fit.
+        """
         model, view = self.model_, self._view()
         scores = []
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
@@ -313,7 +316,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # Gaps are filled in the units of the stream.
                 rows = filled(in_units(rows, model.scale, private=False), view.sketch)
                 rows = rows if model.scale is None else rows * model.scale
-            scores.append(model.scores_of(rows))
+            scores.append(model.scores_of(rows, clip=clip))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -426,6 +429,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             settings=_settings(stream, view, verdict, divisor),
             warnings=tuple(str(warning) for warning in verdict.warned),
             scale=stream.scale,
+            clipping=stream.clipping(),
         )
 
     @property

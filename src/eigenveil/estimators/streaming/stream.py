@@ -29,7 +29,7 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
-from eigenveil.model import Model
+from eigenveil.model import Model, clipping_of
 from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
 from eigenveil.protocols import run_pooled
@@ -564,6 +564,17 @@ class Stream:
                 return TreeTracker(terms.rank, private, plan.horizon_blocks)
             case _:
                 return SlicedTracker(terms.rank, private, terms.oversample)
+
+    def clipping(self) -> dict[str, Array]:
+        """How rows are clipped, for a model: in the units of the columns, around the center of the first block."""
+        domain = getattr(getattr(self.tracker, "terms", None), "domain", None)
+        if not isinstance(domain, Domain):
+            return {}
+        found, units = clipping_of(domain), self.scale
+        if found and units is not None:
+            found |= {"center": found["center"] * units, "scale": units}
+        low, high = self.terms.bounds.low, self.terms.bounds.high
+        return found | ({"low": low, "high": high} if found and low is not None and high is not None else {})
 
     @property
     def _gaps(self) -> Gaps | None:
