@@ -27,6 +27,7 @@ from eigenveil.params.renamed import in_new_words
 from eigenveil.params.values import Expected
 from eigenveil.privacy import Domain, Guarantee
 from eigenveil.privacy.sums.device import is_on_device, rows_on_device
+from eigenveil.privacy.sums.domain import Region
 from eigenveil.tasks.fit.gaps import gaps_of
 
 __all__ = ["SCORES_ARE_RAW", "Model", "clipping_of", "noise_floor_in", "warnings_in"]
@@ -332,9 +333,9 @@ class Model:
         )
 
 
-def clipping_of(domain: Domain) -> dict[str, Array]:
+def clipping_of(domain: Region) -> dict[str, Array]:
     """What a model records of how rows were clipped; nothing where they were not."""
-    if math.isinf(domain.radius):
+    if not isinstance(domain, Domain) or math.isinf(domain.radius):
         return {}
     center = np.zeros(domain.dim) if domain.center is None else domain.center
     found = {"radius": np.array([domain.radius]), "center": center}

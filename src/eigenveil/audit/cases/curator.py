@@ -33,6 +33,10 @@ _CORNERS: Final = np.array(hadamard(8), dtype=np.float64)
 _UNITS: Final = np.logspace(-3, 3, DIM)
 # Columns of a table with gaps, and how many people have them. With a small budget, this many over mu, so that a bound is found.
 _FEW, _HALF, _PEOPLE = 3, 400, 100
+# Where units are found: columns, their units, and how many people over mu find them to within a few percent.
+_AXES_FOUND: Final = 8
+_RAW: Final = np.logspace(-3, 3, _AXES_FOUND)
+_MANY_FOR_UNITS: Final = 2000
 
 
 def _tied(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -203,6 +207,45 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
     return Trial(present + 2 * rest.mean(keepdims=True), present, rest / deviation, moved=moved)
 
 
+def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
+    """A fit that finds its units: what mean, units, components, variances and the number of people say of products of raw rows.
+
+    The released matrix was divided by the variances that it released, and these are in the units. So units times the matrix are
+    products of raw rows around the mean, with noise. A canary a thousand units out along an axis is clipped to the root of the
+    number of columns in units that were found, and those are known to within noise. The noise of the number of people is known
+    exactly: it was released with the mean.
+    """
+    present = tossed(_AXES_FOUND, rng)
+    signs, count = np.array(hadamard(_AXES_FOUND), dtype=np.float64), math.ceil(_MANY_FOR_UNITS / mu_of(budget))
+    # Of two lengths and both signs, so that a column has a spread and no row is clipped.
+    corners = np.vstack([signs, -signs, signs / 2, -signs / 2]) * _RAW
+    base = np.repeat(corners, math.ceil(count / len(corners)), axis=0)
+    canaries = 1000 * np.diag(_RAW)[present]
+    pca = fitted(
+        np.vstack([base, canaries]),
+        budget,
+        state,
+        neighbours="add-remove",
+        row_bound="private",
+        center="private",
+        scale="private",
+    )
+    model = pca.model_
+    assert model.scale is not None
+    *_, mean, last = pca.guarantee_.charges
+    require(
+        (mean.label, last.label) == ("mean and count", "covariance"),
+        "the mean comes with the count, and then the matrix",
+    )
+    split = split_budget(mean=True, search=False, count=True, trace=False, units=True)
+    moved, raw = base - model.mean, gram_of(pca.subspace_) * np.outer(model.scale, model.scale)
+    # What is left along an axis, in units of what a canary adds there: a squared row bound, in the units of that column.
+    along = np.diag(raw - moved.T @ moved) / (_AXES_FOUND * np.square(model.scale))
+    people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
+    counted = mean.mu * math.sqrt(split.count / split.step(split.counted_at))
+    return Trial(along, present, np.array([(people - len(base) - present.sum()) * counted]))
+
+
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
     """One fit of a wide sparse table, with a canary along every axis."""
     present = tossed(_MANY, rng)
@@ -290,6 +333,14 @@ CASES = (
         f"PrivatePCA(scale=...), units from 1e-3 to 1e3: {_ALL}",
         "a row along each axis, a thousand units out, present or blank",
         partial(blanked, given=1000 * np.diag(_UNITS), bounded=AXES, scale=_UNITS),
+    ),
+    _case(
+        "found-units",
+        f"PrivatePCA(scale='private'), units from 1e-3 to 1e3: the mean, the units, {_ALL}, and the number of people in them",
+        "a row along each axis, a thousand units out, in the table or not",
+        _in_found_units,
+        # How far a canary moves the matrix depends on units that are known to within noise only.
+        threshold=None,
     ),
     _case(
         "near-ties",
