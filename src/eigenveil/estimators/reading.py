@@ -164,7 +164,8 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     if not hasattr(X, "columns"):
         _require_no_choice(asked, fitting=fitting, but="{X} has none")
         require_param(column is None, _NO_COLUMN, column=column)
-        return array_rows(X, gaps=gaps), ids
+        array = array_rows(X, gaps=gaps)
+        return array, _here(ids, array)
     choice = ColumnChoice.of(asked, person=column)
     if not fitting:
         choice = (
@@ -176,7 +177,12 @@ def _on_cluster(X: Any, asked: Any, *, fitting: bool, known: Any) -> tuple[Any, 
     rows, layout = frame_rows(X, choice, gaps=gaps)
     if fitting and layout.ids:
         _warn_of_ids(layout.ids)
-    return rows, ids
+    return rows, _here(ids, rows)
+
+
+def _here(ids: Any, rows: Rows) -> Any:
+    """Identifiers of a Dask collection in this process, where its rows are read here too."""
+    return identifiers(ids.compute(scheduler="synchronous")) if is_dask(ids) and not is_elsewhere(rows) else ids
 
 
 _NO_COLUMN = "{person} names the column {@column}, which {X} does not have"

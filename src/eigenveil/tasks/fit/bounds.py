@@ -78,7 +78,7 @@ class RowBounds:
         found = cls.check(dim, private=private, sparse=sparse, **given)
         center = getattr(asked, "center", None)
         # Other shapes, and text, are refused where centers are read.
-        if np.shape(center) == (dim,) and np.asarray(center).dtype.kind in "biuf":
+        if center is not None and np.shape(center) == (dim,) and np.asarray(center).dtype.kind in "biuf":
             _require_reachable("center", _vector("center", center, dim), found.scale)
         gaps = gaps_of(asked, dim, names=names, sparse=sparse)
         return replace(found, gaps=None if gaps is None else gaps.under(Neighbours(asked.neighbours)))
