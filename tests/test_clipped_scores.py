@@ -46,7 +46,7 @@ def by_hand(model: Model, rows: Array) -> Array:
     moved = moved * np.minimum(1.0, clip["radius"][0] / np.maximum(norms, 1e-300))
     units = np.ones(len(model.mean)) if model.scale is None else model.scale
     scores = (moved * clip["scale"] + clip["center"] - model.mean) / units @ model.components.T
-    return scores / np.sqrt(model.explained_variance)
+    return np.asarray(scores / np.sqrt(model.explained_variance))
 
 
 @pytest.mark.filterwarnings("ignore")

@@ -261,7 +261,8 @@ def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
 
     gone = Client(client.scheduler.address, set_as_default=False)
     gone.close()
-    rows, ledger = replace(array_rows(array()), client=gone), Ledger(epsilon=2.0, delta=1e-6)
+    held: Any = array_rows(array())
+    rows, ledger = replace(held, client=gone), Ledger(epsilon=2.0, delta=1e-6)
     with pytest.raises(EngineLost, match="does not answer any more"):
         fitted(rows, ledger=ledger)
     assert ledger.charges == ()
@@ -269,7 +270,8 @@ def test_a_scheduler_that_is_gone_is_an_error(client: Any) -> None:
 
 def test_a_scheduler_that_does_not_come_back_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
     """Dask then closes the client of this process, and says that there is none."""
-    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
+    rows: Any = array_rows(array())
+    ledger = Ledger(epsilon=2.0, delta=1e-6)
 
     def nobody(*_: Any, **__: Any) -> None:
         raise ValueError("No clients found")
@@ -292,7 +294,8 @@ def test_a_worker_that_dies_while_it_is_asked_for_its_version_changes_nothing(mo
 
 
 def test_a_scheduler_or_worker_of_another_version_is_refused(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    rows, ledger = array_rows(array()), Ledger(epsilon=2.0, delta=1e-6)
+    rows: Any = array_rows(array())
+    ledger = Ledger(epsilon=2.0, delta=1e-6)
     found = client.get_versions()
     found["scheduler"]["packages"]["distributed"] = "2020.1.0"
     monkeypatch.setattr(client, "get_versions", lambda: found)
@@ -431,7 +434,8 @@ def test_no_row_in_a_log_or_an_exception_of_driver_or_worker(client: Any, caplog
 
 def test_dask_knows_how_large_a_partition_and_a_sum_are(client: Any) -> None:
     """By their sizes it decides what to move between workers and what to spill."""
-    rows, wide = array_rows(array()), array_rows(array(np.ones((40, 500)), 20).map_blocks(sp.csr_array, dtype=float))
+    rows: Any = array_rows(array())
+    wide: Any = array_rows(array(np.ones((40, 500)), 20).map_blocks(sp.csr_array, dtype=float))
     sizes = client.nbytes(summary=False)
     assert sum(sizes[one.key] for one in rows.futures) >= ROWS.nbytes
     assert sum(sizes[one.key] for one in wide.futures) >= 40 * 500 * 8
@@ -544,7 +548,8 @@ def test_a_site_shows_what_leaves_its_cluster(client: Any, tmp_path: Path) -> No
 def test_a_worker_killed_in_the_middle_changes_nothing_unless_its_source_did(tmp_path: Path) -> None:
     for name in ("kept.npy", "changed.npy"):
         np.save(tmp_path / name, ROWS)
-    kept, changed = (array_rows(source(tmp_path / name, 500)) for name in ("kept.npy", "changed.npy"))
+    kept: Any = array_rows(source(tmp_path / "kept.npy", 500))
+    changed: Any = array_rows(source(tmp_path / "changed.npy", 500))
     before = fitted(kept)
     np.save(tmp_path / "changed.npy", ROWS + 1)
     assert kept.total(Killer(tmp_path / "killed")) == COUNT

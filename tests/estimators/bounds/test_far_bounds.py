@@ -84,7 +84,11 @@ def test_sites_and_small_releases_too(rule: str) -> None:
     parts = {f"site {at}": part for at, part in enumerate(np.array_split(rows, 4))}
     for choice in settings():
         how: dict[str, Any] = LARGE | RULES[rule] | choice
-        for kind, more in ((FederatedPCA, {"trust": "masked"}), (GossipPCA, {"graph": "complete"})):
+        kinds: tuple[tuple[Any, dict[str, Any]], ...] = (
+            (FederatedPCA, {"trust": "masked"}),
+            (GossipPCA, {"graph": "complete"}),
+        )
+        for kind, more in kinds:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")
