@@ -152,6 +152,7 @@ def no_noise_between_pairs(patch: Patch) -> None:
         (less_noise_off_the_diagonal, "site-noise/covariance", 20),
         (quieter_shares, "stream/slots-masked", 25),
         (half_the_count, "curator/found-units", 60),
+        (fewer_steps_than_neighbours_are_apart, "curator/found-units", 20),
         (columns_are_one_table, "bounds/columns", 150),
         (no_masks, "masked/messages", 10),
         (no_masks_between_pairs, "masked/messages", 10),

@@ -208,42 +208,40 @@ def _counted_less_half(budget: Budget, rng: Generator, state: int | None) -> Tri
 
 
 def _in_found_units(budget: Budget, rng: Generator, state: int | None) -> Trial:
-    """A fit that finds its units: what mean, units, components, variances and the number of people say of products of raw rows.
+    """A fit that finds its units: the matrix that was released in them, and the number of people that came with the mean.
 
-    The released matrix was divided by the variances that it released, and these are in the units. So units times the matrix are
-    products of raw rows around the mean, with noise. A canary a thousand units out along an axis is clipped to the root of the
-    number of columns in units that were found, and those are known to within noise. The noise of the number of people is known
-    exactly: it was released with the mean.
+    A model has the mean and the units in which rows were clipped, so everybody else can be clipped again and subtracted. Its own
+    matrix was divided by the variances that it released, and these are in its scale. A canary a thousand units out along an axis
+    is clipped to a norm of the root of the number of columns.
     """
     present = tossed(_AXES_FOUND, rng)
     signs, count = np.array(hadamard(_AXES_FOUND), dtype=np.float64), math.ceil(_MANY_FOR_UNITS / mu_of(budget))
-    # Of two lengths and both signs, so that a column has a spread and no row is clipped.
+    # Of two lengths and both signs, so that a column has a spread.
     corners = np.vstack([signs, -signs, signs / 2, -signs / 2]) * _RAW
     base = np.repeat(corners, math.ceil(count / len(corners)), axis=0)
-    canaries = 1000 * np.diag(_RAW)[present]
-    pca = fitted(
-        np.vstack([base, canaries]),
-        budget,
-        state,
-        neighbours="add-remove",
-        row_bound="private",
-        center="private",
-        scale="private",
-    )
+    rows = np.vstack([base, 1000 * np.diag(_RAW)[present]])
+    found: dict[str, Any] = {
+        "row_bound": "private",
+        "center": "private",
+        "scale": "private",
+        "neighbours": "add-remove",
+    }
+    pca = fitted(rows, budget, state, **found)
     model = pca.model_
     assert model.scale is not None
     *_, mean, last = pca.guarantee_.charges
     require(
-        (mean.label, last.label) == ("mean and count", "covariance"),
-        "the mean comes with the count, and then the matrix",
+        (mean.label, last.label) == ("mean and count", "covariance"), "the mean and the count come before the matrix"
     )
+    units, square = model.clipping["scale"], float(_AXES_FOUND)
+    moved = (rows - model.clipping["center"]) / units
+    moved *= np.minimum(1.0, math.sqrt(square) / np.linalg.norm(moved, axis=1))[:, None]
+    rest = gram_of(pca.subspace_) * np.outer(model.scale / units, model.scale / units) - moved.T @ moved
     split = split_budget(mean=True, search=False, count=True, trace=False, units=True)
-    moved, raw = base - model.mean, gram_of(pca.subspace_) * np.outer(model.scale, model.scale)
-    # What is left along an axis, in units of what a canary adds there: a squared row bound, in the units of that column.
-    along = np.diag(raw - moved.T @ moved) / (_AXES_FOUND * np.square(model.scale))
     people = pca.singular_values_[0] ** 2 / pca.explained_variance_[0] + 1
-    counted = mean.mu * math.sqrt(split.count / split.step(split.counted_at))
-    return Trial(along, present, np.array([(people - len(base) - present.sum()) * counted]))
+    of_count = (people - len(rows)) * mean.mu * math.sqrt(split.count / split.step(split.counted_at))
+    noise = [symmetric_noise(rest, deviation=square / last.mu), np.array([of_count])]
+    return Trial(present + np.diag(rest) / square, present, np.concatenate(noise), tuple(map(len, noise)))
 
 
 def _many(budget: Budget, rng: Generator, state: int | None) -> Trial:
@@ -339,8 +337,6 @@ CASES = (
         f"PrivatePCA(scale='private'), units from 1e-3 to 1e3: the mean, the units, {_ALL}, and the number of people in them",
         "a row along each axis, a thousand units out, in the table or not",
         _in_found_units,
-        # How far a canary moves the matrix depends on units that are known to within noise only.
-        threshold=None,
     ),
     _case(
         "near-ties",
