@@ -286,7 +286,9 @@ def settings_table(model: Model) -> Table:
 
 def _origin(model: Model, fact: str) -> str:
     """Where a bound or units are from. Only a search writes such a fact; without one, whoever fitted the model gave them."""
-    return "estimated privately" if model.settings.get(fact) is not None else "given"
+    if model.settings.get(fact) is None:
+        return "given"
+    return "exact, not private" if model.settings.get("neighbours") == "none" else "estimated privately"
 
 
 def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:

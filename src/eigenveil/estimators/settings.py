@@ -35,8 +35,6 @@ def settings_of(
     if neighbours is None and asked.get("center") == "private":
         # "private" would be read as a guarantee.
         asked = asked | {"center": "exact mean"}
-    if neighbours is None and asked.get("scale") == "private":
-        asked = asked | {"scale": "exact deviations"}
     # Twice `first`: it comes first in the file, and no parameter may replace it.
     found = first | asked | facts | first | {"neighbours": "none" if neighbours is None else neighbours.value}
     return {name: value for name, value in found.items() if value is not None}
