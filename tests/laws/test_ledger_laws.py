@@ -25,6 +25,7 @@ from eigenveil.network.ledger.entries import canonical, read_export, written_exp
 from eigenveil.network.ledger.head import NotedHead, note_head
 from eigenveil.network.ledger.replay import Replay
 from eigenveil.privacy import Charge, Neighbours
+from eigenveil.protocols.wire import decode
 from network.agents.test_masked_slots import MaskedWorld
 from network.agents.test_slot_durable import World
 from network.ledger.ledger_children import LIFE, account
@@ -163,30 +164,44 @@ def another_visit(rows: Array) -> Array:
     return np.vstack([rows[:-1], np.full((1, 5), 1e6)])
 
 
+def the_largest_visit(rows: Array) -> Array:
+    return np.vstack([rows, np.full((1, 5), np.finfo(float).max)])
+
+
+def one_visit(rows: Array) -> Array:
+    return rows[:1]
+
+
+def no_visit(rows: Array) -> Array:
+    return rows[:0]
+
+
+VISITS = [visit_more, another_visit, the_largest_visit, one_visit, no_visit]
+
+
 @pytest.mark.parametrize("trust", ["hub", "site", "both", "masked"])
-@pytest.mark.parametrize("second", [visit_more, another_visit])
-def test_ledgers_of_sites_have_one_shape(tmp_path: Path, trust: str, second: Callable[[Array], Array]) -> None:
+def test_ledgers_of_sites_have_one_shape(tmp_path: Path, trust: str) -> None:
     privacy = {"trust": trust} | ({"epsilon": [5.0, 2.0], "delta": [1e-6, 1e-6]} if trust == "both" else {})
     found = []
-    for made in (same, second):
+    for made in (same, *VISITS):
         (folder := tmp_path / made.__name__).mkdir()
         company = Company(folder, sections={"privacy": privacy})
         company.tables["site 0"] = made(visits())
-        company.run()
-        found.append([shown(company.ledger(name)) for name in company.names])
-    assert found[0] == found[1]
+        rounds = [(done.answered, done.bytes_up, done.bytes_down) for done in company.run().durable.rounds]
+        found.append([rounds, *(shown(company.ledger(name)) for name in company.names)])
+    assert all(shape == found[0] for shape in found)
 
 
 @pytest.mark.parametrize("noise", ["pairwise", "independent"])
 def test_ledgers_of_peers_have_one_shape(tmp_path: Path, noise: str) -> None:
     found = []
-    for made in (same, visit_more):
+    for made in (same, *VISITS):
         (folder := tmp_path / made.__name__).mkdir()
         company = PeerCompany(folder, sections={"privacy": {"noise": noise}})
         company.tables["peer 0"] = made(visits())
         assert company.run() == [None] * 4
         found.append([shown(company.ledger(name)) for name in company.names])
-    assert found[0] == found[1]
+    assert all(shape == found[0] for shape in found)
 
 
 def served(tmp_path: Path, name: str, patch: pytest.MonkeyPatch, second: Callable[[Array], Array]) -> tuple[Any, ...]:
@@ -242,15 +257,30 @@ def slots_at(world: Any, count: Callable[[int], int], then: Callable[[int], str]
     world.close = close
 
 
+def sent_by(world: Any) -> list[tuple[str, str, int]]:
+    """From here on: which kind of message each site sends, and how long it is, in order."""
+    told: list[tuple[str, str, int]] = []
+    for name, site in world.sites.items():
+
+        def take(sender: str, data: bytes, name: str = name, take: Any = site.take) -> list[tuple[str, bytes]]:
+            outgoing: list[tuple[str, bytes]] = take(sender, data)
+            told.extend((name, type(decode(raw).body).__name__, len(raw)) for _, raw in outgoing)
+            return outgoing
+
+        site.take = take
+    return told
+
+
 @pytest.mark.parametrize("trust", ["hub", "site", "masked"])
 def test_ledgers_of_streams_have_one_shape(tmp_path: Path, trust: Any) -> None:
     """The same slots and questions; rows in some slots, in none, or in one more, and offsets of other lengths."""
     spec = replace(BASE, trust=trust, neighbours=Neighbours.ADD_REMOVE)
-    shapes = []
+    shapes: list[list[Any]] = []
     for number, count in enumerate((lambda slot: 0, lambda slot: int(slot == 1), lambda slot: 1000 * slot)):
         (folder := tmp_path / str(number)).mkdir()
         world = (MaskedWorld if trust == "masked" else World)(folder, spec)
         slots_at(world, count, lambda rows: json.dumps({"offset": 10 ** rows.bit_length()}))
+        told = sent_by(world)
         for slot in range(spec.slots):
             if isinstance(world, MaskedWorld):
                 world.slot(slot)
@@ -258,7 +288,8 @@ def test_ledgers_of_streams_have_one_shape(tmp_path: Path, trust: Any) -> None:
             for name in NAMES:
                 world.close(slot, name)
             world.ask()
-        shapes.append([shown(world.ledgers[name].path) for name in NAMES])
+        shapes.append([*(shown(world.ledgers[name].path) for name in NAMES), told])
+        assert len(told) >= spec.slots * len(NAMES)
     assert shapes[0] == shapes[1] == shapes[2]
 
 

@@ -8,6 +8,7 @@ process is killed, the reserve stays until `eigenveil ledger close`, although no
 import math
 import secrets
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -258,10 +259,11 @@ class LastingLedger:
             )
             # Before the rows are declared: a release that is refused leaves no trace.
             _afford(lasting, account, life)
-            warnings, console = lasting.declare(dataset, *prints, source=source) if prints else [], output(stderr=True)
-            # For a person alone. A file may be read by others, and a warning says that a row is another one.
-            for warning in warnings if console.is_terminal else ():
-                console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+            warnings = lasting.declare(dataset, *prints, source=source) if prints else []
+            # For a person alone. A file may be read by others, and a warning says that a row is another one. The system is asked,
+            # not rich: an environment variable for colours must not make a terminal of a file.
+            for warning in warnings if sys.stderr.isatty() else ():
+                output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
             lasting.join(account, life=life)
             yield lasting, study, dataset
 
