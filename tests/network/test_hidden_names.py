@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -53,7 +54,8 @@ HONEST = [
 
 def in_study(section: str, key: str) -> Callable[[str, Path], object]:
     def use(name: str, _: Path) -> object:
-        return StudyFile.of(document(**{section: {key: ["age", name] if key == "columns" else name}}))
+        changed: dict[str, Any] = {section: {key: ["age", name] if key == "columns" else name}}
+        return StudyFile.of(document(**changed))
 
     return use
 

@@ -238,8 +238,7 @@ def test_peers_survive_the_loss_of_any_one_unless_told_otherwise(
     assert isinstance(found.params, PeerStudy) and found.params.restarts == 1
     assert fatal_peers(found) == ()
     assert "The study survives the loss of any one peer" in " ".join(found.words())
-    pca = found.estimator()
-    assert isinstance(pca, GossipPCA)
+    pca: Any = found.estimator()
     rng = np.random.default_rng(3)
     rows = {place.name: rng.standard_normal((200, 3)) for place in found.peers}
     for name in rows:
