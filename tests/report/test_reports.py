@@ -104,8 +104,8 @@ def test_names_add_no_element_and_no_attribute(made: Any) -> None:
 def test_the_answer_is_about_the_result_and_the_people() -> None:
     report = model_report(made_model(3, 6, floor=1.5))
     assert report.answer == (
-        "Two of three components stand out from the noise, with 60% of the variance. An attacker who knows everything else "
-        "guesses right about each person at most 55 times in 100, and a coin 50 times."
+        "Two of three components stand out from the noise, with 60% of the variance of the clipped rows. An attacker who knows "
+        "everything else guesses right about each person at most 55 times in 100, and a coin 50 times."
     )
     lost = model_report(made_model(3, 6, floor=5.0)).answer
     assert lost.startswith("Nothing stands out from the noise")

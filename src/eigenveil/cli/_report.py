@@ -236,6 +236,16 @@ def fill_line(model: Model) -> Iterator[Text]:
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
         words = f"about {float(clipped):.0%} of people, at the privately estimated bound"
         yield Text.assemble(("clipped share: ", _LABEL), words)
+    from eigenveil.report.fitted import taken_of
+
+    found = taken_of(model)
+    if found is not None:
+        taken, unseen = found
+        words = (
+            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting what noise hides "
+            f"of the longest {unseen:.1%} of the rows; variances are those of the clipped rows"
+        )
+        yield Text.assemble(("taken by clipping: ", _LABEL), words)
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:

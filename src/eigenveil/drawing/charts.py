@@ -357,10 +357,19 @@ def budget_chart(epsilon: float) -> Chart:
     return Chart("Epsilon on a scale", said, 76.0, tuple(marks), ("epsilon", "called"), rows)
 
 
-def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str = "", mark: str = "asked") -> Chart:
+def plan_chart(
+    points: Sequence[Point],
+    *,
+    asked: float,
+    title: str,
+    note: str = "",
+    mark: str = "asked",
+    of: str = "clipped rows",
+) -> Chart:
     """What an epsilon buys: captured variance and largest sine with their intervals, and random directions.
 
-    The epsilon `asked` is marked with the word `mark`, and `note` follows the words of the chart.
+    What is captured is a share of the variance `of` all rows or of the clipped ones. The epsilon `asked` is marked with the word
+    `mark`, and `note` follows the words of the chart.
     """
     require(bool(points), "there must be a point to draw")
     ordered = sorted(points, key=lambda point: point.epsilon)
@@ -385,7 +394,8 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
     # There may be no point at the asked epsilon, if the method is refused there.
     chosen = next((point for point in ordered if point.epsilon == asked), ordered[-1])
     said = (
-        f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that can be captured, "
+        f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that exact PCA finds in "
+        f"{'all rows before clipping' if of == 'all rows' else 'the clipped rows'}, "
         f"{chosen.captured.low:.0%} to {chosen.captured.high:.0%} in nine fits of ten. "
         f"Random directions capture {chosen.nothing:.0%}. The largest principal angle, as a sine, is 0% if every "
         f"direction is found and 100% if one is lost. {note}"

@@ -63,13 +63,14 @@ class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released. The first `said` of the warnings were given
-    before the fit.
+    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of
+    the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
     fill: float | None = None
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     warned: tuple[ParameterWarning, ...] = ()
     said: int = 0
 
@@ -97,6 +98,7 @@ class Released:
     energy: float
     flat: tuple[int, ...] = ()
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     scaled: Literal["given", "private"] | None = None
 
     @property
@@ -192,6 +194,7 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         energy=found.trace if found.energy is None else found.energy,
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
+        norms=found.norms,
         scaled=scaled_by(study.bounds),
     )
 
@@ -250,7 +253,7 @@ def verdict_of(
     fill, noise = seen.fill
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
-    return FitVerdict(seen.noise_floor, fill, clipped, warned, said=len(before))
+    return FitVerdict(seen.noise_floor, fill, clipped, seen.norms, warned, said=len(before))
 
 
 def _warned(
@@ -421,8 +424,8 @@ def forewarned(
     return (
         kind(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
-            f"{captured:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            f"{captured:.0%} of the variance that exact PCA with {rank} components finds in the clipped rows. Random directions "
+            f"have {nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
             "says what would work."
         ),
     )
@@ -432,7 +435,7 @@ def forewarned(
 @lru_cache(maxsize=8)
 def _guess(dim: int) -> Spectrum:
     """The spectrum that a plan assumes where nothing is known. A warning says nothing about doubt."""
-    return replace(Spectrum.guessed(dim), spread=0.0, error=0.0)
+    return replace(Spectrum.guessed(dim, fill=0.5), spread=0.0, error=0.0)
 
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:

@@ -58,6 +58,10 @@ class ComponentsPart:
     people: float | None = None
     mean: tuple[float, ...] = ()
     scale: tuple[float, ...] = ()
+    # The share of all squared norms that clipping took, as far as released norms show it, and the share of people with the
+    # longest rows, whose norms noise hides.
+    taken: Span | None = None
+    unseen: float | None = None
 
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.
@@ -123,12 +127,17 @@ class EpsilonPoint:
 @final
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked."""
+    """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked.
+
+    What is captured is a share of the variance that exact PCA finds: `of` all rows as they are before clipping, or of the clipped
+    ones.
+    """
 
     method: str
     asked: float
     points: tuple[EpsilonPoint, ...]
     note: str = ""
+    of: Literal["all rows", "clipped rows"] = "clipped rows"
 
     def __post_init__(self) -> None:
         require(len(self.points) >= 1, "there must be a point")

@@ -147,7 +147,7 @@ def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
     """The curve of a plan, with its epsilon marked."""
     points = [Point(one.epsilon, one.captured, one.sine, one.nothing) for one in part.points]
     title = f"Accuracy against epsilon: {method_words(part.method)}"
-    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark)
+    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark, of=part.of)
 
 
 def _variance(part: ComponentsPart) -> str:
@@ -181,6 +181,13 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         yield "Variances are in squared units of the columns, so columns with large numbers weigh more."
     if part.clipped is not None:
         yield f"Clipped share: about {part.clipped:.0%} of people had rows beyond the row bound, which were shortened to it."
+    if part.taken is not None and part.unseen is not None:
+        one = part.taken
+        yield (
+            f"Clipping took about {one.value:.0%} of all squared norms ({one.low:.0%} to {one.high:.0%}), as far as the released "
+            f"norms show. They do not show how long the longest {part.unseen:.1%} of the rows are. The variances here are those "
+            "of the clipped rows."
+        )
     if part.fill is not None:
         yield (
             f"Bound usage: {part.fill:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. Near "

@@ -75,7 +75,7 @@ MISTAKES: dict[str, tuple[object, ...]] = {
     ),
     "--features is for svmlight files": (*EXACT, "--features", 5),
     "has no column 'what'": (*EXACT, "--drop", "what"),
-    "--no-header is for csv files": (*EXACT, "--format", "npy", "--no-header"),
+    "--no-header is for csv and xlsx files": (*EXACT, "--format", "npy", "--no-header"),
 }
 
 

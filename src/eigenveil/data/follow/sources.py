@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol, TypeAlias, final
 import numpy as np
 
 from eigenveil.data.follow import watcher
-from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, whole_records
+from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, preamble, whole_records
 from eigenveil.data.named import require_readable
 from eigenveil.data.text_files import CsvHeader
 from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
@@ -179,7 +179,7 @@ def follow(
 class FollowedFile:
     """A csv file that grows. A last line without a line end may be half a row, so it is left until its end has come.
 
-    `head` is the line of column names as it stands in the file, with its end; what a file without one begins with.
+    `head` is what comes before the rows: the line of column names as it stands in the file, with its end, and what is above it.
     """
 
     source: Path
@@ -191,14 +191,14 @@ class FollowedFile:
         """The first line is read and checked now."""
         if path.suffix.lower() in (".gz", ".zst"):
             raise ValueError(f"{path} is compressed, so it cannot be followed as it grows. Give the plain file")
-        head = _head(path)
+        head = _head(path, how)
         require(
             head is not None,
             f"{path} has no complete first line yet. It needs a line of column names, and rows below it",
         )
         assert head is not None
         # Without names the first line is a person's, and no digest of it is kept.
-        return cls(path, _text_rows(head, path, how, columns), head if how.header else _mark(head))
+        return cls(path, _text_rows(head, path, how, columns), head if how.header else _above(head, how))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -225,20 +225,25 @@ class FollowedFile:
         with self._refusing(), self.source.open("rb") as file:
             begin = self._checked(file, offset)
             stop = None if until is None else self._stop(offset, until)
-            records, ends = _records(file, begin, self.text.quote, most, self.source, stop=stop)
+            records, ends = _records(file, begin, self.text, most, self.source, stop=stop)
             rows = self.text.rows(records, seen=offset.rows)
             # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
             end = begin + (ends[len(rows) - 1] if len(rows) else 0)
             tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
             count = offset.rows + len(rows)
-            return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
+            return rows, replace(offset, byte=end, rows=count, header=self.digest, tail=tail)
 
     def unfinished(self, offset: Offset, until: Reach | None) -> bool:
         """Whether bytes without a line end stand behind `offset`, or the first line was not whole yet."""
         with self.source.open("rb") as file:
             begin = self._checked(file, offset)
-            most = 1 << 10 if until is None else self._stop(offset, until) - begin
-            return most < 0 or bool(_at(file, begin, min(most, 1 << 10)).strip())
+            most = LONGEST_LINE if until is None else self._stop(offset, until) - begin
+            # Lines of comments are no rows, and may be long.
+            rest = _at(file, begin, max(0, min(most, 1 << 10 if self.text.comment is None else LONGEST_LINE)))
+        if self.text.comment is not None:
+            *lines, rest = rest.split(b"\n")
+            rest += b"".join(line for line in lines if not line.startswith(self.text.comment))
+        return most < 0 or bool(rest.strip())
 
     def _stop(self, offset: Offset, until: Reach) -> int:
         """The size up to which the file is read."""
@@ -258,13 +263,18 @@ class FollowedFile:
         except PermissionError:
             raise SourceChanged(f"{self.source}: you may not read it any more. Ask its owner for permission") from None
 
+    @property
+    def digest(self) -> str:
+        """A digest of the line of column names, empty without one."""
+        return _digest(self.head[len(_above(self.head, self.text.header.how)) :])
+
     def _checked(self, file: Any, offset: Offset) -> int:
         """Where to go on reading, after checking that what is before has not changed."""
         size = os.fstat(file.fileno()).st_size
         # The length comes first, because the bytes before the offset may not be there any more.
         if size < max(offset.byte, len(self.head)):
             raise SourceChanged(f"{self.source} has become shorter: it was emptied or replaced. {_AGAIN}")
-        if offset.header not in ("", _digest(self.head)) or _at(file, 0, len(self.head)) != self.head:
+        if offset.header not in ("", self.digest) or _at(file, 0, len(self.head)) != self.head:
             raise SourceChanged(f"{self.source} has another first line than before. {_AGAIN}")
         if offset.byte == 0:
             return len(self.head)
@@ -369,14 +379,16 @@ class FollowedFolder:
 
     def _file(self, path: Path) -> FollowedFile | None:
         """A file of the folder, with the first line that all of them have; None if that has not come yet."""
-        head = _head(path)
+        head = _head(path, self.how)
         if head is None:
             return None
-        head = head if self.named else _mark(head)
-        if _digest(head) != _digest(self.first.head):
-            raise SourceChanged(f"{path} has another first line than {self.first.source.name}. Files need the same one")
         header = replace(self.first.text.header, source=path)
-        return FollowedFile(path, replace(self.first.text, header=header), head)
+        file = FollowedFile(
+            path, replace(self.first.text, header=header), head if self.named else _above(head, self.how)
+        )
+        if file.digest != self.first.digest:
+            raise SourceChanged(f"{path} has another first line than {self.first.source.name}. Files need the same one")
+        return file
 
 
 @final
@@ -389,13 +401,13 @@ class FollowedPipe:
     def __init__(self, file: Any, name: Path, how: FileParams, columns: Sequence[str] | None = None) -> None:
         self.source, self._file = name, file
         self._held, self._over = b"", False
-        while b"\n" not in self._held and not self._over:
+        while (end := _end_of_head(self._held, how)) is None and not self._over:
             # The header says what the rows are. Nothing can be done before it has come, so this waits.
             self._take()
-        require(b"\n" in self._held, f"{name} ended before a complete first line")
-        end = self._held.index(b"\n") + 1
-        self._text = _text_rows(self._held[:end], name, how, columns)
-        self._held = self._held[end if how.header else len(_mark(self._held)) :]
+        require(end is not None, f"{name} ended before a complete first line")
+        head = self._held[:end]
+        self._text = _text_rows(head, name, how, columns)
+        self._held = self._held[len(head if how.header else _above(head, how)) :]
         self._read: int | None = None
 
     @property
@@ -429,7 +441,7 @@ class FollowedPipe:
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
             self._take()
-        records, ends = whole_records(self._held, quote=self._text.quote, most=most)
+        records, ends = whole_records(self._held, quote=self._text.quote, most=most, comment=self._text.comment)
         if not records:
             require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
             if self._over and self._held.strip():
@@ -449,8 +461,11 @@ class FollowedPipe:
 
 
 def _text_rows(head: bytes, path: Path, how: FileParams, columns: Sequence[str] | None) -> TextRows:
+    at, separator = preamble(head, how) or (0, None)
+    if separator is not None and how.separator is None:
+        how = replace(how, separator=separator)
     try:
-        line = head.removeprefix(_BOM).rstrip(b"\n").decode(how.encoding).encode()
+        line = head[at:].removeprefix(_BOM).rstrip(b"\n").decode(how.encoding).encode()
     except UnicodeDecodeError:
         raise ParameterError(f"{verbatim(str(path))} is not {how.encoding} text. Give its {{encoding}}") from None
     return TextRows.of(CsvHeader.of(line, path, how), columns)
@@ -464,22 +479,34 @@ def _gone(name: str, folder: Path) -> str:
     return f"{name} is gone from {folder}, and it may have had more rows. {_AGAIN}"
 
 
-def _head(path: Path) -> bytes | None:
-    """The first line with its end, None if it is not complete."""
+def _head(path: Path, how: FileParams) -> bytes | None:
+    """What a file begins with up to the end of the line of column names, or of the first row; None if it is not complete."""
+    size = _BYTES
     with path.open("rb") as file:
         # The limit keeps a file without any line end from filling the memory.
-        line = file.readline(LONGEST_LINE)
-    return line if line.endswith(b"\n") else None
+        while size <= LONGEST_LINE:
+            data = _at(file, 0, size)
+            end = _end_of_head(data, how)
+            if end is not None or len(data) < size:
+                return None if end is None else data[:end]
+            size *= 2
+    return None
+
+
+def _end_of_head(data: bytes, how: FileParams) -> int | None:
+    """Where the first line ends that is not above the table."""
+    above = preamble(data, how)
+    return None if above is None else data.index(b"\n", above[0]) + 1
 
 
 def _records(
-    file: Any, begin: int, quote: bytes | None, most: int, source: Path, *, stop: int | None
+    file: Any, begin: int, text: TextRows, most: int, source: Path, *, stop: int | None
 ) -> tuple[list[bytes], list[int]]:
     """The records after `begin` that end before `stop`, and how many bytes come before the end of each."""
     size = _BYTES
     while True:
         data = _at(file, begin, size if stop is None else max(0, min(size, stop - begin)))
-        records, ends = whole_records(data, quote=quote, most=most)
+        records, ends = whole_records(data, quote=text.quote, most=most, comment=text.comment)
         if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
             return records, ends
         require(size <= LONGEST_LINE, f"{source} has a line longer than {LONGEST_LINE} bytes")
@@ -491,9 +518,10 @@ def _at(file: Any, begin: int, size: int) -> bytes:
     return bytes(file.read(size))
 
 
-def _mark(head: bytes) -> bytes:
-    """The byte-order mark, if a file begins with one."""
-    return _BOM if head.startswith(_BOM) else b""
+def _above(head: bytes, how: FileParams) -> bytes:
+    """What is above the first line of a table: lines that are skipped, or else the byte-order mark, if a file begins with one."""
+    at, _ = preamble(head, how) or (len(head), None)
+    return head[:at] or (_BOM if head.startswith(_BOM) else b"")
 
 
 def _digest(head: bytes) -> str:

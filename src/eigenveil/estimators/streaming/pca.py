@@ -24,7 +24,7 @@ from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, r
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, column_names
-from eigenveil.estimators.released import divisor_of, shares_of
+from eigenveil.estimators.released import divisor_of, released_settings, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
@@ -619,6 +619,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 energy=sketch.energy,
                 flat=flat_columns(terms.bounds, stream.scale),
                 clipped=stream.clipped,
+                norms=stream.norms,
                 scaled=scaled_by(terms.bounds),
             )
         return space, verdict_of(
@@ -733,8 +734,7 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         rows=view.rows,
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
-        fill=verdict.fill,
-        clipped=verdict.clipped,
+        **released_settings(verdict),
         **bound_settings(terms.settings, terms.bounds, stream.bound, stream.scale),
     )
 

@@ -38,7 +38,7 @@ _CLAIMED: Final = ".resumed"
 # The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 # What a search that waits for more rows has found, beside arrays.
-_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "doubt", "poor")
+_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "doubt", "poor")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
@@ -105,6 +105,7 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "begun": stream.tracker is not None,
         "bound": stream.bound if stream.terms.bounds.find else None,
         "clipped": stream.clipped,
+        "norms": stream.norms,
         "search": None if stream.searching is None else {name: getattr(stream.searching, name) for name in _SEARCH},
         "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
@@ -211,7 +212,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
         # Earlier versions did not keep it.
-        stream.clipped = header.get("clipped")
+        stream.clipped, stream.norms = header.get("clipped"), _norms(header)
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -262,7 +263,14 @@ def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpe
         and math.isfinite(float(kept["doubt"])),
         "its search is not one that a stream can have begun",
     )
-    return Center(center, observed=observed, **{name: kept[name] for name in _SEARCH})
+    plain = {name: kept[name] for name in _SEARCH if name != "norms"}
+    return Center(center, observed=observed, norms=_norms(kept), **plain)
+
+
+def _norms(kept: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """The norms that a search has seen. Earlier versions did not keep them."""
+    norms = kept.get("norms")
+    return None if norms is None else tuple(map(float, norms))
 
 
 def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) -> Ledger | None:

@@ -115,6 +115,7 @@ class Stream:
         self.bound = None if terms.bounds.find or terms.bounds.low is not None else terms.bounds.row_bound
         # About how many people of the first block have rows beyond a bound that was found there.
         self.clipped: float | None = None
+        self.norms: tuple[float, ...] | None = None
         # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
         # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
         self.scale = terms.bounds.scale
@@ -628,7 +629,8 @@ class Stream:
             if (seen or drops) and not terms.center:
                 found = self._counted(found, block, split.extra, multiplier)
             self.rates = self._rates(found, count, split.for_observed, multiplier)
-        self.bound, self.clipped = (found.bound, found.clipped) if find else (self.bound, None)
+        if find:
+            self.bound, self.clipped, self.norms = found.bound, found.clipped, found.norms
         self.scale = found.scale if units else self.scale
         return found
 
