@@ -9,7 +9,6 @@ It decides when a block is full, what a release may cost, and what the guarantee
 """
 
 import math
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
@@ -32,6 +31,7 @@ from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
+from eigenveil.privacy.process import this_process
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
@@ -132,7 +132,7 @@ class Stream:
         self.merged: Merged | None = None
         self.closed: str | None = None
         # A fork has the same rows. Both processes would release them, and each ledger would know of one charge.
-        self._process = os.getpid()
+        self._process = this_process()
         self.busy = threading.RLock()
         self.claimed: Path | None = None
         # How many mechanisms were made, also before a save. With a seed it keeps the noise of two releases apart.
@@ -167,7 +167,7 @@ class Stream:
         """Refuse to continue a stream that was saved, copied, forked or interrupted."""
         if self.closed is not None:
             raise EigenveilError(self.closed)
-        if self.private and os.getpid() != self._process:
+        if self.private and this_process() != self._process:
             raise EigenveilError(
                 "this is a forked copy of a private stream. Only the process that began it can continue"
             )
