@@ -38,15 +38,15 @@ _METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of
 class Answer:
     """The `sketch` of all that was released, in the units of the columns over their scale, with `rank` directions to show.
 
-    Eigenvalues of its scatter below `floor` cannot be told from noise. Where sums were divided by the `rates` of entries, (d,),
-    rows as they were clipped have the share `there` of its energy.
+    Eigenvalues of its scatter below `floor` cannot be told from noise. Sums were divided by the `rates` of entries, (d,), if any
+    may be missing. Rows as they were clipped, around the origin and without what is missing, have the sum of squares `energy`.
     """
 
     sketch: Sketch
     rank: int
     floor: float
     rates: Array | None = None
-    there: float = 1.0
+    energy: float = 0.0
 
     @property
     def subspace(self) -> Subspace:
@@ -73,13 +73,13 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if state.value is None:
         return Answer(Sketch.empty(spec.dim), rank, 0.0)
     rates: Array | None = None
-    there = 1.0
+    energy = 0.0
     if isinstance(task, SlotSums):
-        found = _sums(parties, task, state)
-        sums, known = found, _rates(task, found, state)
+        sums = _sums(parties, task, state)
+        # Before sums are divided by rates: the trace afterwards may be anything, also zero.
+        energy, known = float(np.trace(sums.gram)), _rates(task, sums, state)
         if known is not None:
-            sums, rates = found.divided(known), known.columns
-            there = float(np.trace(found.gram)) / max(float(np.trace(sums.gram)), float(np.finfo(float).tiny))
+            sums, rates = sums.divided(known), known.columns
         center = (
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         )
@@ -88,7 +88,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor, rates, there)
+    return Answer(sketch, rank, floor, rates, energy)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
@@ -134,7 +134,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
             people_noise=0.0,
             noise_floor=answer.floor,
             at_edge=False,
-            energy=answer.sketch.energy * answer.there,
+            energy=answer.energy,
             scaled=None if spec.scale is None else "given",
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
