@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -134,6 +134,8 @@ class Stream:
         self._process = os.getpid()
         self.busy = threading.RLock()
         self.claimed: Path | None = None
+        # The open file of its last checkpoint, locked, so that nobody resumes it while this stream goes on.
+        self.held_file: IO[bytes] | None = None
         # How many mechanisms were made, also before a save. With a seed it keeps the noise of two releases apart.
         self.draws = 0
         # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
@@ -694,6 +696,7 @@ class Stream:
                 "_noise": None,
                 "_reserve": None,
                 "claimed": None,
+                "held_file": None,
             }
             state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}
             state["closed"] = (
