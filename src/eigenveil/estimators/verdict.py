@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, assert_never, final
 
 import numpy as np
 
@@ -30,6 +30,7 @@ from eigenveil.tasks.fit.bounds import RowBounds
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 from eigenveil.tasks.fit.units import are_flat, least_for_units
+from eigenveil.tasks.levels import Change
 
 __all__ = [
     "FitVerdict",
@@ -83,7 +84,8 @@ class Released:
     `people_noise`. Rows were clipped to norm `radius`, and these have the sum of squares `energy`: that is the trace, unless
     variances were made one after the release. The search for the mean ended at its edge if `at_edge`. Noise alone stays below
     `noise_floor`. The columns at the places `flat` hardly vary, and about `clipped` of the people have rows beyond the bound.
-    Columns were `scaled` by units that were given or found privately, or not at all.
+    Columns were `scaled` by units that were given or found privately, or not at all. The last rows of a stream may show a
+    `change` of its level or of its spread.
     """
 
     space: Subspace
@@ -98,6 +100,7 @@ class Released:
     flat: tuple[int, ...] = ()
     clipped: float | None = None
     scaled: Literal["given", "private"] | None = None
+    change: Change | None = None
 
     @property
     def above(self) -> Array:
@@ -295,6 +298,7 @@ def _warned(
         )
     if searched:
         yield from _searched(seen, times, budget)
+    yield from _changed(seen)
     total = max(seen.trace, float(seen.above.sum()))
     shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
     column = int(shares.argmax())
@@ -305,6 +309,30 @@ def _warned(
             f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
             f"the reason, {'refit with {scale=private}, or ' * finds}give public units as {{scale}}."
         )
+
+
+def _changed(seen: Released) -> Iterator[ParameterWarning]:
+    """That a stream is no longer what it was, from what was released of it so far."""
+    match seen.change:
+        case "center":
+            yield ParameterWarning(
+                "The level of the stream has moved: the last rows lie far from the point that rows are clipped around, which "
+                "was found in the first block. Begin a new stream for the rows from now on."
+            )
+        case "level":
+            yield ParameterWarning(
+                "The level of the stream has moved: later rows have another mean than earlier ones, and the components describe "
+                "the difference as well as the rows. Begin a new stream for the rows from now on, or use a {forget} below 1."
+            )
+        case "spread":
+            yield ParameterWarning(
+                "The spread of the stream has changed: later rows vary much less than earlier ones, which hide them. Begin a "
+                "new stream for the rows from now on, or use a {forget} below 1."
+            )
+        case None:
+            pass
+        case _:
+            assert_never(seen.change)
 
 
 def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[ParameterWarning]:

@@ -1,7 +1,7 @@
 """`Answer`: the components at any time, from what was released so far. A hub shows it after every slot."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -25,6 +25,7 @@ from eigenveil.privacy.facts import (
 from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.levels import Change
 from eigenveil.tracking import Sums
 from eigenveil.tracking.sums import floor_of, sketch_of
 
@@ -40,6 +41,7 @@ class Answer:
 
     Eigenvalues of its scatter below `floor` cannot be told from noise. Sums were divided by the `rates` of entries, (d,), if any
     may be missing. Rows as they were clipped, around the origin and without what is missing, have the sum of squares `energy`.
+    The last slots may show a `change`.
     """
 
     sketch: Sketch
@@ -47,6 +49,7 @@ class Answer:
     floor: float
     rates: Array | None = None
     energy: float = 0.0
+    change: Change | None = None
 
     @property
     def subspace(self) -> Subspace:
@@ -73,11 +76,12 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if state.value is None:
         return Answer(Sketch.empty(spec.dim), rank, 0.0)
     rates: Array | None = None
-    energy = 0.0
+    energy, change = 0.0, None
     if isinstance(task, SlotSums):
         sums = _sums(parties, task, state)
         # Before sums are divided by rates: the trace afterwards may be anything, also zero.
         energy, known = float(np.trace(sums.gram)), _rates(task, sums, state)
+        change = _change(parties, task, state)
         if known is not None:
             sums, rates = sums.divided(known), known.columns
         center = (
@@ -88,17 +92,14 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor, rates, energy)
+    return Answer(sketch, rank, floor, rates, energy, change)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     """The released sums around the origin, with the variances of their noise."""
     matrix: Array = state.value
     spec, dim = parties.spec, parties.spec.dim
-    # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
-    scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
-    # Symmetric noise has half the variance off the diagonal.
-    entry = state.noise * scale**2 / 2
+    entry = state.noise * _noise_of_one(parties, task)
     return Sums(
         task.gram_of(matrix),
         task.total_of(matrix) if spec.center else np.zeros(dim),
@@ -108,6 +109,28 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
         # The sum of rows was released times the constant, so its variance is divided by the square.
         entry / task.constant**2 if spec.center else 0.0,
     )
+
+
+def _change(parties: SlotParties, task: SlotSums, state: SlotState) -> Change | None:
+    """Whether later slots are clearly unlike earlier ones, from released sums before any division."""
+    if state.levels is None:
+        return None
+    entry, levels = _noise_of_one(parties, task), state.levels
+    return replace(
+        levels,
+        total_noise=levels.total_noise * entry / task.constant**2,
+        # Diagonal entries have twice the variance of the others.
+        energy_noise=levels.energy_noise * 2 * parties.spec.dim * entry,
+        weight_noise=levels.weight_noise * (0.0 if task.counts else 2 * entry / task.constant**4),
+        # The origin is public and was not found in the first rows.
+    ).change(radius=parties.spec.row_bound, looks=state.reference + 1, centered=False)
+
+
+def _noise_of_one(parties: SlotParties, task: SlotSums) -> float:
+    """The variance of the noise of one release, off the diagonal: symmetric noise has half the variance there."""
+    # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
+    scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
+    return scale**2 / 2
 
 
 def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
@@ -136,6 +159,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
             at_edge=False,
             energy=answer.energy,
             scaled=None if spec.scale is None else "given",
+            change=answer.change,
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(

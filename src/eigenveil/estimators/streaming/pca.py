@@ -639,6 +639,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 flat=flat_columns(terms.bounds, stream.scale),
                 clipped=stream.clipped,
                 scaled=scaled_by(terms.bounds),
+                change=view.change,
             )
         return space, verdict_of(
             seen,
