@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.estimators.released import model_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, Released, unclear_columns, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
@@ -41,7 +41,7 @@ class Answer:
 
     Eigenvalues of its scatter below `floor` cannot be told from noise. Sums were divided by the `rates` of entries, (d,), if any
     may be missing. Rows as they were clipped, around the origin and without what is missing, have the sum of squares `energy`.
-    The last slots may show a `change`.
+    The last slots may show a `change`, and counts of entries be `unclear` (`unclear_columns`).
     """
 
     sketch: Sketch
@@ -50,6 +50,7 @@ class Answer:
     rates: Array | None = None
     energy: float = 0.0
     change: Change | None = None
+    unclear: tuple[int, ...] = ()
 
     @property
     def subspace(self) -> Subspace:
@@ -76,13 +77,15 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if state.value is None:
         return Answer(Sketch.empty(spec.dim), rank, 0.0)
     rates: Array | None = None
-    energy, change = 0.0, None
+    energy, change, unclear = 0.0, None, tuple[int, ...]()
     if isinstance(task, SlotSums):
         sums = _sums(parties, task, state)
         # Before sums are divided by rates: the trace afterwards may be anything, also zero.
         energy, known = float(np.trace(sums.gram)), _rates(task, sums, state)
         change = _change(parties, task, state)
         if known is not None:
+            noise = math.sqrt(sums.gram_noise) / task.seen
+            unclear = unclear_columns(task.gaps, known.columns, noise=noise, people=sums.weight)
             sums, rates = sums.divided(known), known.columns
         center = (
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
@@ -92,7 +95,7 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor, rates, energy, change)
+    return Answer(sketch, rank, floor, rates, energy, change, unclear)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
@@ -142,8 +145,10 @@ def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
     return Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
 
 
-def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any]) -> FitVerdict:
-    """What can be said of the answer, from released numbers alone."""
+def slot_verdict(
+    parties: SlotParties, answer: Answer, settings: dict[str, Any], names: tuple[str, ...] | None
+) -> FitVerdict:
+    """What can be said of the answer, from released numbers alone. The columns may have `names`."""
     spec = parties.spec
     seen = None
     if answer.floor > 0:
@@ -160,6 +165,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
             energy=answer.energy,
             scaled=None if spec.scale is None else "given",
             change=answer.change,
+            unclear=answer.unclear,
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(
@@ -168,7 +174,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
         budget=None,
         method="stream/block",
         neighbours=spec.neighbours,
-        names=None,
+        names=names,
         # Streams at many sites take public bounds and units only.
         finds=False,
     )
@@ -255,7 +261,7 @@ def slot_model(
         trace=answer.sketch.energy,
         people=answer.sketch.weight,
         center=answer.mean(spec.scale),
-        verdict=slot_verdict(parties, answer, asked),
+        verdict=slot_verdict(parties, answer, asked, columns),
         guarantee=slot_guarantee(parties, charges, apart=True),
         scale=spec.scale,
         columns=columns,

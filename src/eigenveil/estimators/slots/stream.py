@@ -253,7 +253,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
             # Nobody was heard so far.
             return self
         settings = asked_settings(asked)
-        verdict = slot_verdict(parties, answer, settings)
+        shown = getattr(self, "feature_names_in_", None)
+        names = None if shown is None else tuple(map(str, shown))
+        verdict = slot_verdict(parties, answer, settings, names)
         self._show(
             answer.subspace,
             trace=answer.sketch.energy,

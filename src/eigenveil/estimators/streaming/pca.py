@@ -31,7 +31,16 @@ from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_uni
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, flat_columns, forewarned, scaled_by, verdict_of
+from eigenveil.estimators.verdict import (
+    FitVerdict,
+    Released,
+    at_edge,
+    flat_columns,
+    forewarned,
+    scaled_by,
+    unclear_columns,
+    verdict_of,
+)
 from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
@@ -39,6 +48,7 @@ from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.tracking.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
@@ -640,6 +650,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 clipped=stream.clipped,
                 scaled=scaled_by(terms.bounds),
                 change=view.change,
+                unclear=self._unclear(),
             )
         return space, verdict_of(
             seen,
@@ -650,6 +661,23 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             names=self._names(),
             before=getattr(self, "_before", ()),
         )
+
+    def _unclear(self) -> tuple[int, ...]:
+        """Columns in which the first block showed hardly any entries."""
+        stream, terms = self._begun(""), self._begun("").terms
+        gaps, rates = terms.bounds.gaps, None if stream.rates is None else stream.rates.columns
+        if gaps is None or terms.budget is None:
+            return ()
+        split = stream_split(
+            center=terms.center,
+            bound=terms.bounds.find,
+            units=terms.bounds.units,
+            observed=gaps.divides,
+            count=gaps.drops,
+        )
+        noise = observed_noise(gaps, multiplier=1 / terms.budget.mu, share=split.for_observed)
+        # The search may have waited for more rows, which makes the counts clearer than this.
+        return unclear_columns(gaps, rates, noise=noise, people=min(terms.plan.first_block, stream.rows))
 
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
