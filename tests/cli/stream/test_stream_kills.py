@@ -8,14 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
-from cli.cli_tables import COUNT, files_in, refusal, rows, written
+from cli.cli_tables import COUNT, eigenveil, files_in, refusal, rows, written
 from cli.forked import Forked, run_forked
 from cli.stream.cli_streams import as_csv
 from cli.test_process import QUIET
-from eigenveil import Model
+from eigenveil import Model, StateFileError
 from eigenveil.estimators.streaming import state_file
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.network.ledger.durable import DurableLedger
@@ -55,12 +54,12 @@ app(prog_name="eigenveil")
 """
 PRIVATE = ("-k", "2", "--epsilon", "1", "--delta", "1e-6", "--row-bound", "12")
 CHARGED = ("--ledger", "ledger.db", "--dataset", "people", "--life-epsilon", "1")
-NUMBERS = lambda *a: range(1,80,2)
 WAYS = {
     "sync": (*PRIVATE, "--sync-every", "400"),
     "block": (*PRIVATE, "--publish", "block", "--block-size", "300"),
     "tree": (*PRIVATE, "--publish", "continual", "--block-size", "300", "--horizon", "1200"),
 }
+CASES = [(way, piped, charged) for way in WAYS for piped in (False, True) for charged in (False, True)]
 
 
 def killed_at(number: int, folder: Path, *command: str, data: bytes | None = None) -> tuple[int, str]:
@@ -119,36 +118,104 @@ def resumed_until_the_end(number: int, folder: Path, command: tuple[str, ...], *
     raise AssertionError("it does not end")
 
 
-@pytest.mark.parametrize("charged", [False, True], ids=["", "ledger"])
-@pytest.mark.parametrize("piped", [False, True], ids=["file", "pipe"])
-@pytest.mark.parametrize("way", WAYS)
-def test_no_paid_release_is_lost_and_none_is_drawn_twice(
-    tmp_path: Path, way: str, piped: bool, charged: bool
-) -> None:
+@pytest.mark.parametrize(("way", "piped", "charged"), CASES)
+def test_no_paid_release_is_lost_and_none_is_drawn_twice(tmp_path: Path, way: str, piped: bool, charged: bool) -> None:
     source = written(tmp_path, "csv").name
     command = ("-" if piped else source, "--format", "csv", *WAYS[way], "--json", "--state", "stream.state")
     command = (*command, "-o", "model.safetensors", *(CHARGED if charged else ()))
-    for number in NUMBERS(way, piped, charged):
-        folder = tmp_path / f"{number}"
-        folder.mkdir()
-        shutil.copy(tmp_path / source, folder)
-        seen = resumed_until_the_end(number, folder, command, piped=piped)
-        model = Model.load(folder / "model.safetensors")
-        assert model.settings["rows"] == COUNT
-        assert [at for at in sorted({one["rows"] for one in seen})] == sorted(
-            {*range(*((400, COUNT, 400) if way == "sync" else (300, COUNT, 300))), COUNT}
+    # Each case dies elsewhere first, so that together they die nearly everywhere.
+    number = 1 + 4 * CASES.index((way, piped, charged))
+    seen = resumed_until_the_end(number, tmp_path, command, piped=piped)
+    model = Model.load(tmp_path / "model.safetensors")
+    assert model.settings["rows"] == COUNT
+    step = 400 if way == "sync" else 300
+    assert {one["rows"] for one in seen} == {*range(step, COUNT, step), COUNT}
+    for one in seen:
+        # Numbers with other noise would differ in every digit.
+        same = [other["explained_variance"] for other in seen if other["rows"] == one["rows"]]
+        assert all(other == one["explained_variance"] for other in same)
+    assert len({one["release"] for one in seen if "release" in one}) == model.settings["releases"]
+    if charged:
+        with DurableLedger.reading(tmp_path / "ledger.db") as ledger:
+            ledger.verify()
+            (study,) = ledger.studies()
+        assert (study.state, study.spent) == ("finished", pytest.approx(Budget(1.0, 1e-6).mu))
+    left = {source, "stream.state", "model.safetensors", *(["ledger.db"] if charged else [])}
+    # Of public numbers, half a file may stay under a name of its own. Of raw data it must not.
+    assert {name for name in files_in(tmp_path) if not name.startswith((".model", ".ledger"))} == left
+
+
+def test_the_state_of_a_process_that_lives_is_not_resumed_and_that_of_a_dead_one_is(tmp_path: Path) -> None:
+    state, target = tmp_path / "stream.state", tmp_path / "model.safetensors"
+    command = ["stream", "-", "--format", "csv", *WAYS["sync"], "--json", "--state", state, "-o", target]
+    with Forked(command, cwd=tmp_path, env=QUIET, stdin=subprocess.PIPE, text=False) as process:
+        assert process.stdin is not None
+        process.stdin.write(as_csv(rows()[:401]))
+        process.stdin.flush()
+        shown = json.loads(process.stdout.readline())
+        assert shown["rows"] == 400
+        line = refusal(
+            "stream", written(tmp_path, "csv"), "--resume", "--state", state, "-o", tmp_path / "m.safetensors"
         )
-        for one in seen:
-            # Numbers with other noise would differ in every digit.
-            same = [other["explained_variance"] for other in seen if other["rows"] == one["rows"]]
-            assert all(other == one["explained_variance"] for other in same)
-        assert len({one["release"] for one in seen if "release" in one}) == model.settings["releases"]
-        if charged:
-            with DurableLedger.reading(folder / "ledger.db") as ledger:
-                ledger.verify()
-                (study,) = ledger.studies()
-            assert (study.state, study.spent) == ("finished", pytest.approx(Budget(1.0, 1e-6).mu))
-        left = {source, "stream.state", "model.safetensors", *(["ledger.db"] if charged else [])}
-        # Of public numbers, half a file may stay under a name of its own. Of raw data it must not.
-        assert {name for name in files_in(folder) if not name.startswith((".model", ".ledger"))} == left
-        shutil.rmtree(folder)
+        assert "is the state of a stream that is still running" in line
+        with pytest.raises(StateFileError, match="still running"):
+            StreamingPCA.resume(state)
+        process.kill()
+    # By the estimator as well, which claims it.
+    stream = StreamingPCA.resume(state)
+    assert stream.explained_variance_.tolist() == shown["explained_variance"]
+    assert stream.n_samples_seen_ == 400
+
+
+def test_the_original_command_goes_on_with_its_own_schedule(tmp_path: Path) -> None:
+    source = written(tmp_path, "csv").name
+    command = (source, *WAYS["sync"], "--drop", "salt", "-o", "model.safetensors", "--json")
+    whole = run_forked("stream", *command, cwd=tmp_path, env=QUIET)
+    assert (tmp_path / "model.safetensors").exists()
+    (tmp_path / "model.safetensors").unlink()
+    # Beside the output, as no state was named: from the first release on, until the stream ends.
+    code, out = killed_at(20, tmp_path, *command)
+    assert code == -signal.SIGKILL
+    assert "model.state" in files_in(tmp_path)
+    again = run_forked("stream", *command, "--resume", cwd=tmp_path, env=QUIET)
+    assert again.returncode == 0, again.stderr
+    lines = [*shown_in(out), *shown_in(again.stdout)]
+    assert {one["rows"] for one in lines} == {one["rows"] for one in shown_in(whole.stdout)} == {400, 800, COUNT}
+    assert f"note: {source} begins with the " in again.stderr
+    assert files_in(tmp_path) == {source, "model.safetensors"}
+    other = refusal("stream", tmp_path / source, "--resume", "-k", 3, "-o", tmp_path / "model.safetensors")
+    assert "--resume needs a state" in other
+
+
+def test_settings_that_differ_from_the_state_are_refused_and_a_schedule_is_kept(tmp_path: Path) -> None:
+    source, state, target = written(tmp_path, "csv"), tmp_path / "stream.state", tmp_path / "model.safetensors"
+    first = tmp_path / "first.csv"
+    first.write_bytes(as_csv(rows()[:450]))
+    begin = ("stream", first, *WAYS["sync"], "--seed", 3, "--state", state, "-o", target)
+    assert eigenveil(*begin).exit_code == 0
+    for typed, words in (
+        (("-k", 3), "where --components has another value"),
+        (("-k", 2, "--epsilon", 2, "--delta", 1e-6), "where --epsilon has another value"),
+        (("--no-privacy",), "where --epsilon has another value"),
+        (("--ledger", tmp_path / "ledger.db"), "the stream in the state has no ledger"),
+    ):
+        assert words in refusal("stream", source, "--resume", "--state", state, "-o", target, *typed)
+    # The file with more rows behind those that were read, and the settings again, as somebody presses the key for "up".
+    result = eigenveil("stream", source, *begin[2:], "--resume", "--json")
+    assert result.exit_code == 0, result.output
+    assert [one["rows"] for one in shown_in(result.stdout)] == [800, COUNT]
+    whole = tmp_path / "whole.safetensors"
+    assert eigenveil("stream", source, *begin[2:-4], "-o", whole).exit_code == 0
+    assert Model.load(target).settings["rows"] == Model.load(whole).settings["rows"] == COUNT
+
+
+def test_rows_of_a_file_that_begins_otherwise_are_all_new(tmp_path: Path) -> None:
+    state, target, values = tmp_path / "stream.state", tmp_path / "model.safetensors", rows()
+    for day, part in enumerate((values[:500], values[500:])):
+        # Under one name, as a file of each day may have.
+        (tmp_path / "today.csv").write_bytes(as_csv(part))
+        again = ("--resume",) if day else ("-k", 2, "--no-privacy")
+        result = eigenveil("stream", tmp_path / "today.csv", *again, "--state", state, "-o", target)
+        assert result.exit_code == 0, result.output
+        assert result.stderr == ""
+    assert Model.load(target).settings["rows"] == COUNT
