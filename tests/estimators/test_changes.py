@@ -23,7 +23,8 @@ PUBLISH: dict[str, dict[str, Any]] = {
 
 def rows(seed: int, *, moved: float = 0.0, scale: float = 1.0) -> Array:
     turn = np.linalg.qr(np.random.default_rng(9).standard_normal((DIM, DIM)))[0]
-    return scale * (np.random.default_rng(seed).standard_normal((COUNT, DIM)) * SPREAD) @ turn.T + moved
+    found: Array = scale * (np.random.default_rng(seed).standard_normal((COUNT, DIM)) * SPREAD) @ turn.T + moved
+    return found
 
 
 def words_of(warned: tuple[str, ...]) -> set[str]:

@@ -94,7 +94,9 @@ def taped(tape: Tape) -> Iterator[None]:
 
 
 def rows(seed: int) -> Array:
-    return np.random.default_rng(seed).standard_normal((COUNT, DIM)) * SPREAD
+    """Rows, (COUNT, DIM), with a few directions that stand out."""
+    found: Array = np.random.default_rng(seed).standard_normal((COUNT, DIM)) * SPREAD
+    return found
 
 
 def one_of(table: Array, *entries: float) -> Array:

@@ -125,8 +125,9 @@ class Levels:
         if not math.isfinite(radius) or self.weight.sum() <= 0:
             return None
         # For each beginning: the later rows, down to the last stretch alone. The first has all rows, and none are earlier.
-        later = Levels(*(np.cumsum(part[::-1], axis=0)[::-1] for part in self._parts[:-1]), self.last)
-        earlier = Levels(*(np.cumsum(part, axis=0) - part for part in self._parts[:-1]), self.last)
+        sums = self._parts[:-1]
+        later = Levels(*[np.cumsum(part[::-1], axis=0)[::-1] for part in sums], last=self.last)
+        earlier = Levels(*[np.cumsum(part, axis=0) - part for part in sums], last=self.last)
         doubt = math.log(3 * len(self.last) * math.pi**2 * looks**2 / (6 * _LEVEL))
         sure = math.sqrt(2 * doubt)
         (mean, noise, along, share, spread, error), (mean_, noise_, along_, share_, spread_, error_) = (

@@ -139,7 +139,8 @@ def test_no_paid_release_is_lost_and_none_is_drawn_twice(tmp_path: Path, way: st
         with DurableLedger.reading(tmp_path / "ledger.db") as ledger:
             ledger.verify()
             (study,) = ledger.studies()
-        assert (study.state, study.spent) == ("finished", pytest.approx(Budget(1.0, 1e-6).mu))
+        assert study.state == "finished"
+        assert study.spent == pytest.approx(Budget(1.0, 1e-6).mu)
     left = {source, "stream.state", "model.safetensors", *(["ledger.db"] if charged else [])}
     # Of public numbers, half a file may stay under a name of its own. Of raw data it must not.
     assert {name for name in files_in(tmp_path) if not name.startswith((".model", ".ledger"))} == left

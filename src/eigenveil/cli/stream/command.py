@@ -75,7 +75,8 @@ def stream(
     Ctrl-C stops between two steps, leaves the model of the last release,
     and saves the state, in --state or beside the output. The state is
     RAW DATA; only you can read it (mode 0600). A private stream can be
-    resumed only once from each state.
+    resumed only once from each state. After a crash or kill -9, give the
+    same command again with --resume.
 
     This makes one model of the streams of several devices, from their
     states. --merge may be repeated:

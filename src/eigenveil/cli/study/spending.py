@@ -296,8 +296,10 @@ class LastingLedger:
             )
             life = Budget(*map(float, notes["life"]))
         # The whole budget of the stream, whatever it will use.
-        amount = {"epsilon": cost.epsilon, "delta": cost.delta, "mu": cost.mu}
-        return StudyBudget(study, title, dataset, CURATOR, **amount, unit=unit), life
+        account = StudyBudget(
+            study, title, dataset, CURATOR, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
+        )
+        return account, life
 
     def _require_named(self) -> None:
         """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
