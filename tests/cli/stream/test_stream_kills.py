@@ -8,13 +8,17 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+import scipy.sparse as sp
 
-from cli.cli_tables import COUNT, eigenveil, files_in, refusal, rows, written
+from cli.cli_tables import COUNT, arrow_table, eigenveil, files_in, refusal, rows, written
 from cli.forked import Forked, run_forked
 from cli.stream.cli_streams import as_csv
 from cli.test_process import QUIET
 from eigenveil import Model, StateFileError
+from eigenveil.cli.stream.kept import RowsRead, rest_of
+from eigenveil.data.streams import Source
 from eigenveil.estimators.streaming import state_file
 from eigenveil.estimators.streaming.pca import StreamingPCA
 from eigenveil.network.ledger.durable import DurableLedger
@@ -220,3 +224,32 @@ def test_rows_of_a_file_that_begins_otherwise_are_all_new(tmp_path: Path) -> Non
         assert result.exit_code == 0, result.output
         assert result.stderr == ""
     assert Model.load(target).settings["rows"] == COUNT
+
+
+@pytest.mark.parametrize("kind", ["dense", "sparse", "people"])
+def test_rows_that_were_read_are_told_from_others_whatever_the_batches(kind: str) -> None:
+    def made(values: Any) -> Any:
+        if kind == "dense":
+            return values
+        if kind == "sparse":
+            return sp.csr_array(values)
+        return arrow_table(values, who=pa.array([f"p{at % 7}" for at in range(len(values))]))
+
+    def source(values: Any, size: int) -> Source:
+        whole = made(values)
+        cut = whole.slice if kind == "people" else lambda start, count: whole[start : start + count]
+        return Source((cut(start, min(size, len(values) - start)) for start in range(0, len(values), size)), None)
+
+    values, known = rows(), RowsRead()
+    for batch in source(values[:400], 33).batches:
+        known.add(batch)
+    for size in (1, 50, 399, 400, 401, 5000):
+        found = rest_of(source(values, size), known.facts())
+        assert found is not None
+        rest, read = found
+        assert read.facts() == known.facts()
+        assert sum(batch.shape[0] for batch in rest.batches) == COUNT - 400
+    other = values.copy()
+    other[399, 2] += 1e-9
+    assert rest_of(source(other, 50), known.facts()) is None
+    assert rest_of(source(values[:399], 50), known.facts()) is None

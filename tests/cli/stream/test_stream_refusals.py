@@ -104,7 +104,7 @@ def test_outputs_and_states_are_not_overwritten(tmp_path: Path, target: Path) ->
     assert "the folder" in refusal(*begin, tmp_path / "none" / "state")
     assert "is a folder" in refusal(*begin, tmp_path)
     state.rename(tmp_path / "stream.state.resumed")
-    assert "was resumed by a command that is still running" in refusal(*begin, state)
+    assert "was resumed by a program that is still running" in refusal(*begin, state)
     assert target.read_text() == "something else"
 
 

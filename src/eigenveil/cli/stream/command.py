@@ -206,7 +206,7 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     # Compared after links are followed, because two names may be one file.
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
-    # While a private stream continues from a state, the file has this name, so that nobody resumes it twice.
+    # A private stream that was resumed in Python, without checkpoints, leaves its state under this name.
     claimed = path.with_name(f"{path.name}.resumed")
     if resume:
         require(
@@ -217,6 +217,6 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     require(not path.exists(), f"--state {path} already exists. Continue from it with --resume, or choose another name")
     require(
         not claimed.exists(),
-        f"--state {path} was resumed by a command that is still running or was killed. Choose another name, or delete "
+        f"--state {path} was resumed by a program that is still running or was killed. Choose another name, or delete "
         f"{claimed} if nobody needs it",
     )

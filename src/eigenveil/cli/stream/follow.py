@@ -181,7 +181,9 @@ class _Writer:
     def skipped(self, source: "Source", *, again: "Callable[[], Source]") -> "Source":
         """The rows of a file after those that the stream has read, if it begins with them: whoever resumes may name it again."""
         known = self._notes.get("source")
-        found = None if known is None else rest_of(source, known)
+        if known is None:
+            return source
+        found = rest_of(source, known)
         if found is None:
             return again()
         rest, self._read = found
