@@ -242,6 +242,29 @@ def test_tables_with_equal_releases_show_the_same(fit: Callable[[Any], Any], tab
             assert tape.at == len(tape.released), name
 
 
+# Under these the number of rows is private as well.
+HIDDEN = [
+    *("private bound", "given bound", "private scale", "given scale", "column bounds", "power", "sparse", "frame"),
+    *("sites", "sites, own noise", "sites, power", "sites, masked", "peers", "peers, covariance", "slots, own noise"),
+    *("bounds", "bounds of columns", "spectrum", "counts", "groups", "drop", "drop, power", "fill", "sites, counts"),
+    *("sites, masked, drop", "peers, counts", "bounds, counts", "bounds of columns, counts", "spectrum, counts"),
+]
+
+
+@pytest.mark.parametrize("name", HIDDEN)
+def test_tables_with_a_row_more_and_equal_releases_show_the_same(name: str) -> None:
+    """Also where the row is the only one of its site, or of its slot."""
+    fit, few = (FITS | TORN)[name], 3 * COUNT // 4
+    # The second time the last of four sites has one row or none.
+    for count in (COUNT, few + 1):
+        tape = Tape()
+        with taped(tape):
+            first = shown_of(fit, BASE[:count])
+            assert "raised" not in first, first
+            tape.at = 0
+            assert shown_of(fit, BASE[: count - 1]) == first
+
+
 def test_a_leak_is_noticed() -> None:
     """A warning about rows, and a number that was not released."""
 
