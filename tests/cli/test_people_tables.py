@@ -233,7 +233,7 @@ def test_inspect_shows_bounds_count_and_mean(table: Path, tmp_path: Path) -> Non
     )
     plain = json.loads(eigenveil("inspect", target, "--json").stdout)
     assert plain["people"] == pytest.approx(300) and plain["bounds"]["row_bound"] is None
-    assert "none was taken off" in eigenveil("inspect", target).output
+    assert "none was subtracted" in eigenveil("inspect", target).output
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ Slots are bounded by sequence numbers, and neighbouring streams differ in one pe
 they differ in at most m slots of a series, fixed by that person. A release from any other slot has the same law in both streams,
 given everything released before it, and adds nothing. The releases from the m slots compose like any others, to the sum of their
 squares, which is at most the sum of the m largest. Under add/remove this would be false for slots that are counted out: one row
-less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too.
+less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too, if
+no row decides in which slot others are counted (`data.follow.slots` proves that of a source that is followed).
 
 Releases of one slot about disjoint `group`s of people, such as the sites of two rounds, cost no more than the costliest of
 them. A person is in one group, and the releases about the others have the same law in both streams.

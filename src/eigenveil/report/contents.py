@@ -41,7 +41,8 @@ class ComponentsPart:
 
     Without `columns` the table had no names. Without `shares` nobody released the variance in all directions, which is `total`.
     The `intervals` are empty where none is known for this method. A `noise_floor` of zero means that no noise was added, unless
-    `floor_known` is false.
+    `floor_known` is false. `fill` is the bound usage, and `clipped` the clipped share. `mean` and `scale`, (d,), are what was
+    subtracted from the columns, and what they were divided by; empty where nothing was.
     """
 
     columns: tuple[str, ...] | None
@@ -55,6 +56,8 @@ class ComponentsPart:
     fill: float | None = None
     clipped: float | None = None
     people: float | None = None
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.
@@ -64,6 +67,8 @@ class ComponentsPart:
         require(len(self.weights) == len(self.variances), "every component has a variance")
         require(len(self.shares) in (0, len(self.weights)), "every component has a share, or none has")
         require(len(self.intervals) in (0, len(self.weights)), "there must be one interval for each component, or none")
+        for name, numbers in (("mean", self.mean), ("scale", self.scale)):
+            require({len(numbers)} <= widths | {0}, f"the {name} must have one number for each column, or none")
 
     @property
     def above(self) -> int:

@@ -3,14 +3,14 @@
 Everything follows from the released numbers in the model's file. No row is read, and nothing is charged.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.drawing import Span, in_bytes
-from eigenveil.errors import shown
+from eigenveil.drawing import Span
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Guarantee, Neighbours
 from eigenveil.report.contents import (
@@ -21,6 +21,7 @@ from eigenveil.report.contents import (
     Report,
     RoundPart,
 )
+from eigenveil.report.words import readable_settings
 
 if TYPE_CHECKING:
     from eigenveil.estimators.rounds import Round
@@ -57,23 +58,33 @@ _WORDS: Final = (
 )
 # Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
 _LARGE: Final = 20_000
-# Settings that the report shows where they belong.
-_SAID: Final = ("noise_floor", "fill", "clipped")
 
 
-def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | None = None, **more: Any) -> Report:
-    """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it."""
+def model_report(
+    model: Model,
+    *,
+    rounds: "Iterable[Round]" = (),
+    title: str | None = None,
+    dataset: str | None = None,
+    among: str = "",
+    **more: Any,
+) -> Report:
+    """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it.
+
+    `dataset` is a public name. `among` says in the title whose rows they were, if not those of one table.
+    """
     guarantee, part = model.guarantee, components_of(model)
     rank, dim = model.components.shape
+    found = f"{counted(rank, 'principal component')} {among or f'of {dim} columns'}"
     return Report(
         kind=more.pop("kind", "model"),
-        title=title or f"{counted(rank, 'principal component').capitalize()} of {dim} columns",
+        title=title or (found.capitalize() if dataset is None else f"{dataset}: {found}"),
         answer=answer_of(part, guarantee),
         warnings=model.warnings,
         components=part,
         rounds=round_parts(rounds),
         plan=plan_part(model),
-        facts=(*_facts(model), *more.pop("facts", ())),
+        facts=(*_facts(model, dataset), *more.pop("facts", ())),
         guarantee=guarantee,
         best_guess=guarantee.best_guess,
         **more,
@@ -110,12 +121,15 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
         found = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
-        return f"{found}; {why}, so nobody is protected."
+        return f"{found}. No person is protected, because {why}."
     # Rounded up: rounding down would promise more than the guarantee does.
     guess = math.ceil(100 * guarantee.best_guess)
     # The unit goes on to say which rows are meant, which is too long for one sentence.
     whose = guarantee.unit.partition(",")[0] or "each person"
-    return f"{found}; an attacker guesses right about {whose} at most {min(guess, 100)} times in 100, a coin 50."
+    return (
+        f"{found}. An attacker who knows everything else guesses right about {whose} at most {min(guess, 100)} times in "
+        "100, and a coin 50 times."
+    )
 
 
 def components_of(model: Model) -> ComponentsPart:
@@ -137,6 +151,8 @@ def components_of(model: Model) -> ComponentsPart:
         fill=_number(model, "fill"),
         clipped=_number(model, "clipped"),
         people=model.people,
+        mean=() if model.settings.get("center") == "none" else tuple(model.mean.tolist()),
+        scale=() if model.scale is None else tuple(model.scale.tolist()),
     )
 
 
@@ -162,25 +178,20 @@ def _intervals(model: Model) -> Iterator[Span]:
         yield Span(variance, max(0.0, variance - floor), variance + floor)
 
 
-def _facts(model: Model) -> Iterator[FactLine]:
+def _facts(model: Model, dataset: str | None) -> Iterator[FactLine]:
     people = model.people
+    if dataset is not None:
+        yield FactLine("dataset", dataset)
     if people is not None:
         noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
         yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
+    yield FactLine("columns", str(model.components.shape[1]))
     yield from settings_facts(model.settings)
 
 
 def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
     """The settings of a fit as a person reads them, without those that a report shows where they belong."""
-    for name, value in settings.items():
-        if name in _SAID:
-            continue
-        words = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)
-        # One name is Python's, and one number is too long to read.
-        name = {"n_components": "components", "bytes": "traffic"}.get(name, name)
-        yield FactLine(
-            name.replace("_", " "), in_bytes(value) if name == "traffic" and isinstance(value, int) else words
-        )
+    return itertools.starmap(FactLine, readable_settings(settings))
 
 
 def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:

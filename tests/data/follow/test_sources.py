@@ -116,6 +116,17 @@ def test_a_bad_row_stops_the_file_and_names_no_value(file: Path) -> None:
     assert all_rows(source, offset)[0] == [[8, 1], [9, -9]]
 
 
+def test_a_pipe_without_a_size_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading, writing = os.pipe()
+    # Nothing is written into either, and nobody waits for it.
+    with os.fdopen(reading, "rb", buffering=0) as stream:
+        for source in (stream, tmp_path / "pipe"):
+            with pytest.raises(ValueError, match="Append the rows to a file"):
+                follow(source, sized=True)
+    os.close(writing)
+
+
 def test_what_cannot_be_followed_is_said(tmp_path: Path, file: Path) -> None:
     (tmp_path / "empty.csv").write_text("a,b")
     with pytest.raises(ValueError, match="no complete first line yet"):

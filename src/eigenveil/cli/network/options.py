@@ -99,8 +99,8 @@ Follow: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="WHERE",
-        help="For a study of streams, in place of --data: a csv file that grows, a folder of csv files, a pipe, or - for "
-        "standard input.",
+        help="For a study of streams, in place of --data: a csv file that grows, or a folder of csv files. Where slots have so "
+        "many rows, also a pipe, or - for standard input.",
         show_default=False,
     ),
 ]

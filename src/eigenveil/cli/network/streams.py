@@ -74,11 +74,12 @@ def _told(line: str) -> dict[str, Any]:
 
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
-    from eigenveil.data.follow import follow
+    from eigenveil.data.follow import ByClock, follow
     from eigenveil.network.agents.site_data import place_of
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.streams import rule_of
     from eigenveil.params import FileParams
 
     _give_back_memory()
@@ -99,7 +100,8 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
         consent.dataset_named(given.ledger, None, given.dataset, None, role="site")
     # Before the ledger is opened, which may make it: a source that cannot be read leaves nothing behind.
     how = FileParams(**given.reading)
-    rows = follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how)
+    sized = isinstance(rule_of(study), ByClock)
+    rows = follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role="site")

@@ -321,7 +321,7 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
 
 def as_report(answer: PlanAnswer) -> "Report":
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
-    from eigenveil.report import ListPart, Report, TablePart, forecast_part
+    from eigenveil.report import ListPart, Report, TablePart, forecast_part, method_words
 
     facts, recommendation = answer.facts, answer.recommendation
     first, *rest = answer.sentences()
@@ -330,7 +330,12 @@ def as_report(answer: PlanAnswer) -> "Report":
         (found.method, span(found.captured), span(found.sine), found.rounds, in_bytes(found.traffic), found.guarantee)
         for found in possible
     )
-    header = ("method", "captured variance", "largest sine", "rounds", "one site sends", "who is protected from whom")
+    header = ("method", "captured variance", "largest angle", "rounds", "one site sends", "who is protected from whom")
+    names = "; ".join(f"{found.method}: {method_words(found.method)}" for found in possible)
+    note = (
+        "Captured variance: along the private components, relative to exact PCA. Largest angle: the largest principal angle "
+        f"between private and exact components, as a sine; 0 if all are found, 1 if one is lost. Methods: {names}."
+    )
     refused = tuple(f"{found.method}: {found.refused}" for found in recommendation.forecasts if found.refused)
     lists = {
         "In comparison" if recommendation.best is not None else "Without these limits": tuple(rest),
@@ -351,7 +356,7 @@ def as_report(answer: PlanAnswer) -> "Report":
         plan=None
         if answer.plotted is None
         else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
-        tables=(TablePart("Every method", header, rows),) if rows else (),
+        tables=(TablePart("Every method", header, rows, note),) if rows else (),
         lists=tuple(ListPart(title, items) for title, items in filled if items),
     )
 
@@ -372,7 +377,8 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if possible:
         _headed(
             console,
-            "every method, best first; in brackets the range of nine fits in ten" + _SENDS * (answer.facts.sites > 1),
+            "every method, best first; in brackets the range of nine fits in ten; angles as sines"
+            + _SENDS * (answer.facts.sites > 1),
         )
         console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
         _headed(console, "who is protected from whom")
@@ -446,7 +452,7 @@ def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
     # A single curator has no rounds and sends nothing.
-    names = ["captured", "largest sine", *["rounds", "sends"] * (sites > 1), "memory"]
+    names = ["captured", "largest angle", *["rounds", "sends"] * (sites > 1), "memory"]
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for found in forecasts:

@@ -130,12 +130,12 @@ def run(job: Job) -> None:
                 writer.state.unlink(missing_ok=True)
     if job.as_json:
         # The terminal is for lines of JSON alone.
-        write_model(job.report, model, say=lambda _: None)
+        write_model(job.report, model, data=job.source, say=lambda _: None)
         return
     _show(pca, model, job, reason=reason)
     spending.show()
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
-    write_model(job.report, model)
+    write_model(job.report, model, data=job.source)
 
 
 @final

@@ -5,18 +5,20 @@ restart, and a refusal changes nothing. Every read first checks that the source 
 what has come and cannot go back.
 """
 
+import contextlib
 import json
 import os
 import select
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 import numpy as np
 
+from eigenveil.data.follow import watcher
 from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, whole_records
 from eigenveil.data.named import require_readable
 from eigenveil.data.text_files import CsvHeader
@@ -24,7 +26,10 @@ from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "follow"]
+__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "Reach", "follow", "require_sized"]
+
+# How far a source reaches: names and sizes of its files, in the order in which they are read. A single file has no name.
+Reach: TypeAlias = tuple[tuple[str, int], ...]
 
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at first, and at most at once unless a single line is longer.
@@ -101,15 +106,42 @@ class Followed(Protocol):
         """Whether no more rows can come."""
         ...
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
-        """The next rows after `offset`, (n, d) with n <= `most`, and the offset behind them. No rows: none are there yet."""
+    def reach(self, offset: Offset) -> Reach:
+        """How far the file at `offset` reaches now; nothing where no file has been begun."""
+        ...
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
+        """The next rows after `offset`, (n, d) with n <= `most`, and the offset behind them. No rows: none are there yet.
+
+        Where the source reached only `until` there, rows that were not whole by then are left. Which rows that leaves depends
+        on `until` alone, and not on `most`.
+        """
         ...
 
 
-def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None) -> Followed:
+def require_sized(source: Followed) -> None:
+    """Refuse a pipe where slots end by the clock.
+
+    A pipe runs full while its reader is busy with rows, and a full pipe stops its writer. Then rows decide when others arrive.
+    """
+    if isinstance(source, FollowedPipe):
+        raise _no_size(source.source)
+
+
+def _no_size(pipe: Path) -> ValueError:
+    return ValueError(
+        f"{pipe} is a pipe, and slots that end by the clock need a file: how far a pipe has come depends on how fast it is read. "
+        "Append the rows to a file and follow that, as in: sensor >> readings.csv"
+    )
+
+
+def follow(
+    source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None, sized: bool = False
+) -> Followed:
     """A csv file, a folder of csv files, a named pipe, or an open binary file such as standard input.
 
-    The header line is read now; a pipe is waited for until it has come. `columns` are names, in the order wanted, or all.
+    The header line is read now; a pipe is waited for until it has come, or refused if the source must be `sized`, as for slots
+    that end by the clock. `columns` are names, in the order wanted, or all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -129,11 +161,15 @@ def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: Fil
     if "\n".encode(said.encoding) != b"\n":
         raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=said.encoding)
     if not isinstance(source, Path):
+        if sized:
+            raise _no_size(Path("the stream"))
         return FollowedPipe(source, Path("the stream"), said, columns)
     require_readable(source)
     if source.is_dir():
         return FollowedFolder.open(source, said, columns)
     if not source.is_file():
+        if sized:
+            raise _no_size(source)
         return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
     return FollowedFile.open(source, said, columns)
 
@@ -179,27 +215,48 @@ class FollowedFile:
         """Never: a file may always grow."""
         return False
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+    def reach(self, offset: Offset) -> Reach:
+        """Its size."""
+        with self._refusing():
+            return ((offset.name, self.source.stat().st_size),)
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the file is not the one that was read up to `offset`."""
+        with self._refusing(), self.source.open("rb") as file:
+            begin = self._checked(file, offset)
+            stop = None if until is None else self._stop(offset, until)
+            records, ends = _records(file, begin, self.text.quote, most, self.source, stop=stop)
+            rows = self.text.rows(records, seen=offset.rows)
+            # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
+            end = begin + (ends[len(rows) - 1] if len(rows) else 0)
+            tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
+            count = offset.rows + len(rows)
+            return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
+
+    def unfinished(self, offset: Offset, until: Reach | None) -> bool:
+        """Whether bytes without a line end stand behind `offset`, or the first line was not whole yet."""
+        with self.source.open("rb") as file:
+            begin = self._checked(file, offset)
+            most = 1 << 10 if until is None else self._stop(offset, until) - begin
+            return most < 0 or bool(_at(file, begin, min(most, 1 << 10)).strip())
+
+    def _stop(self, offset: Offset, until: Reach) -> int:
+        """The size up to which the file is read."""
+        size = dict(until).get(offset.name)
+        if size is None or size < offset.byte:
+            raise SourceChanged(
+                f"{self.source} was gone or shorter when a slot ended than what had been read of it. Start the site again"
+            )
+        return size
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
         try:
-            with self.source.open("rb") as file:
-                begin = self._checked(file, offset)
-                records, ends = _records(file, begin, self.text.quote, most, self.source)
-                rows = self.text.rows(records, seen=offset.rows)
-                # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
-                end = begin + (ends[len(rows) - 1] if len(rows) else 0)
-                tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
-                count = offset.rows + len(rows)
-                return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
+            yield
         except FileNotFoundError:
             raise SourceChanged(f"{self.source} is gone. Put it back, or follow another file") from None
         except PermissionError:
             raise SourceChanged(f"{self.source}: you may not read it any more. Ask its owner for permission") from None
-
-    def unfinished(self, offset: Offset) -> bool:
-        """Whether bytes without a line end stand behind `offset`."""
-        with self.source.open("rb") as file:
-            return bool(_at(file, self._checked(file, offset), 1 << 10).strip())
 
     def _checked(self, file: Any, offset: Offset) -> int:
         """Where to go on reading, after checking that what is before has not changed."""
@@ -258,38 +315,50 @@ class FollowedFolder:
         """Never: a folder may always get one more file."""
         return False
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+    def reach(self, offset: Offset) -> Reach:
+        """The size of the current file. A later one is not begun before the current one has ended for good."""
+        if not offset.name:
+            return ()
+        with contextlib.suppress(FileNotFoundError):
+            return ((offset.name, (self.source / offset.name).stat().st_size),)
+        raise SourceChanged(_gone(offset.name, self.source))
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows, of the current file or the ones after it. `SourceChanged` if the folder is not what it was."""
         files = {file.name: file for file in _files(self.source)}
-        names = sorted(files)
+        # A file that came after `until` decides nothing yet.
+        there = sorted(files) if until is None else [name for name, _ in until]
         parts: list[Array] = []
-        at, wanted = self._checked(offset, names), most
+        at, wanted = self._checked(offset, sorted(files), there), most
         while wanted > 0 and at.name:
+            if at.name not in files:
+                raise SourceChanged(_gone(at.name, self.source))
+            later = [name for name in there if name > at.name]
             file = self._file(files[at.name])
+            rows = np.empty((0, len(self.columns)))
             # Without a first line there is nothing to read yet.
-            if file is None:
-                break
-            rows, at = file.read(at, most=wanted)
+            if file is not None:
+                rows, at = file.read(at, most=wanted, until=until)
             parts += [rows] * (len(rows) > 0)
             wanted -= len(rows)
-            later = names[names.index(at.name) + 1 :]
             if len(rows) == 0:
-                if not later:
+                if not later or (file is None and until is None):
                     break
-                if file.unfinished(at):
+                if file is None or file.unfinished(at, until):
                     raise SourceChanged(
-                        f"{file.source} ends within a line, and {later[0]} has come after it. End the last line first"
+                        f"{self.source / at.name} ends within a line, and {later[0]} has come after it. End the last line first"
                     )
-                at = Offset(later[0], rows=at.rows, header=at.header, earlier=names.index(later[0]))
+                earlier = sorted(files).index(later[0]) if until is None else at.earlier + 1
+                at = Offset(later[0], rows=at.rows, header=at.header, earlier=earlier)
         empty = np.empty((0, len(self.columns)))
         return (np.concatenate(parts) if parts else empty), at
 
-    def _checked(self, offset: Offset, names: Sequence[str]) -> Offset:
-        """The offset, or the beginning of the first file; `SourceChanged` if files came or went before it."""
+    def _checked(self, offset: Offset, names: Sequence[str], there: Sequence[str]) -> Offset:
+        """The offset, or the beginning of the first file `there`; `SourceChanged` if files came or went before it."""
         if not offset.name:
-            return replace(offset, name=names[0] if names else "")
+            return replace(offset, name=there[0] if there else "")
         if offset.name not in names:
-            raise SourceChanged(f"{offset.name} is gone from {self.source}, and it may have had more rows. {_AGAIN}")
+            raise SourceChanged(_gone(offset.name, self.source))
         before = names.index(offset.name)
         # Files that were read may be taken away. A new one in front of them would never be read.
         if before > offset.earlier:
@@ -348,8 +417,13 @@ class FollowedPipe:
         """The descriptor, for whoever waits until there is more to read."""
         return int(self._file.fileno())
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+    def reach(self, offset: Offset) -> Reach:
+        """Nothing: what waits in a pipe has no size that others could not change."""
+        return ()
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the pipe ended within a line, or if rows are wanted that were read before."""
+        require(until is None, f"{self.source} is a pipe: nobody knows how far it reached")
         if self._read not in (None, offset.rows):
             raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
@@ -383,11 +457,11 @@ def _text_rows(head: bytes, path: Path, how: FileParams, columns: Sequence[str] 
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() == ".csv" and file.name[:1] not in "._" and file.is_file()
-    )
+    return sorted(file for file in folder.iterdir() if watcher.is_followed(file.name) and file.is_file())
+
+
+def _gone(name: str, folder: Path) -> str:
+    return f"{name} is gone from {folder}, and it may have had more rows. {_AGAIN}"
 
 
 def _head(path: Path) -> bytes | None:
@@ -398,11 +472,13 @@ def _head(path: Path) -> bytes | None:
     return line if line.endswith(b"\n") else None
 
 
-def _records(file: Any, begin: int, quote: bytes | None, most: int, source: Path) -> tuple[list[bytes], list[int]]:
-    """The records after `begin`, and how many bytes come before the end of each."""
+def _records(
+    file: Any, begin: int, quote: bytes | None, most: int, source: Path, *, stop: int | None
+) -> tuple[list[bytes], list[int]]:
+    """The records after `begin` that end before `stop`, and how many bytes come before the end of each."""
     size = _BYTES
     while True:
-        data = _at(file, begin, size)
+        data = _at(file, begin, size if stop is None else max(0, min(size, stop - begin)))
         records, ends = whole_records(data, quote=quote, most=most)
         if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
             return records, ends

@@ -166,7 +166,11 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     late = f"and may send it up to {params.window} slots late."
     if study.masked:
         late = "under masks. One that comes too late is lost."
-    yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}")
+    # The guarantee rests on this, and only the site can see to it.
+    arrives = (
+        "" if params.slot_seconds is None else " A row is in the slot in which it arrives, so write each row at once."
+    )
+    yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}{arrives}")
     if params.device:
         people = "each site is a device of one person, who is in every slot. All of its rows are protected together."
     elif params.person_slots == 1:

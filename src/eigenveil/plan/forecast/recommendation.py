@@ -70,7 +70,12 @@ class Recommendation:
             (found.method, str(found.captured), str(found.sine), found.refused or found.guarantee)
             for found in self.forecasts
         ]
-        header = ("method", "captured variance", "largest sine", "who is protected from whom, or why not possible")
+        header = (
+            "method",
+            "captured variance",
+            "largest angle, as a sine",
+            "who is protected from whom, or why not possible",
+        )
         return fragment(f"<p><strong>{escaped(self.reasons[0])}</strong></p>{table(header, rows)}")
 
     @property
@@ -268,7 +273,7 @@ def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> l
     said = [
         f"{chosen.method} should capture {chosen.captured} of the variance along the best "
         f"{_directions(facts.rank)}, with a "
-        f"largest sine of {chosen.sine}. Random directions would capture {chosen.nothing:.2f}.",
+        f"largest principal angle of {chosen.sine}, as a sine. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
     others = [one for one in forecasts if one is not chosen and not one.refused]
