@@ -126,8 +126,8 @@ class Levels:
             return None
         # For each beginning: the later rows, down to the last stretch alone. The first has all rows, and none are earlier.
         sums = self._parts[:-1]
-        later = Levels(*[np.cumsum(part[::-1], axis=0)[::-1] for part in sums], last=self.last)
-        earlier = Levels(*[np.cumsum(part, axis=0) - part for part in sums], last=self.last)
+        later = Levels(*(*(np.cumsum(part[::-1], axis=0)[::-1] for part in sums), self.last))
+        earlier = Levels(*(*(np.cumsum(part, axis=0) - part for part in sums), self.last))
         doubt = math.log(3 * len(self.last) * math.pi**2 * looks**2 / (6 * _LEVEL))
         sure = math.sqrt(2 * doubt)
         (mean, noise, along, share, spread, error), (mean_, noise_, along_, share_, spread_, error_) = (
