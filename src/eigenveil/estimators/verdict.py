@@ -51,6 +51,8 @@ _CLEAR: Final = 3.0
 # Nearly all rows were clipped if the fill is clear of the first, or of the second and noise may hide that it is one. A row bound
 # is too large from so many times the typical norm on. Fewer are said if nothing stands out, because the bound may be why.
 _CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
+# From this share of clipped rows on, whitened scores are said to vary more than they should.
+_SOME_CLIPPED: Final = 0.01
 # A bound that was found is so many times the typical norm only if the center was still far off when it was chosen.
 _FAR_OFF: Final = 1.5
 # The mean is at the edge of its search from this share of the way on.
@@ -272,6 +274,7 @@ def verdict_of(
         *before,
         *_warned(seen, asked, names, budget, finds=finds),
         *_flat(seen, names),
+        *_whitened(seen, asked),
         *_nothing(seen, asked, budget, method, neighbours, sites, before),
     )
     fill, noise = seen.fill
@@ -439,6 +442,21 @@ def _flat(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWa
             f"{which}. If most columns are like this, use {{scale=None}}. If they do vary, refit with an {{origin}} near the "
             "rows."
         )
+
+
+def _whitened(seen: Released, asked: dict[str, Any]) -> Iterator[ParameterWarning]:
+    """That scores have variance one only if rows are clipped again, where rows beyond the bound are likely or not counted."""
+    if asked.get("whiten") is not True or (seen.scaled != "private" and (seen.clipped or 0.0) < _SOME_CLIPPED):
+        return
+    share = (
+        "How many rows were clipped was not released"
+        if seen.clipped is None
+        else f"About {seen.clipped:.0%} of rows were clipped"
+    )
+    yield ParameterWarning(
+        f"{share}, and whitened scores have variance 1 for clipped rows only. Rows beyond the bound have larger ones. Use "
+        "transform with clip=True, or `eigenveil transform --clip`, which clip rows as the fit did."
+    )
 
 
 def _nothing(
