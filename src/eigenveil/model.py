@@ -38,8 +38,9 @@ _KIND = ArchiveKind("eigenveil-model", 1, "an Eigenveil model", ModelFileError)
 _ARRAYS = ("components", "mean", "values", "explained_variance", "explained_variance_ratio")
 # Rows that are converted and scored at once.
 _AT_ONCE = 1 << 16
-# What in Dask asks a function for the type of its answer.
+# Numbers of rows that are clipped at once.
 _CLIPPED_AT_ONCE = 1 << 21
+# What in Dask asks a function for the type of its answer.
 _PROBES = ("apply_infer_dtype", "compute_meta")
 SCORES_ARE_RAW = (
     "The guarantee covers this model. Scores, that is `transform` of anybody's rows, are those rows' own data "

@@ -280,7 +280,8 @@ def verdict_of(
     fill, noise = seen.fill
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
-    return FitVerdict(seen.noise_floor, fill, clipped, seen.norms, warned, said=len(before))
+    # No clipped row is longer than the bound. Where few people were in it, noise alone may say more.
+    return FitVerdict(seen.noise_floor, min(fill, 1.0), clipped, seen.norms, warned, said=len(before))
 
 
 def _warned(
@@ -364,8 +365,14 @@ def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> 
 
 
 def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
-    """That hardly anybody has an entry in a column, as far as the released counts show."""
-    if seen.unclear:
+    """That few people have an entry in a column, as far as the released counts show, or that the counts are noise."""
+    dim = len(seen.space.basis)
+    if 2 * len(seen.unclear) > dim:
+        yield ParameterWarning(
+            f"The released counts of entries do not stand out from their noise in {len(seen.unclear)} of {dim} columns. The "
+            "budget is too small to count entries of so few people. Raise {epsilon}, or refit with {missing=fill}."
+        )
+    elif seen.unclear:
         which, many = _listed(np.array(seen.unclear), names), len(seen.unclear) > 1
         count = "their counts do" if many else "the count does"
         yield ParameterWarning(
