@@ -93,7 +93,7 @@ class Noise:
 
     @contextmanager
     def batch(self) -> Iterator["Words"]:
-        """Words for one draw. `fresh` noise gives those of a new stream: forks of the process and clones of the machine have ours.
+        """Words for one draw. `fresh` noise gives those of a new stream, because forks and clones of the machine have ours.
 
         Noise that is made twice is never renewed: two peers add theirs with opposite signs, and mirrored entries have the same.
 
