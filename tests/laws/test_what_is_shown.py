@@ -6,7 +6,9 @@ byte, its report, and all warnings must be the same: an exact count, norm or sha
 
 import math
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -34,17 +36,18 @@ def shown(run: Callable[[], Any], path: Path) -> tuple[Any, ...]:
     return path.read_bytes(), repr(report), repr(model), str(model.guarantee), told
 
 
-def require_alike(one: Callable[[], Any], other: Callable[[], Any], path: Path) -> tuple[Any, ...]:
-    """Assert that two runs show the same, the second of which sees what the first released."""
+def require_alike(fitted: Callable[[Any], Any], tables: Sequence[Any], path: Path) -> tuple[Any, ...]:
+    """Assert that fits of two tables show the same, the second of which sees what the first released."""
     first = Transcript()
+    second = Transcript(first)
     found = []
-    for run, transcript in ((one, first), (other, Transcript(first))):
+    for table, transcript in zip(tables, (first, second), strict=True):
         with pytest.MonkeyPatch.context() as patch:
             transcript.watch(patch)
-            found.append(shown(run, path))
-        # The rows do differ: otherwise nothing would be compared.
-        last = transcript.values
-    assert any(not np.array_equal(left, right) for left, right in zip(first.values, last, strict=True))
+            found.append(shown(partial(fitted, table), path))
+    # What is protected did differ: otherwise nothing would have been compared.
+    pairs = zip(first.values, second.values, strict=True)
+    assert any(not np.array_equal(left, right) for left, right in pairs)
     assert found[0] == found[1]
     return found[0]
 
@@ -69,42 +72,37 @@ def test_fits_of_small_tables_show_what_was_released(case: tuple[dict[str, Any],
     if options["neighbours"] == "zero-out":
         # A table without somebody has another number of people, which this relation makes public.
         return
-    runs = [
-        lambda data=data, ids=ids: PrivatePCA(2, person=ids, random_state=1, **options).fit(data)
-        for data, ids in tables
-    ]
+
+    def fitted(table: Any) -> Any:
+        data, ids = table
+        return PrivatePCA(2, person=ids, random_state=1, **options).fit(data)
+
+    # Four people are too few to find a bound among, and the law holds for any number.
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("eigenveil.tasks.fit.search._ENOUGH", -math.inf)
         patch.setattr("eigenveil.tasks.fit.units._ENOUGH", -math.inf)
-        first = Transcript()
-        found = []
-        for run, transcript in zip(runs, (first, Transcript(first)), strict=True):
-            with pytest.MonkeyPatch.context() as inner:
-                transcript.watch(inner)
-                found.append(shown(run, tmp_path / "m.safetensors"))
-    assert found[0] == found[1]
+        require_alike(fitted, tables, tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one", "zero-out"])
 @pytest.mark.parametrize("more", [{}, {"scale": "private"}, {"row_bound": 9.0}, {"method": "power"}], ids=str)
 def test_a_fit_shows_what_was_released(relation: str, more: dict[str, Any], tmp_path: Path) -> None:
     rows = people()
-    options = {"epsilon": 2.0, "delta": 1e-6, "neighbours": relation, "random_state": 1} | more
-    runs = [lambda table=table: PrivatePCA(2, **options).fit(table) for table in (rows, neighbours_of(rows, relation))]
-    text = require_alike(*runs, tmp_path / "m.safetensors")
+    options: dict[str, Any] = {"epsilon": 2.0, "delta": 1e-6, "neighbours": relation, "random_state": 1} | more
+    tables = (rows, neighbours_of(rows, relation))
+    text = require_alike(PrivatePCA(2, **options).fit, tables, tmp_path / "m.safetensors")
     assert (b"norms" in text[0]) == (not more or "method" in more)
 
 
 @pytest.mark.parametrize("relation", ["add-remove", "replace-one", "zero-out"])
-@pytest.mark.parametrize("trust", ["hub", "site"])
+@pytest.mark.parametrize("trust", ["hub", "site", "both"])
 def test_a_fit_over_sites_shows_what_was_released(relation: str, trust: str, tmp_path: Path) -> None:
     rows = people(6000)
-    options = {"epsilon": 4.0, "delta": 1e-6, "neighbours": relation, "trust": trust, "random_state": 1}
-    runs = [
-        lambda table=table: FederatedPCA(2, **options).fit([table, rows[:2000], rows[2000:4000]])
-        for table in (rows[4000:], neighbours_of(rows[4000:], relation))
-    ]
-    require_alike(*runs, tmp_path / "m.safetensors")
+    epsilon = (8.0, 4.0) if trust == "both" else 4.0
+    options: dict[str, Any] = {"epsilon": epsilon, "delta": 1e-6, "neighbours": relation, "trust": trust}
+    options["random_state"] = 1
+    sites = [[table, rows[:2000], rows[2000:4000]] for table in (rows[4000:], neighbours_of(rows[4000:], relation))]
+    require_alike(lambda tables: FederatedPCA(2, **options).fit(tables), sites, tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
@@ -118,5 +116,20 @@ def test_a_stream_shows_what_was_released(relation: str, publish: str, tmp_path:
         pca: Any = StreamingPCA(2, **options).partial_fit(table[:1500]).partial_fit(table[1500:])
         return pca.sync() if publish == "sync" else pca
 
-    tables = (rows, neighbours_of(rows, relation))
-    require_alike(*(lambda table=table: run(table) for table in tables), tmp_path / "m.safetensors")
+    require_alike(run, (rows, neighbours_of(rows, relation)), tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("leak", ["a setting", "a warning"])
+def test_an_exact_count_is_convicted(leak: str, tmp_path: Path) -> None:
+    rows = people()
+
+    def fitted(table: Array) -> Any:
+        pca: Any = PrivatePCA(2, epsilon=2.0, delta=1e-6, random_state=1).fit(table)
+        if leak == "a warning":
+            warnings.warn(f"{len(table)} rows", stacklevel=1)
+        else:
+            pca.model_ = replace(pca.model_, settings=pca.model_.settings | {"rows": len(table)})
+        return pca
+
+    with pytest.raises(AssertionError):
+        require_alike(fitted, (rows, rows[1:]), tmp_path / "m.safetensors")

@@ -156,7 +156,7 @@ def test_lines_above_the_header_are_left_out(name: str) -> None:
 @pytest.mark.parametrize("note", ['"x\n# y"', '"x\ny"', '"', '"a"b"'])
 def test_a_row_is_one_line_and_an_open_quote_takes_no_other_row(note: str) -> None:
     data = f"a,b,note\n1,2,x\n3,4,{note}\n5,6,z\n".encode()
-    with pytest.raises(ValueError, match="after row 1: the next line has an open quote.*must be one line"):
+    with pytest.raises(ValueError, match=r"after row 1: the next line has an open quote.*must be one line"):
         read_plainly(data, FileParams(comment="#"), ("a", "b"))
 
 

@@ -125,8 +125,8 @@ def test_each_end_of_a_long_backlog_closes_its_own_rows(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("note", ['5" pipe', '"5"" pipe"', '"', '"two\nlines"', "#", ""])
 def test_a_text_beside_the_numbers_moves_no_other_row(note: str, tmp_path: Path) -> None:
-    """One row more, with any text in a column that is not read: no slot has other rows of others, or the reader refuses the row."""
-    found = []
+    """One row more, with any text in a column that is not read: no slot has other rows of others, or the row is refused."""
+    found: list[list[list[list[float]]]] = []
     for more in ("", f"9,9,{note}\n"):
         source, noted = tmp_path / f"{len(found)}.csv", Noted()
         source.write_text("a,b,note\n")

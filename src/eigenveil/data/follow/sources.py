@@ -238,8 +238,8 @@ class FollowedFile:
         with self.source.open("rb") as file:
             begin = self._checked(file, offset)
             most = LONGEST_LINE if until is None else self._stop(offset, until) - begin
-            # Lines of comments are no rows, and may be long.
-            rest = _at(file, begin, max(0, min(most, 1 << 10 if self.text.comment is None else LONGEST_LINE)))
+            # Blank lines and comments are no rows, and there may be many before the half of one.
+            rest = _at(file, begin, max(0, min(most, LONGEST_LINE)))
         if self.text.comment is not None:
             *lines, rest = rest.split(b"\n")
             rest += b"".join(line for line in lines if not line.startswith(self.text.comment))
