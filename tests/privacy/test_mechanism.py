@@ -1,7 +1,8 @@
 """What a mechanism adds is what it says and what it charges: scale, symmetry, order of events, refusals."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,10 @@ def test_the_ledger_is_charged_before_the_noise_is_drawn() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
 
     class Watching(list[int]):
+        @contextmanager
+        def batch(self) -> Iterator[Callable[[int], NDArray[np.uint64]]]:
+            yield self.words
+
         def words(self, count: int) -> NDArray[np.uint64]:
             self.append(len(ledger.charges))
             return np.zeros(count, dtype=np.uint64)
@@ -189,6 +194,14 @@ def test_the_noise_does_not_depend_on_how_columns_are_cut_into_slices() -> None:
     for widths in ([1] * 130, [64, 64, 2], [50, 80], [129, 1]):
         assert np.array_equal(released_columns(130, widths, 8, value=gram), whole)
     assert not np.array_equal(released_columns(130, [130], 9, value=gram), whole)
+
+
+def test_slices_are_symmetric_with_noise_that_nobody_knows() -> None:
+    """Two mirrored entries with noise of their own would be two looks at one value, and half of the noise was charged."""
+    mechanism = Gaussian(1.0, unlimited(), Noise.fresh())
+    slices = [np.zeros((130, width)) for width in (64, 64, 2)]
+    whole = np.hstack(list(mechanism.release_columns(slices, dim=130, sensitivity=1.0, label="x")))
+    assert whole.any() and np.array_equal(whole, whole.T)
 
 
 def test_two_releases_of_slices_have_different_noise() -> None:

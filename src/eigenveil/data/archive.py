@@ -123,8 +123,19 @@ class ArchiveKind:
     error: type[EigenveilError]
     older: tuple[int, ...] = ()
 
-    def write(self, path: Path, arrays: Mapping[str, Any], header: Mapping[str, Any], *, readable: bool) -> None:
-        """Write the archive whole or not at all; `readable` by others, or by its owner only."""
+    def write(
+        self,
+        path: Path,
+        arrays: Mapping[str, Any],
+        header: Mapping[str, Any],
+        *,
+        readable: bool,
+        hold: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Write the archive whole or not at all; `readable` by others, or by its owner only.
+
+        `hold` may take hold of the file before it gets its name.
+        """
         from safetensors.numpy import save
 
         text = json.dumps({"format": self.format, "version": self.version, **header})
@@ -133,6 +144,8 @@ class ArchiveKind:
             # A temporary file is readable by its owner only. That is right for states of streams, which are raw data.
             if readable:
                 temporary.chmod(0o644)
+            if hold is not None:
+                hold(temporary)
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and header; this kind's error for a file of another kind or version, or a damaged one. No code is executed."""

@@ -25,7 +25,6 @@ read and refuses to spend. States of a reserve: open, then closed.
 """
 
 import math
-import os
 import threading
 import weakref
 from collections.abc import Mapping
@@ -35,6 +34,7 @@ from typing import Any, NoReturn, final
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.privacy.accounting import Budget, epsilon_of
+from eigenveil.privacy.process import this_process
 from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
 
 __all__ = ["Charge", "Ledger", "Reserve", "Slot"]
@@ -148,7 +148,7 @@ delta = 1e-06; nothing was released
             unit is None or isinstance(unit, PrivacyUnit),
             f'unit must be a PrivacyUnit, such as PrivacyUnit("row", Neighbours.ADD_REMOVE), got {unit!r}',
         )
-        self._open, self._process = True, os.getpid()
+        self._open, self._process = True, this_process()
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu
         self._unit = unit
@@ -287,7 +287,7 @@ delta = 1e-06; nothing was released
                 self._series[slot.series] = series
 
     def _require_original(self, label: str) -> None:
-        if not self._open or os.getpid() != self._process:
+        if not self._open or this_process() != self._process:
             # A forked child's ledger is a copy too: its parent would not see what it spent.
             raise BudgetExceeded(f"{label!r} cannot be paid from a copy of a ledger; spend from the original")
 

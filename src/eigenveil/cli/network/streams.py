@@ -89,7 +89,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
         given.study, study, given.keys, role="site", passphrase=passphrase_from(given.passphrase_file)
     )
     # Called for its refusals: keys of somebody else, or out of date, end the command before a row is read.
-    place_of(study, keys, role="site")
+    place = place_of(study, keys, role="site")
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
     # With --yes nobody is asked, so the policy must have said who is protected.
@@ -105,6 +105,8 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role="site")
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, yes=given.yes, dry_run=given.dry_run)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role="site")
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": rules}
         # The file is read anew each time, so a key can be withdrawn while the stream runs.

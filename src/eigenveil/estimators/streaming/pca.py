@@ -2,9 +2,10 @@
 
 import copy
 import math
+import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -30,7 +31,16 @@ from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_uni
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, flat_columns, forewarned, scaled_by, verdict_of
+from eigenveil.estimators.verdict import (
+    FitVerdict,
+    Released,
+    at_edge,
+    flat_columns,
+    forewarned,
+    scaled_by,
+    unclear_columns,
+    verdict_of,
+)
 from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
@@ -38,6 +48,7 @@ from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.tracking.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
@@ -115,7 +126,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         Units: columns are divided by this before norms are taken and bounded. private: find the spread of each column
         in the first block, for a quarter of the budget. Or public numbers, one or one per column. With private, rows
         are clipped to the root of the number of columns in these units, and no row bound is searched for. The first
-        block is then at least 135 sqrt(d) / mu rows long.
+        block is then at least 135 sqrt(d) / mu rows long. With epsilon=None the spread is the exact standard
+        deviation of the first block, and nothing is clipped.
     publish : "sync", "block" or "continual", default 'sync'
         When a private stream releases. With sync, at the end and at each synchronisation, for the least noise. With
         block, every block on its own, for the least memory. With continual, every block along a binary tree over a
@@ -301,8 +313,11 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         return self
 
     @in_silence
-    def transform(self, X: Any) -> Array:
-        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows."""
+    def transform(self, X: Any, *, clip: bool = False) -> Array:
+        """Scores, (n, k), of rows `X`, (n, d). Raw data: scores of people are as private as their rows.
+
+        Columns are matched by name where both have names. With `clip`, rows are first clipped as in the fit.
+        """
         model, view = self.model_, self._view()
         scores = []
         X, _ = chosen(X, self, fitting=False, known=self._known_names())
@@ -313,7 +328,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 # Gaps are filled in the units of the stream.
                 rows = filled(in_units(rows, model.scale, private=False), view.sketch)
                 rows = rows if model.scale is None else rows * model.scale
-            scores.append(model.transform(rows))
+            scores.append(model.scores_of(rows, clip=clip))
         return np.vstack(scores) if scores else np.empty((0, len(model.values)))
 
     def _pieces(self, X: Any, *, size: int) -> Iterator[Any]:
@@ -349,12 +364,27 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """Write `model_`, which has public numbers only, to a safetensors file for `eigenveil.Model.load`."""
         self.model_.save(path)
 
-    def save_state(self, path: str | Path) -> None:
+    def save_state(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
         """Write everything that is needed to continue later. The file is raw data, readable by its owner only.
 
         A private stream with real noise moves to the file and cannot continue in memory. Otherwise the same rows could be
-        released twice and charged once.
+        released twice and charged once. `notes` are plain JSON for whoever resumes it.
         """
+        self._write_state(path, notes, stays=False)
+
+    def checkpoint(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
+        """Write what `save_state` writes, and continue in memory: a process that is killed can be resumed from the file.
+
+        Write one after each release and before anything of it is shown. A release that is not in the file would be drawn again,
+        with other noise, and charged once. While this stream lives, the file of a private one with real noise cannot be resumed.
+        """
+        require(
+            os.name == "posix" or self.epsilon is None,
+            "a private stream can write checkpoints only where files can be locked",
+        )
+        self._write_state(path, notes, stays=True)
+
+    def _write_state(self, path: str | Path, notes: Mapping[str, Any] | None, *, stays: bool) -> None:
         stream = self._begun("there were no rows")
         given: Any = self
         # A shared ledger belongs to other fits as well, so it is no part of the state. `resume` takes it anew.
@@ -368,17 +398,19 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             "dim": stream.terms.bounds.dim,
             "sparse": self._sparse,
             "columns": None if names is None else [str(name) for name in names],
+            "notes": dict(notes or {}),
         }
-        write_stream_file(Path(path), stream, facts)
+        write_stream_file(Path(path), stream, facts, stays=stays)
 
     @classmethod
-    def resume(cls, path: str | Path, *, ledger: Ledger | None = None) -> "StreamingPCA":
-        """Continue from a state that `save_state` wrote. `ledger` is the shared one, if the stream had one.
+    def resume(cls, path: str | Path, *, ledger: Ledger | None = None, checkpoints: bool = False) -> "StreamingPCA":
+        """Continue from a state that `save_state` or `checkpoint` wrote. `ledger` is the shared one, if the stream had one.
 
-        A private stream with real noise claims the file, which is renamed and cannot be resumed again.
+        A private stream with real noise claims the file, which is renamed and cannot be resumed again. Whoever writes
+        `checkpoints` to the same file keeps its name, and it can be resumed again if this process is killed.
         """
         path = Path(path)
-        arrays, header, claimed = taken_from(path)
+        arrays, header, claimed, held = taken_from(path, stays=checkpoints)
         try:
             facts = header["facts"]
             # JSON has lists in place of pairs, and `checked` makes pairs of them again.
@@ -400,10 +432,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             if claimed is not None:
                 # Nothing was resumed, so the file gets its name back.
                 claimed.replace(claimed.with_name(claimed.name.removesuffix(".resumed")))
+            if held is not None:
+                held.close()
             if isinstance(error, StateFileError) or not isinstance(error, _DAMAGE):
                 raise
             raise StateFileError(f"{path} is damaged: {error}") from error
-        pca._stream.claimed = claimed
+        pca._stream.claimed, pca._stream.held_file = claimed, held
         return pca
 
     @property
@@ -426,6 +460,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             settings=_settings(stream, view, verdict, divisor),
             warnings=tuple(str(warning) for warning in verdict.warned),
             scale=stream.scale,
+            clipping=stream.clipping(),
         )
 
     @property
@@ -621,6 +656,8 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 clipped=stream.clipped,
                 norms=stream.norms,
                 scaled=scaled_by(terms.bounds),
+                change=view.change,
+                unclear=self._unclear(),
             )
         return space, verdict_of(
             seen,
@@ -631,6 +668,23 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             names=self._names(),
             before=getattr(self, "_before", ()),
         )
+
+    def _unclear(self) -> tuple[int, ...]:
+        """Columns in which the first block showed hardly any entries."""
+        stream, terms = self._begun(""), self._begun("").terms
+        gaps, rates = terms.bounds.gaps, None if stream.rates is None else stream.rates.columns
+        if gaps is None or terms.budget is None:
+            return ()
+        split = stream_split(
+            center=terms.center,
+            bound=terms.bounds.find,
+            units=terms.bounds.units,
+            observed=gaps.divides,
+            count=gaps.drops,
+        )
+        noise = observed_noise(gaps, multiplier=1 / terms.budget.mu, share=split.for_observed)
+        # The search may have waited for more rows, which makes the counts clearer than this.
+        return unclear_columns(gaps, rates, noise=noise, people=min(terms.plan.first_block, stream.rows))
 
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
@@ -707,7 +761,7 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             )
             marks = person_marks(X, self.person)
         if not ready:
-            return chosen(X, self, fitting=not begun, known=self._known_names())[0], marks
+            return chosen(X, self, fitting=not begun, known=self._known_names(), alike=True)[0], marks
         return X if marks is None else X.drop_columns([self.person]), marks
 
     def _begin(self, rows: Any, names: tuple[str, ...] | None, *, people: int | None) -> None:

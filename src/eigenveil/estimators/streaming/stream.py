@@ -9,14 +9,13 @@ It decides when a block is full, what a release may cost, and what the guarantee
 """
 
 import math
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -29,15 +28,17 @@ from eigenveil.estimators.streaming.merged import Merged
 from eigenveil.estimators.streaming.people import PeopleSeen
 from eigenveil.estimators.streaming.spec import StreamSpec, stream_guarantee
 from eigenveil.linalg import Array
-from eigenveil.model import Model
+from eigenveil.model import Model, clipping_of
 from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
+from eigenveil.privacy.process import this_process
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import BoundSearch
-from eigenveil.tasks.fit.units import UnitSearch
+from eigenveil.tasks.fit.units import UnitSearch, deviations
+from eigenveil.tasks.levels import Change
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
@@ -68,12 +69,16 @@ RAW_STATE: Final = "This is raw data of the people in the stream. Only what was 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers."""
+    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers.
+
+    In a private stream also whether the last rows are clearly unlike the rest.
+    """
 
     sketch: Sketch
     rank: int
     noise_floor: float
     rows: int
+    change: Change | None = None
 
 
 @final
@@ -132,9 +137,11 @@ class Stream:
         self.merged: Merged | None = None
         self.closed: str | None = None
         # A fork has the same rows. Both processes would release them, and each ledger would know of one charge.
-        self._process = os.getpid()
+        self._process = this_process()
         self.busy = threading.RLock()
         self.claimed: Path | None = None
+        # The open file of its last checkpoint, locked, so that nobody resumes it while this stream goes on.
+        self.held_file: IO[bytes] | None = None
         # How many mechanisms were made, also before a save. With a seed it keeps the noise of two releases apart.
         self.draws = 0
         # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
@@ -167,7 +174,7 @@ class Stream:
         """Refuse to continue a stream that was saved, copied, forked or interrupted."""
         if self.closed is not None:
             raise EigenveilError(self.closed)
-        if self.private and os.getpid() != self._process:
+        if self.private and this_process() != self._process:
             raise EigenveilError(
                 "this is a forked copy of a private stream. Only the process that began it can continue"
             )
@@ -459,6 +466,9 @@ class Stream:
     def _after(self, rows: Any) -> tuple[SketchTracker[Any] | None, Any]:
         """Tracker and state after one more block, without privacy."""
         tracker, state = self.tracker, self.state
+        if tracker is None and self.terms.bounds.units:
+            # Of the first block, as in a private stream. A look at an open block is of what is there, and the next one is anew.
+            self.scale = _units_in(rows)
         rows = in_units(self._boxed(rows), self.scale, private=False)
         gaps = not sp.issparse(rows) and has_gaps(rows)
         if gaps:
@@ -512,9 +522,10 @@ class Stream:
             if tracker is not None:
                 state = tracker.sync(state, NOTHING_ASKED)
         if tracker is None:
-            sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
+            sketch, rank, floor, change = Sketch.empty(terms.bounds.dim), terms.rank, 0.0, None
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
+            change = tracker.change(state) if self.private else None
             # All directions only if other streams are added: those may raise any of them.
             sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
@@ -527,7 +538,7 @@ class Stream:
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
             floor = math.hypot(floor, fade * others.floor)
             rows += others.rows
-        return View(sketch, rank, floor, rows)
+        return View(sketch, rank, floor, rows, change)
 
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""
@@ -562,6 +573,17 @@ class Stream:
                 return TreeTracker(terms.rank, private, plan.horizon_blocks)
             case _:
                 return SlicedTracker(terms.rank, private, terms.oversample)
+
+    def clipping(self) -> dict[str, Array]:
+        """How rows are clipped, for a model: in the units of the columns, around the center of the first block."""
+        domain = getattr(getattr(self.tracker, "terms", None), "domain", None)
+        if not isinstance(domain, Domain):
+            return {}
+        found, units = clipping_of(domain), self.scale
+        if found and units is not None:
+            found |= {"center": found["center"] * units, "scale": units}
+        low, high = self.terms.bounds.low, self.terms.bounds.high
+        return found | ({"low": low, "high": high} if found and low is not None and high is not None else {})
 
     @property
     def _gaps(self) -> Gaps | None:
@@ -696,6 +718,7 @@ class Stream:
                 "_noise": None,
                 "_reserve": None,
                 "claimed": None,
+                "held_file": None,
             }
             state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}
             state["closed"] = (
@@ -706,6 +729,21 @@ class Stream:
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self.busy = threading.RLock()
+
+
+def _units_in(rows: Any) -> Array:
+    """The standard deviation of each column, (d,), of the entries that are there: for a stream without privacy."""
+    from sklearn.utils.sparsefuncs import mean_variance_axis
+
+    if sp.issparse(rows):
+        mean, variances = mean_variance_axis(rows.astype(np.float64), axis=0)
+    else:
+        there = ~np.isnan(rows)
+        count = np.maximum(there.sum(axis=0), 1)
+        with np.errstate(over="ignore", invalid="ignore"):
+            mean = np.where(there, rows, 0.0).sum(axis=0) / count
+            variances = np.square(np.where(there, rows - mean, 0.0)).sum(axis=0) / count
+    return deviations(np.nan_to_num(variances), np.nan_to_num(mean), people=float(rows.shape[0]))
 
 
 def _of_more(found: Center, times: float) -> Center:
