@@ -16,7 +16,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 
-from eigenveil import FederatedPCA, PrivatePCA, StreamingPCA
+from eigenveil import FederatedPCA, GossipPCA, PrivatePCA, StreamingPCA
 from eigenveil.linalg import Array
 from eigenveil.report import model_report
 from laws.parties.transcripts import Transcript
@@ -103,6 +103,16 @@ def test_a_fit_over_sites_shows_what_was_released(relation: str, trust: str, tmp
     options["random_state"] = 1
     sites = [[table, rows[:2000], rows[2000:4000]] for table in (rows[4000:], neighbours_of(rows[4000:], relation))]
     require_alike(lambda tables: FederatedPCA(2, **options).fit(tables), sites, tmp_path / "m.safetensors")
+
+
+@pytest.mark.parametrize("relation", ["add-remove", "replace-one", "zero-out"])
+def test_a_fit_between_peers_shows_what_was_released(relation: str, tmp_path: Path) -> None:
+    rows = people(6000)
+    options: dict[str, Any] = {"epsilon": 6.0, "delta": 1e-6, "neighbours": relation, "noise": "independent"}
+    options |= {"graph": "complete", "random_state": 1}
+    first, *others = np.split(rows, 4)
+    peers = [[table, *others] for table in (first, neighbours_of(first, relation))]
+    require_alike(lambda tables: GossipPCA(2, **options).fit(tables), peers, tmp_path / "m.safetensors")
 
 
 @pytest.mark.parametrize("relation", ["replace-one", "zero-out"])
