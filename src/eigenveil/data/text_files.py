@@ -529,7 +529,7 @@ class _Blocks:
         import pyarrow.csv as pc
 
         try:
-            return pc.read_csv(
+            table = pc.read_csv(
                 io.BytesIO(chunk),
                 read_options=self.reading,
                 parse_options=self.parsing,
@@ -537,6 +537,25 @@ class _Blocks:
             )
         except (pa.ArrowException, OSError):
             return None
+        return table if self._are_rows(chunk, table.num_rows) else None
+
+    def _are_rows(self, chunk: bytes, count: int) -> bool:
+        """Whether the chunk has so many rows by strict rules, too.
+
+        pyarrow takes a quote that is never closed, and text behind one that is. A quote that begins one row's text would then
+        swallow the rows below it without a word.
+        """
+        quote = self.table.how.quote
+        # Where every line is a row, none was swallowed. That is nearly every chunk, and this is far quicker.
+        if quote is None or quote.encode() not in chunk or chunk.count(b"\n") == count:
+            return True
+        try:
+            rows = csv.reader(
+                io.StringIO(chunk.decode(), newline=""), delimiter=self.table.separator, quotechar=quote, strict=True
+            )
+            return sum(1 for row in rows if row) == count
+        except (UnicodeDecodeError, csv.Error):
+            return False
 
     def _refusal(self, line: bytes) -> ValueError:
         """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
