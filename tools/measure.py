@@ -113,7 +113,8 @@ def _is_default(case: ast.match_case) -> bool:
 
 def _loaded(root: Path, code: str) -> tuple[int, int]:
     script = _LOADED.format(code=code)
-    done = subprocess.run([sys.executable, "-W", "ignore", "-c", script], cwd=root, capture_output=True, text=True)
+    command = [sys.executable, "-W", "ignore", "-c", script]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(f"{root} cannot be measured:\n{done.stderr}")
     modules, lines = done.stdout.split()[-2:]
