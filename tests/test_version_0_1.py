@@ -90,17 +90,17 @@ def test_a_policy_with_old_words_is_refused_with_the_new_ones(tmp_path: Path) ->
     assert limits.trust == ("masked", "site", "hub")
 
 
-def test_a_ledger_goes_on(tmp_path: Path) -> None:
+def test_a_ledger_is_refused_and_left_as_it_was(tmp_path: Path) -> None:
+    """Its entries show others whether rows have changed, and entries are never rewritten."""
     ledger = tmp_path / "ledger.db"
     ledger.write_bytes(gzip.decompress((OLD / "ledger.db.gz").read_bytes()))
     ledger.chmod(0o600)
-    assert "finished" in eigenveil("ledger", "show", ledger).stdout
-    heads: list[Any] = []
-    for kept in (ledger, OLD / "ledger.jsonl"):
-        verified = eigenveil("ledger", "verify", kept)
-        assert verified.exit_code == 0, verified.output
-        heads.append(verified.stdout.split("head ")[1].split()[0])
-    assert heads[0] == heads[1]
+    before = ledger.read_bytes()
+    for command in ("show", "verify", "export", "head"):
+        line = refusal("ledger", command, ledger)
+        assert "is a ledger of version 1" in line and "Begin a new ledger, and take from the total budget" in line
+    assert "the export is of version 1" in refusal("ledger", "verify", OLD / "ledger.jsonl")
+    assert ledger.read_bytes() == before and list(tmp_path.iterdir()) == [ledger]
 
 
 def test_an_exact_stream_goes_on(tmp_path: Path) -> None:

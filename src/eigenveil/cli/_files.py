@@ -131,6 +131,12 @@ class Reading:
         """The options about the file."""
         return {name: getattr(self.asked, name) for name in declared(FileParams)}
 
+    def source(self, path: Path) -> str | None:
+        """Where the table is, for a ledger; None for a pipe."""
+        from eigenveil.data.fingerprints import source_of
+
+        return None if is_stdin(path) else source_of(path, self.asked.sheet)
+
     def require(self, path: Path) -> None:
         """Refuse a table that does not exist or has an unknown ending, at once, before anything heavy is imported."""
         if self.dask or self.processes is not None:

@@ -31,7 +31,7 @@ _SHAPE: Final = "Output"
 # The first part of every case name. Any other name is refused before the cases are imported, which takes seconds.
 FAMILIES: Final = (
     *("curator", "stream", "bounds", "hub-noise", "site-noise", "both-noise", "tree"),
-    *("masked", "peers", "recommend", "bits", "wrong"),
+    *("masked", "peers", "recommend", "ledger", "bits", "wrong"),
 )
 
 

@@ -113,7 +113,8 @@ def _run(
     # Bounds of other columns would clip the wrong ones, and nothing in the result would show it.
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
-    with lasting.charged(table.rows, settings, person=reading.person, title=f"fit, {target.name}") as spending:
+    title, source = f"fit, {target.name}", reading.source(data)
+    with lasting.charged(table.rows, settings, person=reading.person, title=title, source=source) as spending:
         pca, warned = _fitted(table, settings, spending, even_if_noise=even_if_noise)
         # The ledger keeps a digest of it, which shows later what the charge was for.
         spending.released = pca.components_.tobytes()

@@ -4,6 +4,7 @@ An archive is a safetensors file: arrays with a JSON header. There is no pickle 
 that a wrong name is refused at once. Models, stream states and recommenders are stored as archives.
 """
 
+import errno
 import json
 import os
 import tempfile
@@ -57,7 +58,8 @@ def ending_of(path: Path, known: Collection[str]) -> str:
 def whole_file(path: Path) -> Iterator[Path]:
     """A temporary path beside `path`, readable by its owner only, that is renamed to `path` if all went well.
 
-    A reader never sees half a file. After an error, an interrupt or a crash the old file is still there.
+    A reader never sees half a file. After an error, an interrupt or a crash the old file is still there. When the block has
+    ended, the file and its name are on disk, so what it was made from may be deleted.
     """
     require(path.parent.is_dir(), f"the folder {path.parent} does not exist")
     # In the same folder, because a rename is atomic only within one file system.
@@ -70,10 +72,27 @@ def whole_file(path: Path) -> Iterator[Path]:
         with temporary.open("rb") as file:
             os.fsync(file.fileno())
         temporary.replace(path)
+        _sync_folder(path.parent)
     except BaseException:
         # An interrupt counts too: what was written so far may be raw data.
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Wait until the names in a folder are on disk: they are in the folder and not in the files, and power cuts lose them."""
+    # Windows has no such call: it keeps names in a journal of its own.
+    if not hasattr(os, "O_DIRECTORY"):
+        return
+    handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        os.fsync(handle)
+    except OSError as error:
+        # Some network file systems write names at once and refuse to be asked. Any other refusal is an error of the disk.
+        if error.errno not in (errno.EINVAL, errno.ENOTSUP):
+            raise
+    finally:
+        os.close(handle)
 
 
 def format_of(path: Path) -> str | None:

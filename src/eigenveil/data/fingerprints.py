@@ -1,11 +1,13 @@
-"""Digests by which whoever has a table knows it again, under another name or with other columns.
+"""How whoever has a table knows it again, under another name or with other columns: by digests, and by where it is.
 
-A site's ledger and `fit --ledger` call it. The digests are raw data: others could check a guess of the rows with them.
+A site's ledger and `fit --ledger` call it. The digests are raw data: others could check a guess of the rows with them, and what
+is decided by them shows whether rows are equal. Where a table is, is known without looking into it.
 """
 
 import hashlib
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Final, final
 
 import numpy as np
@@ -14,7 +16,7 @@ from eigenveil.data.elsewhere import total_of
 from eigenveil.data.rows import Block, Rows, block_size
 from eigenveil.linalg import Array
 
-__all__ = ["FingerprintWork", "fingerprints"]
+__all__ = ["FingerprintWork", "fingerprints", "source_of"]
 
 # Rows and columns by which a table is known again under another name, and the fewest rows that can tell tables apart.
 _COMPARED_ROWS: Final = 200
@@ -66,6 +68,12 @@ class FingerprintWork:
     def joined(self, left: TableMarks, right: TableMarks) -> TableMarks:
         """Those of a table whose first rows are those of `left`."""
         return TableMarks(left.whole + right.whole, left.numbers + right.numbers, left.columns or right.columns)
+
+
+def source_of(path: Path, sheet: str | None = None) -> str:
+    """Where a table is: its path in full, and the sheet of a workbook. The same whatever rows are in it."""
+    # Links are followed, so that a second name of a file does not hide it.
+    return str(path.resolve()) + ("" if sheet is None else f", sheet {sheet}")
 
 
 def _as_one(digests: tuple[bytes, ...]) -> bytes:

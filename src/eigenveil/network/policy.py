@@ -108,7 +108,8 @@ class Limits:
         "The fewest organisations that a sum must be over.", default=3, check=whole(1, 1_000_000)
     )
     rows: int = param(
-        "The fewest rows my table must have, or the fewest people if the study names the column that tells them apart.",
+        "The fewest rows my table must have, or the fewest people if the study names the column that tells them apart. "
+        "Others see whether I take part, and so whether I have that many.",
         default=100,
         check=whole(0, 1 << 53),
     )
@@ -144,7 +145,7 @@ class Datasets:
 
     aliases: tuple[tuple[str, ...], ...] = param(
         "Lists of names that may stand for the same rows. Each name has a total budget of its own, so for these people the "
-        "costs add up. With --yes, the same rows under any other two names are refused.",
+        "costs add up. With --yes, the same file under any other two names is refused.",
         default=(),
         quiet=True,
         check=listed(listed(NAME, least=2, distinct=True), most=1000),

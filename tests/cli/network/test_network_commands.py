@@ -10,6 +10,7 @@ import pytest
 from cli.cli_tables import eigenveil, files_in, refusal
 from cli.network.network_folders import COUNT, Folders
 from eigenveil.cli.network import consent as network_consent
+from eigenveil.cli.network.view import Voice
 from eigenveil.errors import QuorumLost
 from eigenveil.network.agents.hub import HubAgent
 from eigenveil.network.agents.site import SiteAgent
@@ -120,7 +121,7 @@ def test_consent_is_the_whole_word_and_is_noted(
         noted.append(note)
         raise ValueError("as far as this goes")
 
-    monkeypatch.setattr(network_consent, "_at_terminal", lambda: True)
+    monkeypatch.setattr(network_consent, "at_terminal", lambda: True)
     monkeypatch.setattr(network_consent, "_forget_typed", lambda: None)
     monkeypatch.setattr("typer.prompt", prompt)
     monkeypatch.setattr(SiteAgent, "run", run)
@@ -137,7 +138,7 @@ def test_consent_is_the_whole_word_and_is_noted(
     assert noted[0].endswith(f"typed {word!r}")
 
 
-def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
+def test_what_was_joined_is_gone_on_with_unasked_though_the_rows_have_changed(
     folders: Folders, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     notes: list[str | None] = []
@@ -163,12 +164,42 @@ def test_what_was_joined_is_gone_on_with_unasked_unless_the_rows_have_changed(
     assert "this site joined the study with 'patients', which cannot be changed" in line
     np.save(folders.of(ME) / "other.npy", folders.tables["site 1"])
     command = folders.site(ME, "--policy", policy, "--data", folders.of(ME) / "other.npy")
+    # Whether a service goes on, and what its log has, must not show that rows have changed.
     changed = eigenveil(*command)
-    assert "WARNING: the rows or columns of 'patients' are not those last seen under this name" in changed.stdout
-    assert "consent needs a person at a terminal" in changed.stderr
+    assert changed.stderr == "error: cut short\n"
+    assert "WARNING" not in changed.stdout
+    # A person at a terminal is told and asked, and no entry says so.
+    typed, asked = ["no", "yes"], list[str]()
+
+    def prompt(text: str, **_: object) -> str:
+        asked.append(text)
+        return typed.pop(0)
+
+    begin = Voice.__init__
+
+    def at_terminal(self: Voice) -> None:
+        begin(self)
+        self.terminal = True
+
+    monkeypatch.setattr(Voice, "__init__", at_terminal)
+    monkeypatch.setattr(network_consent, "at_terminal", lambda: True)
+    monkeypatch.setattr(network_consent, "_forget_typed", lambda: None)
+    monkeypatch.setattr("typer.prompt", prompt)
+    before = lines_of(folders.of(ME) / "ledger.db")
+    for seed, code in ((2, 1), (3, 2)):
+        np.save(folders.of(ME) / "other.npy", folders.tables["site 1"] + seed)
+        done = eigenveil(*command)
+        assert done.exit_code == code
+        told = " ".join(done.stdout.split())
+        assert "WARNING: the rows or columns of 'patients' are not those last seen under this name" in told
+    assert asked == ["Take part? [y/N]"] * 2 and notes[-1] is None
+    assert lines_of(folders.of(ME) / "ledger.db") == before
+    with DurableLedger.reading(folders.of(ME) / "ledger.db") as ledger:
+        declined, agreed = [words for _, _, words in ledger.logged()]
+    assert declined == "consent was asked for and not given" and agreed.endswith("typed 'yes'")
 
 
-def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders) -> None:
+def test_a_refusing_policy_gives_all_reasons_in_the_log_of_the_ledger_too(folders: Folders) -> None:
     policy = folders.policy(ME, pins=False, more="[limits]\norganisations = 4\nrows = 5000\n")
     done = eigenveil(*folders.site(ME, "--policy", policy, "--yes", "--dataset", "patients"))
     assert (done.exit_code, done.stdout) == (2, "")
@@ -180,9 +211,11 @@ def test_a_refusing_policy_gives_all_reasons_in_the_ledger_too(folders: Folders)
     assert "- [limits] rows" in kinds
     assert len(reasons) == 5
     assert str(COUNT) not in done.stderr
-    notes = [body["words"] for kind, body in lines_of(folders.of(ME) / "ledger.db") if kind == "note"]
-    assert len(notes) == 1
-    assert notes[0].startswith("the policy of this site refuses the study: [pins] hub")
+    assert [kind for kind, _ in lines_of(folders.of(ME) / "ledger.db")] == ["book"]
+    with DurableLedger.reading(folders.of(ME) / "ledger.db") as ledger:
+        ((_, _, words),) = ledger.logged()
+    assert words.startswith("the policy of this site refuses the study: [pins] hub")
+    assert "[limits] rows" in eigenveil("ledger", "show", folders.of(ME) / "ledger.db", "--lines").stdout
 
 
 def test_more_than_is_left_for_life_is_refused_before_anybody_is_asked(folders: Folders) -> None:

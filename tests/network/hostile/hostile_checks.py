@@ -17,7 +17,7 @@ __all__ = [
     "SECONDS",
     "alone",
     "declined",
-    "notes_in",
+    "logged",
     "nothing_comes",
     "refusals",
     "require_paid",
@@ -34,9 +34,11 @@ def written(company: Company, name: str = "site 0") -> list[Entry]:
     return lines_at(company.ledger(name))
 
 
-def notes_in(lines: list[Entry]) -> list[str]:
-    """The notes in a ledger."""
-    return [str(line.body["words"]) for line in lines if line.kind == "note"]
+def logged(company: Company, name: str = "site 0") -> list[str]:
+    """What a site's ledger has logged for its own people. The entries, which others may see, have none of it."""
+    assert not [line for line in written(company, name) if line.kind == "note"]
+    with DurableLedger.reading(company.ledger(name)) as ledger:
+        return [words for _, _, words in ledger.logged()]
 
 
 def refusals(company: Company, name: str = "site 0") -> list[str]:

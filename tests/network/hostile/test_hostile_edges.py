@@ -24,7 +24,7 @@ from eigenveil.runtimes.grpc import Transport
 from network.hostile.hostile_checks import (
     SECONDS,
     alone,
-    notes_in,
+    logged,
     nothing_comes,
     refusals,
     require_paid,
@@ -62,7 +62,7 @@ def test_a_flood_of_junk_fills_neither_the_ledger_nor_the_memory(tmp_path: Path)
     grown = asyncio.run(flooding())
     # A line for each of so many refusals, and none for any more of them.
     assert len(refusals(company)) == count + 1
-    assert len(notes_in(written(company))) == 100
+    assert len(logged(company)) == 100
     assert grown < count * size / 2
 
 

@@ -19,7 +19,7 @@ from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
 from eigenveil.protocols.messages import Brief, Decline, Message
 from eigenveil.protocols.wire import encode
 from eigenveil.runtimes.grpc import Got, Inbox, Joined, Left, Transport
-from network.hostile.hostile_checks import SECONDS, alone, notes_in, refusals, until, written
+from network.hostile.hostile_checks import SECONDS, alone, logged, refusals, until, written
 from network.hostile.test_hostile_edges import resident
 from network.kills.kill_counts import STUDIES, charges_in
 from network.ledger.ledger_children import ROW
@@ -152,7 +152,7 @@ def test_a_message_of_a_megabyte_ends_the_connection_before_it_is_read(tmp_path:
             return resident() - before
 
     assert asyncio.run(storing()) < 64 << 20
-    assert charges_in(written(company)) == [] and notes_in(written(company)) == []
+    assert charges_in(written(company)) == [] and logged(company) == []
     assert ledger_bytes(company) < 1 << 20
 
 

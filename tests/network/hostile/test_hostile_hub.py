@@ -21,7 +21,7 @@ from network.hostile.hostile_checks import (
     SECONDS,
     alone,
     declined,
-    notes_in,
+    logged,
     nothing_comes,
     refusals,
     require_paid,
@@ -162,7 +162,7 @@ def test_what_a_hub_makes_up_is_refused_one_by_one_and_the_study_goes_on(
     assert len(reasons) == len(lies)
     for (what, (_, expected)), reason in zip(lies.items(), reasons, strict=True):
         assert any(words in reason for words in expected.split("|")), (what, reason)
-    assert notes_in(written(company)) == [f"refused a message from hub: {reason}" for reason in reasons]
+    assert logged(company) == [f"refused a message from hub: {reason}" for reason in reasons]
     for party in company.names:
         np.testing.assert_array_equal(company.models[party].components, company.models["hub"].components)
 
@@ -245,7 +245,7 @@ def test_why_there_was_no_part_is_in_the_ledger(tmp_path: Path) -> None:
             return answer
 
     assert isinstance(asyncio.run(asking()), Decline)
-    assert any("the ledger has mu" in words for words in notes_in(written(company)))
+    assert any("the ledger has mu" in words for words in logged(company))
 
 
 @pytest.mark.parametrize("name", ["site krylov", "masked krylov"])

@@ -12,7 +12,6 @@ from typing import Any, Final, final
 import numpy as np
 
 from eigenveil.network.ledger.durable import DurableLedger, Entry
-from eigenveil.network.ledger.entries import canonical
 from eigenveil.protocols import Give
 from eigenveil.protocols.masked.member import words_digest
 from eigenveil.protocols.messages import Masked
@@ -103,14 +102,14 @@ def unpaid_in(came: Iterable[bytes], path: Path, *, once: bool) -> set[bytes]:
         return found
     with DurableLedger.reading(path) as ledger:
         lines = [line for line in ledger.entries() if line.kind == "commit"]
-        marks = {data: canonical(ledger.mark(data)) for data in found}
-    said = {canonical(mark): line.number for line in reversed(lines) for mark in line.body["said"]}
+        marks = [(line.number, mark) for line in lines for mark in line.body["said"]]
+        said = {data: next((at for at, mark in marks if ledger.is_mark_of(data, mark)), None) for data in found}
     paying = {line.number for line in lines if line.body["charges"]}
     first = min(paying, default=math.inf)
     paid: set[bytes] = set()
     wrong: set[bytes] = set()
-    for data in sorted(found, key=lambda data: said.get(marks[data], 0)):
-        number, numbers = said.get(marks[data]), numbers_in(data)
+    for data in sorted(found, key=lambda data: said[data] or 0):
+        number, numbers = said[data], numbers_in(data)
         if number is not None and (number in paying or (once and number > first)):
             paid |= set() if numbers is None else {numbers}
         elif number is None or (numbers is not None and numbers not in paid):

@@ -79,7 +79,7 @@ def test_pruned_steps_keep_their_charges_and_digests(ledger: DurableLedger) -> N
     assert entries[3].said == (b"s3",)
     assert all(entry.charges == (SUM,) for entry in entries)
     said = [line.body["said"] for line in ledger.entries() if line.kind == "commit"]
-    assert said[0] == [ledger.mark(b"s0")]
+    assert ledger.is_mark_of(b"s0", said[0][0]) and not ledger.is_mark_of(b"s1", said[0][0])
 
 
 def test_a_finished_study_frees_its_reserve_and_is_wiped(tmp_path: Path) -> None:
@@ -145,14 +145,15 @@ def test_rows_that_change_or_go_by_two_names_are_told(ledger: DurableLedger, tmp
     (twice,) = ledger.declare("people", print_of)
     assert "also in the ledger as 'patients'" in twice
     assert "add up" in twice
-    assert [line.kind for line in ledger.entries()] == ["book", "declare", "declare", "declare"]
+    # Whether rows changed is in no entry: others may see those.
+    assert [line.kind for line in ledger.entries()] == ["book"]
     for file in tmp_path.iterdir():
         assert print_of not in file.read_bytes()
     assert print_of.hex() not in str(list(ledger.entries()))
 
 
 def test_one_part_in_common_makes_the_same_rows(ledger: DurableLedger) -> None:
-    # A ledger of an older version has the print of all rows only. The others are added without an entry, once.
+    # Prints of parts are added when they come, and once.
     ledger.declare("patients", b"all rows")
     for _ in range(2):
         assert ledger.declare("patients", b"all rows", b"age", b"weight") == []
@@ -161,7 +162,29 @@ def test_one_part_in_common_makes_the_same_rows(ledger: DurableLedger) -> None:
     assert ledger.known_as("patients", b"all rows") == ()
     (changed,) = ledger.declare("patients", b"fewer columns", b"weight")
     assert "not those last seen" in changed
-    assert [line.kind for line in ledger.entries()] == ["book", "declare", "declare"]
+    assert [line.kind for line in ledger.entries()] == ["book"]
+
+
+def test_a_source_is_known_again_whatever_is_in_it(ledger: DurableLedger) -> None:
+    ledger.declare("patients", b"rows", source="/data/a.csv")
+    ledger.declare("patients", b"rows", source="/data/a.csv")
+    ledger.declare("people", b"other rows", source="/data/b.csv")
+    assert ledger.read_as("people", "/data/a.csv") == ("patients",)
+    assert ledger.read_as("patients", "/data/a.csv") == ledger.read_as("patients", "/data/c.csv") == ()
+    # Agreed to once, it has both names.
+    ledger.declare("people", b"rows", source="/data/a.csv")
+    assert ledger.read_as("staff", "/data/a.csv") == ("patients", "people")
+
+
+def test_what_is_logged_is_for_the_site_alone(ledger: DurableLedger) -> None:
+    head, told = ledger.head, list[str]()
+    ledger.after_writing(lambda: told.append("written"))
+    ledger.log(digits("heart"), "refused:\nnot in the policy")
+    ledger.declare("patients", b"rows", source="/data/a.csv")
+    ((_, study, words),) = ledger.logged()
+    assert (study, words) == (digits("heart"), "refused: not in the policy")
+    # Nobody who sees the head, or when its file was written, learns of it.
+    assert ledger.head == head and not told
 
 
 def test_notes_are_entries_about_any_study(ledger: DurableLedger) -> None:

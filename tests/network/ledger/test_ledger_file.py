@@ -1,6 +1,7 @@
 """The file of a ledger: who may read it, what it is set to, which files are refused, and looking that changes nothing."""
 
 import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError
 from eigenveil.privacy import Charge
-from network.ledger.ledger_children import LIFE, account, digits
+from network.ledger.ledger_children import LIFE, account, digits, tables
 
 SUM = Charge("sum", 0.05)
 
@@ -26,8 +27,8 @@ def test_settings_that_durability_rests_on_took_effect(tmp_path: Path, monkeypat
     monkeypatch.setattr(sqlite3, "connect", remembered)
     with DurableLedger.open(tmp_path / "ledger.db"):
         wanted = {
-            "journal_mode": "wal",
-            "synchronous": 2,
+            "journal_mode": "delete",
+            "synchronous": 3,
             "foreign_keys": 1,
             "secure_delete": 1,
             "busy_timeout": 30_000,
@@ -47,7 +48,7 @@ def test_only_the_owner_can_read_any_of_its_files(tmp_path: Path) -> None:
     finally:
         os.umask(before)
     lock = f".ledger.db.{digits('heart')[:32]}.lock"
-    assert modes == dict.fromkeys(("ledger.db", "ledger.db-wal", "ledger.db-shm", lock), 0o600)
+    assert modes == dict.fromkeys(("ledger.db", lock), 0o600)
     assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
     path.chmod(0o640)
     for opening in (DurableLedger.open, DurableLedger.reading):
@@ -114,7 +115,7 @@ def other_database(path: Path) -> None:
 def another_version(path: Path) -> None:
     DurableLedger.open(path).close()
     with sqlite3.connect(path) as connection:
-        connection.execute("PRAGMA user_version = 2")
+        connection.execute("PRAGMA user_version = 1")
     connection.close()
 
 
@@ -131,7 +132,7 @@ def with_a_trigger(path: Path) -> None:
         (lambda path: path.write_bytes(b""), "is not a ledger"),
         (lambda path: path.write_text("a diary, of some length " * 100), "not a ledger"),
         (other_database, "is not a ledger of Eigenveil"),
-        (another_version, "version 2, and this program reads version 1"),
+        (another_version, "version 1, and this program reads version 2"),
         (with_a_trigger, "its tables are not those of a ledger"),
         (lambda path: path.mkdir(), "does not exist or is not a file"),
         (lambda path: path.with_name("ledger.db-wal").write_bytes(b"charges"), "ledger.db-wal is beside it"),
@@ -173,23 +174,74 @@ def test_looking_sees_what_a_running_site_has_committed(tmp_path: Path) -> None:
     path = tmp_path / "ledger.db"
     with DurableLedger.open(path) as ledger:
         ledger.join(account(), life=LIFE)
-        main = path.read_bytes()
         with DurableLedger.reading(path) as seen:
             assert seen.head == ledger.head
             ledger.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
             assert seen.head == ledger.head
             assert seen.verify().number == 3
-        assert path.read_bytes() == main
 
 
-def test_reading_a_closed_ledger_that_a_site_then_opens_says_so(tmp_path: Path) -> None:
-    path = tmp_path / "ledger.db"
-    DurableLedger.open(path).close()
-    seen = DurableLedger.reading(path)
+def test_what_is_committed_needs_no_other_file(tmp_path: Path) -> None:
+    """Whatever is beside the ledger may be lost, and a copy of the one file is a backup."""
+    path, copy = tmp_path / "ledger.db", tmp_path / "copy.db"
     with DurableLedger.open(path) as ledger:
-        ledger.note(digits("heart"), "hello")
-    with pytest.raises(LedgerError, match="Run the same command again"):
-        seen.close()
+        ledger.join(account(), life=LIFE)
+        for number in range(3):
+            ledger.commit(account().study, number, came=b"", said=[b"a" * 40_000], charges=[SUM])
+            assert [file.name for file in tmp_path.iterdir() if file != copy] == ["ledger.db"]
+            shutil.copy2(path, copy)
+            with DurableLedger.reading(copy) as seen:
+                assert seen.verify().hash == ledger.head
+                assert seen.datasets() == ledger.datasets()
+
+
+@pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
+def test_a_write_that_was_interrupted_is_undone_by_the_next_to_look(
+    tmp_path: Path, opening: Callable[[Path], DurableLedger]
+) -> None:
+    path = tmp_path / "ledger.db"
+    with DurableLedger.open(path) as ledger:
+        ledger.join(account(), life=LIFE)
+        ledger.commit(account().study, 0, came=b"", said=[b"a"], charges=[SUM])
+        head = ledger.head
+    before = path.read_bytes()
+    child = os.fork()
+    if child == 0:
+        with tables(path) as connection:
+            connection.execute("PRAGMA cache_size = 1")
+            connection.execute("BEGIN IMMEDIATE")
+            connection.execute("UPDATE lines SET body = 'half'")
+            connection.execute("INSERT INTO prints (dataset, print) VALUES ('x', zeroblob(1000000))")
+            connection.execute("UPDATE studies SET secret = NULL")
+            os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert path.read_bytes() != before and path.with_name("ledger.db-journal").stat().st_size > 0
+    with opening(path) as seen:
+        assert seen.verify().hash == head
+    assert path.read_bytes() == before
+    assert [file.name for file in tmp_path.iterdir()] == ["ledger.db"]
+
+
+@pytest.mark.parametrize("opening", [DurableLedger.open, DurableLedger.reading])
+def test_a_log_that_does_not_belong_to_the_ledger_is_refused(
+    tmp_path: Path, opening: Callable[[Path], DurableLedger]
+) -> None:
+    """SQLite would take the log of another ledger, or an older copy, for newer than the file."""
+    path, log, other = tmp_path / "ledger.db", tmp_path / "ledger.db-wal", tmp_path / "other.db"
+    DurableLedger.open(path).close()
+    with sqlite3.connect(other) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+        connection.execute("CREATE TABLE people (name TEXT)")
+        connection.commit()
+        old = other.with_name("other.db-wal").read_bytes()
+    connection.close()
+    assert old
+    log.write_bytes(old)
+    log.chmod(0o600)
+    before = path.read_bytes()
+    with pytest.raises(LedgerError, match=r"ledger\.db-wal does not belong to"):
+        opening(path)
+    assert (path.read_bytes(), log.read_bytes()) == (before, old)
 
 
 def test_a_closed_ledger_says_so(tmp_path: Path) -> None:

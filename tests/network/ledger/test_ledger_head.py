@@ -130,8 +130,6 @@ def test_a_site_that_was_killed_has_noted_all_that_may_have_left(tmp_path: Path,
             # No `finally` runs after this, as after SIGKILL.
             os._exit(0)
     assert os.waitpid(child, 0)[1] == 0
-    for ending in ("-wal", "-shm"):
-        path.with_name(path.name + ending).unlink()
     shutil.copy2(old, path)
     with (
         pytest.raises(LedgerError, match="Charges may have been forgotten"),

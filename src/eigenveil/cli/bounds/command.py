@@ -137,8 +137,9 @@ def _found(
         "--bounds bounds.json` afterwards. Nothing was released",
     )
     found: FoundBounds | FoundColumnBounds
+    title, source = f"bounds, {data.name}", reading.source(data)
     with (
-        lasting.charged(table.rows, given, person=reading.person, title=f"bounds, {data.name}") as spending,
+        lasting.charged(table.rows, given, person=reading.person, title=title, source=source) as spending,
         watched(table.rows) as rows,
     ):
         given["ledger"], named = spending.ledger, NamedRows(rows, table.columns, reading.person)

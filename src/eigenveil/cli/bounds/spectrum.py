@@ -105,8 +105,9 @@ def _released(
     table = reading.table(data)
     if known is not None:
         known.require_columns(table.rows.shape[1], table.columns)
+    title, source = f"spectrum, {data.name}", reading.source(data)
     with (
-        lasting.charged(table.rows, settings, person=reading.person, title=f"spectrum, {data.name}") as spending,
+        lasting.charged(table.rows, settings, person=reading.person, title=title, source=source) as spending,
         watched(table.rows) as rows,
     ):
         named = NamedRows(rows, table.columns, reading.person)

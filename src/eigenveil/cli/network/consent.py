@@ -8,10 +8,11 @@ import hashlib
 import shlex
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Final, final
 
 import typer
 
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DECLINED",
+    "Names",
     "agreed",
+    "at_terminal",
     "dataset_named",
     "known_study",
     "opened_ledger",
@@ -41,6 +44,7 @@ __all__ = [
 DECLINED: Final = 1
 _NO_PRIVACY: Final = "no privacy"
 _YES: Final = ("y", "yes")
+_DECLINED: Final = "consent was asked for and not given"
 
 
 @contextmanager
@@ -125,22 +129,55 @@ def require_unit(study: "StudyFile", rules: "Policy", path: Path) -> None:
     )
 
 
-def require_names(voice: "Voice", dataset: str, names: Sequence[str], *, rules: "Policy | None", yes: bool) -> None:
-    """Refuse the same rows under another name, unless the policy lists both names, or a person agrees to a second budget."""
-    names = [name for name in names if rules is None or not rules.alias(dataset, name)]
-    if not names:
+@final
+@dataclass(frozen=True, slots=True)
+class Names:
+    """Other names in the ledger for what may be the same people: read from the same `source`, or with the same `rows`.
+
+    Where a table was read is known without looking into it. Whether rows are equal is as private as they are.
+    """
+
+    source: tuple[str, ...]
+    rows: tuple[str, ...]
+
+    @property
+    def all(self) -> tuple[str, ...]:
+        """Each of them once."""
+        return tuple(sorted({*self.source, *self.rows}))
+
+
+def require_names(
+    voice: "Voice",
+    study: "StudyFile",
+    ledger: "DurableLedger",
+    dataset: str,
+    names: Names,
+    *,
+    rules: "Policy | None",
+    yes: bool,
+) -> None:
+    """Refuse a table that the ledger has under another name, unless the policy lists both, or a person agrees to a second budget.
+
+    Where no person is asked only the `source` of the table decides, and not its rows: whether a service takes part can be seen
+    from outside, and must not show that a row is another one.
+    """
+    asks = not yes and at_terminal()
+    others = [name for name in (names.all if asks else names.source) if rules is None or not rules.alias(dataset, name)]
+    if not others:
         return
     # In quotes, since a name may have blanks and commas.
-    known = ", ".join(f'"{name}"' for name in names)
-    words = f'These rows are in your ledger as {known}. As "{dataset}" the same people would get a second total budget'
+    known = ", ".join(f'"{name}"' for name in others)
+    words = f'This table is in your ledger as {known}. As "{dataset}" the same people would get a second total budget'
     require(
         not yes,
-        f"{words}, which --yes does not agree to. Use --dataset {shlex.quote(names[0])}, or write both names into your policy "
-        f"under [datasets] aliases",
+        f"{words}, which --yes does not agree to. Use --dataset {shlex.quote(others[0])}, or write both names into your policy "
+        "under [datasets] aliases. If other people are in this file, give it another name",
     )
     voice.say(f"{words}. What they cost under both names adds up.", style="bold yellow")
     if _ask("Give the same people a second budget? [y/N]") not in _YES:
-        voice.say(f"Nothing was sent and nothing was charged. To go on: --dataset {shlex.quote(names[0])}")
+        # The same entry as after the last question: which of the two was answered may depend on rows.
+        ledger.note(study.digest, _DECLINED)
+        voice.say(f"Nothing was sent and nothing was charged. To go on: --dataset {shlex.quote(others[0])}")
         raise typer.Exit(DECLINED)
 
 
@@ -154,8 +191,13 @@ def require_rehearsal(study: "StudyFile", rehearsal: bool) -> None:
     require(not rehearsal or study.seed is not None, f"{study.name!r} is not a rehearsal; leave --rehearsal out")
 
 
-def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None) -> str:
-    """The note for the ledger that says who consented, a person or the policy at `rules`. Without consent it exits."""
+def agreed(
+    voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules: Path | None, again: bool = False
+) -> str:
+    """The note for the ledger that says who consented, a person or the policy at `rules`. Without consent it exits.
+
+    A person is asked `again` where the table has changed. Then the answer is for the ledger's log: an entry would tell others so.
+    """
     if rules is not None:
         voice.say(f"Consent: --yes, under {rules}.")
         return _by_policy(rules)
@@ -164,7 +206,7 @@ def agreed(voice: "Voice", study: "StudyFile", ledger: "DurableLedger", *, rules
     if typed in _answers(study):
         return _by_person(typed)
     # The privacy officer finds in the ledger that somebody was asked, and said no.
-    ledger.note(study.digest, "consent was asked for and not given")
+    (ledger.log if again else ledger.note)(study.digest, _DECLINED)
     voice.say("Nothing was sent and nothing was charged.")
     raise typer.Exit(DECLINED)
 
@@ -181,7 +223,7 @@ def _answers(study: "StudyFile") -> tuple[str, ...]:
 def _ask(question: str) -> str:
     """What the person at the terminal types, in lower case. A pipe cannot consent."""
     require(
-        _at_terminal(),
+        at_terminal(),
         "consent needs a person at a terminal, and there is none. Run this in a terminal, or consent by rules with --yes and "
         "--policy",
     )
@@ -196,7 +238,8 @@ def _ask(question: str) -> str:
     return typed.strip().lower()
 
 
-def _at_terminal() -> bool:
+def at_terminal() -> bool:
+    """Whether a person can be asked."""
     return sys.stdin is not None and sys.stdin.isatty()
 
 

@@ -148,6 +148,7 @@ def take_part(given: Given, kind: Kind[Agent]) -> None:
 
 
 def _take_part(given: Given, kind: Kind[Agent]) -> None:
+    from eigenveil.data.fingerprints import source_of
     from eigenveil.network.agents.site_data import SiteData, place_of
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
@@ -191,14 +192,16 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
         places = {"data": given.data, "ledger": given.ledger}
         disclose(voice, agent, holding, ledger, leaving=kind.leaving(agent), joined=joined, **places)
         # This reads all rows, so missing values are found here, in a dry run too.
-        marks = holding.fingerprints()
-        names = ledger.known_as(dataset, *marks)
+        prints, source = holding.fingerprints(), source_of(given.data, given.reading.get("sheet"))
+        names = consent.Names(ledger.read_as(dataset, source), ledger.known_as(dataset, *prints))
         if given.dry_run:
-            _say_dry_run(voice, names)
+            _say_dry_run(voice, names.all)
             return
-        # Before anything is written: a second name that nobody agreed to leaves no trace.
-        consent.require_names(voice, dataset, names, rules=rules, yes=given.yes)
-        note = _agreed(voice, given, study, ledger, ledger.declare(dataset, *marks), again=known is not None)
+        if known is None:
+            # Before the rows are declared: a second name that nobody agreed to is not kept as one.
+            consent.require_names(voice, study, ledger, dataset, names, rules=rules, yes=given.yes)
+        warnings = ledger.declare(dataset, *prints, source=source)
+        note = _agreed(voice, given, study, ledger, warnings, again=known is not None)
 
         def deliver(model: "Model") -> None:
             results.write(model, holding.rows, holding.carried)
@@ -218,12 +221,17 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
 def _agreed(
     voice: Voice, given: Given, study: "StudyFile", ledger: "DurableLedger", warnings: Collection[str], *, again: bool
 ) -> str | None:
-    """Who agreed, for the ledger. A study that goes on asks nobody `again`, unless the table has changed since."""
+    """Who agreed, for the ledger. A study that goes on asks nobody `again`, but a person at a terminal if the table has changed.
+
+    The `warnings` are as private as the rows. So they decide nothing where no person does, and no entry depends on them.
+    """
     for warning in warnings:
         _warn(voice, warning)
-    if again and not warnings:
-        return None
-    return consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
+    if not again:
+        return consent.agreed(voice, study, ledger, rules=given.policy if given.yes else None)
+    if warnings and not given.yes and consent.at_terminal():
+        ledger.log(study.digest, consent.agreed(voice, study, ledger, rules=None, again=True))
+    return None
 
 
 def _say_dry_run(voice: Voice, names: Collection[str]) -> None:
@@ -233,7 +241,9 @@ def _say_dry_run(voice: Voice, names: Collection[str]) -> None:
 
 
 def _warn(voice: Voice, words: str) -> None:
-    voice.say(f"WARNING: {words}", style="bold yellow")
+    # A line in a file of a service may be read by others, and it would say that a row is another one.
+    if voice.terminal:
+        voice.say(f"WARNING: {words}", style="bold yellow")
 
 
 def _report(study: "StudyFile", name: str, role: str, model: "Model") -> "Report":
@@ -275,9 +285,9 @@ def allowed_agent(made: Callable[[], Made], noted_in: "DurableLedger | None", st
     try:
         return made()
     except PolicyRefusal as error:
-        # A refusal is worth a note for the privacy officer, unless this is a dry run.
+        # A refusal is worth a line for the privacy officer, unless this is a dry run. It may be about the number of rows.
         if noted_in is not None:
-            noted_in.note(study.digest, str(error))
+            noted_in.log(study.digest, str(error))
         _refuse(error, "peer" if study.carrier == "gossip" else "site")
 
 

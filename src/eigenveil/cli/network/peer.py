@@ -152,7 +152,7 @@ class _Peer(Kind["PeerAgent"]):
                 f"this peer was stopped in the middle of the study {state.account.title!r} and cannot come back, because its "
                 f"neighbours have gone on without it; {self._charged(state)}"
             )
-        return f"This peer joined the study at {state.joined}, has not been charged, and begins again."
+        return f"This peer joined the study on {state.joined}, has not been charged, and begins again."
 
     def run(
         self, agent: "PeerAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice

@@ -167,7 +167,7 @@ class _Site(Kind["SiteAgent"]):
         return words.leaving_site(agent.study, agent.parties, above=above, address=self.connect)
 
     def joined(self, state: "StudyReplay") -> str:
-        return f"This site joined the study at {state.joined} and goes on with it."
+        return f"This site joined the study on {state.joined} and goes on with it."
 
     def run(
         self, agent: "SiteAgent", deliver: Callable[["Model"], None], *, note: str | None, voice: Voice

@@ -3,7 +3,7 @@
 import math
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Final, Literal, TypeAlias
+from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias
 
 import typer
 
@@ -72,6 +72,9 @@ def show(
       eigenveil ledger show ledger.db
       eigenveil ledger show ledger.db --dataset patients --lines
 
+    --lines also shows what is logged for this site alone, such as why a
+    message was refused. Do not pass that on.
+
     - spent: what was released so far.
     - reserved: what open studies may spend, including what they have spent.
     - counted: what counts against the total budget, which is the reserve
@@ -86,13 +89,15 @@ def show(
     with with_head(path, require_head, DurableLedger.reading, writes=False) as opened:
         # Read inside, printed outside: a slow terminal must not keep the ledger open.
         found, studies = opened.datasets(), opened.studies()
-        written = list(opened.entries()) if lines else []
+        written, logged = (list(opened.entries()), opened.logged()) if lines else ([], [])
     if dataset is not None:
         names = ", ".join(repr(state.name) for state in found) or "none"
         found = tuple(state for state in found if state.name == dataset)
         require(len(found) > 0, f"--dataset {dataset!r} is not in {path}; these are: {names}")
         studies = tuple(study for study in studies if study.account.dataset == dataset)
         written = [line for line in written if line.dataset == dataset]
+        of_these = {study.account.study for study in studies}
+        logged = [line for line in logged if line[1] in of_these]
     console = output()
     if not found:
         console.print("No dataset yet: no study was joined and nothing was spent.")
@@ -100,6 +105,7 @@ def show(
         _show_dataset(console, state, [study for study in studies if study.account.dataset == state.name], delta)
     if lines:
         _show_entries(console, written)
+        _show_log(console, logged)
 
 
 @ledger.command()
@@ -120,8 +126,10 @@ def export(
       eigenveil ledger verify ledger.jsonl
 
     One JSON object for each entry, and the head last. It has public facts
-    only: studies, charges and digests of what was sent. It has no secret, no
-    message and no fingerprint of the data. The ledger is not written to.
+    only: studies, charges, and marks of what was sent, which nobody but this
+    site can compare with anything. It has no secret, no message, no size, no
+    fingerprint of the data and no reason of a refusal: nothing in it depends
+    on rows, but through what was released. The ledger is not written to.
     """
     from eigenveil.data.archive import whole_file
     from eigenveil.network.ledger.durable import DurableLedger
@@ -185,7 +193,8 @@ def verify(
         f"--head must be the 64 hexadecimal digits that verify printed, got {str(head)[:80]!r}",
     )
     if path.suffix.lower() == _EXPORT:
-        with path.open(encoding="utf-8") as file:
+        # Whatever is no text becomes a character that no hash fits.
+        with path.open(encoding="utf-8", errors="replace") as file:
             # An export has no stored bytes, so hashes and balances are all that can be checked.
             last = Replay().run(read_export(file), head=noted)
     else:
@@ -236,65 +245,6 @@ def head_of(
     if to is not None:
         wrote(to)
     output().print(noted.text().strip(), soft_wrap=True)
-
-
-@ledger.command()
-@errors_as_lines
-def declare(
-    path: LedgerPath,
-    dataset: Annotated[
-        str, typer.Argument(metavar="DATASET", help="The dataset, as `show` prints it.", show_default=False)
-    ],
-    unit: Annotated[
-        Literal["row", "person"],
-        typer.Option(metavar="WHICH", help="What its studies protected: row or person.", show_default=False),
-    ],
-    neighbours: Annotated[
-        Literal["add-remove", "zero-out", "replace-one"],
-        typer.Option(
-            metavar="WHICH",
-            help="Neighbouring relation of its studies, as in their study files: which two tables their guarantee makes "
-            "indistinguishable.",
-            show_default=False,
-        ),
-    ],
-    person: Annotated[
-        str | None,
-        typer.Option(
-            metavar="COLUMN", help="With --unit person, the column that says whose row it is.", show_default=False
-        ),
-    ] = None,
-    require_head: RequireHead = None,
-) -> None:
-    """Say once what the studies of version 0.1 protected: rows, or people.
-
-    Examples:
-
-      eigenveil ledger declare ledger.db patients --unit row \\
-        --neighbours add-remove
-      eigenveil ledger declare ledger.db patients --unit person \\
-        --person patient_id --neighbours add-remove
-
-    Version 0.1 did not write this down, and costs for rows and costs for
-    people cannot be added up. Look into the study files: a study with the
-    key person protected people, and any other protected rows. A study
-    without the key neighbours has add-remove.
-
-    It is an entry of the ledger and cannot be changed. If these studies
-    protected different things, their costs have no sum: declare nothing,
-    and use the data under a new dataset name with a smaller budget.
-    """
-    from eigenveil.network.ledger.durable import DurableLedger
-    from eigenveil.network.ledger.head import with_head
-    from eigenveil.privacy import Neighbours, PrivacyUnit
-
-    # The two options state one unit, and half of it would be a wrong one.
-    require(unit == "person" or person is None, "--person is for --unit person")
-    require(unit == "row" or person is not None, "--person is missing: the column that says whose row it is")
-    found = PrivacyUnit(unit, Neighbours(neighbours), person)
-    with with_head(path, require_head, lambda at: DurableLedger.open(at, create=False), writes=True) as opened:
-        opened.declare_unit(dataset, found)
-    output().print(f"{dataset}: what was charged protects {found}", soft_wrap=True)
 
 
 @ledger.command()
@@ -373,8 +323,8 @@ def _show_dataset(
     told = [study.account.delta for study in studies if study.account.delta is not None]
     at = delta or (state.life.delta if state.life is not None else max(told, default=_USUAL_DELTA))
     console.print(Text.assemble("dataset ", (state.name, "bold")))
-    if state.unit is not None or state.unstated:
-        console.print(f"  protects  {'not stated: see eigenveil ledger declare' if state.unit is None else state.unit}")
+    if state.unit is not None:
+        console.print(f"  protects  {state.unit}")
     open_words = f"{state.open} open {'study' if state.open == 1 else 'studies'}"
     # Always rounded up. What is shown here is what an officer reports.
     console.print(f"  spent     epsilon {rounded(state.epsilon(at))} at delta {at:g}")
@@ -414,29 +364,30 @@ def _show_entries(console: "Console", entries: "Sequence[Entry]") -> None:
     console.print(table)
 
 
+def _show_log(console: "Console", logged: Sequence[tuple[str, str, str]]) -> None:
+    if not logged:
+        return
+    console.print("\nFor this site alone. This may depend on rows, and is in no export:")
+    table = _table("time", "study", "what")
+    for time, study, words in logged:
+        table.add_row(time, study[:8], words)
+    console.print(table)
+
+
 def _what(entry: "Entry") -> str:
     body: dict[str, Any] = dict(entry.body)
     match entry.kind:
         case "commit":
-            # How much was sent, and never what: an entry has digests alone.
-            size = sum(said["size"] for said in body["said"])
+            # How many messages, and never what or how long: an entry has marks alone.
+            count = len(body["said"])
             costs = ", ".join(f"{label}: mu = {mu:.4g}" for label, mu in body["charges"]) or "no charge"
-            return f"step {body['number']}, {size} bytes said; {costs}"
+            return f"step {body['number']}, {count} {'message' if count == 1 else 'messages'}; {costs}"
         case "join":
             return str(body["account"]["title"])
         case "note":
             return str(body["words"])
-        case "declare":
-            known = f", also known as {', '.join(body['known_as'])}" if body["known_as"] else ""
-            return (
-                "rows seen for the first time" if body["rows"] == "first" else "other rows or columns than before"
-            ) + known
         case "life":
             return "joined again under another total budget"
-        case "unit":
-            from eigenveil.privacy import PrivacyUnit
-
-            return f"what was charged protects {PrivacyUnit.read(body['unit'])}"
         case _:
             return ""
 

@@ -155,9 +155,13 @@ class LastingLedger:
 
     @contextmanager
     def charged(
-        self, rows: "Rows", settings: Mapping[str, Any], *, person: str | None, title: str
+        self, rows: "Rows", settings: Mapping[str, Any], *, person: str | None, title: str, source: str | None
     ) -> Iterator[FitSpending]:
-        """Reserve the budget, let the block release, and write its charges. Show and write results after the block only."""
+        """Reserve the budget, let the block release, and write its charges. Show and write results after the block only.
+
+        The `source` says where the rows were read (`source_of`). It decides whether they have another name already; what is in
+        them does not, because others see whether a release was made.
+        """
         if self.path is None:
             yield FitSpending()
             return
@@ -167,9 +171,9 @@ class LastingLedger:
 
         self._require_named()
         # This reads all rows, so missing values that are not allowed are found before anything is written.
-        marks = fingerprints(CheckedRows(rows, settings.get("missing", "refuse") != "refuse"))
+        prints = fingerprints(CheckedRows(rows, settings.get("missing", "refuse") != "refuse"))
         unit = PrivacyUnit.of(Neighbours(settings["neighbours"]), grouped=person is not None, column=person)
-        with self._joined(settings, unit, title=title, marks=marks) as (lasting, study, dataset):
+        with self._joined(settings, unit, title=title, prints=prints, source=source) as (lasting, study, dataset):
             spending = FitSpending(Ledger(epsilon=settings["epsilon"], delta=settings["delta"]))
             try:
                 yield spending
@@ -225,7 +229,13 @@ class LastingLedger:
 
     @contextmanager
     def _joined(
-        self, settings: Mapping[str, Any], unit: "PrivacyUnit", *, title: str, marks: tuple[bytes, ...] = ()
+        self,
+        settings: Mapping[str, Any],
+        unit: "PrivacyUnit",
+        *,
+        title: str,
+        prints: tuple[bytes, ...] = (),
+        source: str | None = None,
     ) -> Iterator[tuple["DurableLedger", str, str]]:
         """The ledger, open, with a new study in it that reserves a budget; the study; and its dataset."""
         from eigenveil.cli.network.consent import dataset_named
@@ -239,8 +249,8 @@ class LastingLedger:
         with DurableLedger.open(self.path) as lasting:
             dataset = dataset_named(self.path, lasting, self.dataset, None, role="analyst")
             life = self._life(lasting, dataset, cost)
-            if marks:
-                self._require_one_name(lasting, dataset, marks)
+            if source is not None:
+                self._require_one_name(lasting, dataset, source)
             # A random name, so that two fits of one table with the same settings are two studies.
             study = secrets.token_hex(32)
             account = StudyBudget(
@@ -248,8 +258,10 @@ class LastingLedger:
             )
             # Before the rows are declared: a release that is refused leaves no trace.
             _afford(lasting, account, life)
-            for warning in lasting.declare(dataset, *marks) if marks else ():
-                output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
+            warnings, console = lasting.declare(dataset, *prints, source=source) if prints else [], output(stderr=True)
+            # For a person alone. A file may be read by others, and a warning says that a row is another one.
+            for warning in warnings if console.is_terminal else ():
+                console.print(f"note: {warning}", style="yellow", soft_wrap=True)
             lasting.join(account, life=life)
             yield lasting, study, dataset
 
@@ -270,12 +282,13 @@ class LastingLedger:
         )
         return known
 
-    def _require_one_name(self, lasting: "DurableLedger", dataset: str, marks: tuple[bytes, ...]) -> None:
-        names = lasting.known_as(dataset, *marks)
+    def _require_one_name(self, lasting: "DurableLedger", dataset: str, source: str) -> None:
+        names = lasting.read_as(dataset, source)
         require(
             not names,
-            f"these rows are in {self.path} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "
-            f"budget. Use --dataset {shlex.quote(names[0] if names else '')}",
+            f"this table is in {self.path} as {', '.join(map(repr, names))}. As {dataset!r} the same people would get a second "
+            f"budget. Use --dataset {shlex.quote(names[0] if names else '')}. If other people are in the file now, give it "
+            "another name",
         )
 
     def _stands(self, lasting: "DurableLedger", dataset: str) -> str:

@@ -5,11 +5,12 @@ spent by those that ended. Let D be the sum of what they take of delta beyond th
     M <= mu_for(epsilon, delta - D)^2 and D < delta
 for the (epsilon, delta) of the site's policy. Reservations count in full, so studies that run at once cannot overspend.
 The sums mean something only if all of these studies protect the same, a row or a person, under one neighbouring relation. So
-every standing has its `PrivacyUnit`, and a dataset has one. Entries of version 0.1 have none: it is declared once.
+every standing of a study that guarantees something has its `PrivacyUnit`, and a dataset has one.
 """
 
 import math
 import unicodedata
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
@@ -23,6 +24,7 @@ from eigenveil.privacy.unit import PrivacyUnit
 __all__ = [
     "CURATOR",
     "Opened",
+    "RunningTotal",
     "Standing",
     "State",
     "StudyBudget",
@@ -34,7 +36,6 @@ __all__ = [
     "require_life",
     "require_study",
     "require_words",
-    "units_of",
 ]
 
 State = Literal["open", "finished", "abandoned"]
@@ -86,7 +87,7 @@ class StudyBudget:
       privacy: an exact result, or a rehearsal with a known seed.
     - `beyond` is what it takes of delta on top of what mu accounts for.
     - `party` is who takes part: one party must not repeat what another has said.
-    - `unit` is what it protects, None in entries of version 0.1.
+    - `unit` is what it protects. It may be None where there is no privacy.
 
     >>> StudyBudget("0" * 64, "heart study", "patients", "masked", 1.0, 1e-6, mu=0.23, beyond=1e-9).private
     True
@@ -289,9 +290,65 @@ class Together:
         return cls(values["studies"], _number(values["counts"]), values["beyond"])
 
 
-def units_of(standings: Iterable[Standing], declared: PrivacyUnit | None) -> set[PrivacyUnit | None]:
-    """What the guarantees of these studies protect. None for those of version 0.1, unless it was `declared` since."""
-    return {one.unit or declared for one in standings if one.guarantees}
+@final
+class RunningTotal:
+    """`Together.of` studies of a dataset that change one at a time, however many there are. Changes in place.
+
+    >>> total = RunningTotal()
+    >>> for mu in (0.1, 0.2, 0.3):
+    ...     total.change(None, Standing(mu, 0.0, None))
+    >>> total.together == Together.of(Standing(mu, 0.0, None) for mu in (0.3, 0.1, 0.2))
+    True
+    """
+
+    def __init__(self) -> None:
+        self._studies, self._counts, self._beyond = 0, _ExactSum(), _ExactSum()
+        self._units: Counter[PrivacyUnit] = Counter()
+
+    def change(self, before: Standing | None, after: Standing) -> None:
+        """A study stands as `after` says, and was new or stood as `before` says."""
+        for standing, sign in ((before, -1), (after, 1)):
+            if standing is None:
+                continue
+            self._studies += sign
+            self._counts.add(standing.counts, sign)
+            self._beyond.add(standing.beyond, sign)
+            if standing.guarantees:
+                assert standing.unit is not None
+                self._units[standing.unit] += sign
+
+    @property
+    def together(self) -> Together:
+        """The sums over all studies."""
+        return Together(self._studies, self._counts.value, self._beyond.value)
+
+    @property
+    def units(self) -> set[PrivacyUnit]:
+        """What their guarantees protect."""
+        return {unit for unit, count in self._units.items() if count > 0}
+
+
+@final
+class _ExactSum:
+    """A sum of floats without rounding: its value is what `math.fsum` gives, also after terms were taken out again."""
+
+    # Every finite float is a whole multiple of 2^-1074, so an integer holds any sum of them.
+    _BITS: Final = 1074
+
+    def __init__(self) -> None:
+        self._finite, self._infinite = 0, 0
+
+    def add(self, term: float, sign: int) -> None:
+        if math.isinf(term):
+            self._infinite += sign
+        else:
+            top, bottom = term.as_integer_ratio()
+            self._finite += sign * (top << (self._BITS + 1 - bottom.bit_length()))
+
+    @property
+    def value(self) -> float:
+        # Division of integers is rounded once, to the nearest float.
+        return math.inf if self._infinite else self._finite / (1 << self._BITS)
 
 
 def require_life(others: Sequence[Standing], asked: Standing, *, dataset: str, called: str) -> None:
@@ -340,7 +397,6 @@ def life_from(values: Mapping[str, Any] | None) -> Budget | None:
 
 
 def _unit_values(unit: PrivacyUnit | None) -> dict[str, Any]:
-    # Entries of version 0.1 have no such key, and their balances are compared with these values.
     return {} if unit is None else {"unit": unit.values()}
 
 

@@ -1,7 +1,7 @@
 """`DurableLedger`: a site's ledger on disk. A charge and the exact bytes it pays for are there before they leave the site.
 
 One file serves all studies and all datasets of a site, for good. Each thing that happens is an entry, sealed with the
-hash of the entries before it, and every budget is read from sealed entries. A study goes through these states:
+hash of the entries before it, and every budget is added up from sealed entries. A study goes through these states:
 
     | state     | call    | entry written              | counts in total      | next state |
     |-----------|---------|----------------------------|----------------------|------------|
@@ -13,9 +13,10 @@ hash of the entries before it, and every budget is read from sealed entries. A s
     | open      | abandon | abandon                    | what was spent       | abandoned  |
     | finished  | join    | none                       | what was spent       | finished   |
     | any       | note    | note                       | as before            | as before  |
+    | any       | log     | none                       | as before            | as before  |
+    | any       | declare | none                       | as before            | as before  |
 
-The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`. Studies of version 0.1 do not
-say theirs. Their dataset is refused until `declare_unit` has written it, once.
+The studies of a dataset protect one `PrivacyUnit`, and `join` refuses another with `UnitMismatch`.
 
 Every other call is a `LedgerError`. So is `join` on terms that differ from the first time. If the budget is too small,
 `join` and `commit` raise `BudgetExceeded`. After any error nothing was written. Ending a study wipes its secret and its
@@ -24,17 +25,19 @@ stored bytes.
 A site that dies at any moment opens the ledger again and finds each step whole or not at all. It repeats what it said
 byte for byte, so nothing is charged twice and nothing leaves without a charge.
 
-Whenever it is opened, the end of the chain, the balances and the secrets of open studies are checked; `verify` checks the
-rest. One thing no file can detect by itself: an old copy that is put back has forgotten the charges since. The defence is the
-head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
+Entries may be exported and shown to others: `entries.py` says why they tell nothing of rows. What does, stays in other tables,
+which no export, head or report has: fingerprints of rows, where rows came from, and what is logged for the site's own people.
+
+Whenever it is opened, every entry is read and every balance is added up anew, and the secrets of open studies are checked.
+All figures come from that, and none from an index or a query that somebody could make lie. `verify` checks the stored bytes
+and the rest of the file, too. One thing no file can detect by itself: an old copy that is put back has forgotten the charges
+since. The defence is the head, the hash of the last entry. Noted elsewhere (`head.py`), it finds out.
 """
 
 import hmac
-import math
 import secrets
-import shlex
 from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 from itertools import islice
 from pathlib import Path
@@ -54,12 +57,12 @@ from eigenveil.network.ledger.budget import (
     require_study,
     require_words,
 )
-from eigenveil.network.ledger.entries import Entry, LedgerError, digest_of
+from eigenveil.network.ledger.entries import Entry, LedgerError, is_mark_of, mark_of, moment
 from eigenveil.network.ledger.file import LedgerFile, locked
-from eigenveil.network.ledger.replay import DECLARATION, DatasetState, Replay, StudyReplay
+from eigenveil.network.ledger.replay import DatasetState, Replay, StudyReplay
 from eigenveil.privacy.accounting import Budget
 from eigenveil.privacy.ledger import Charge
-from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
+from eigenveil.privacy.unit import require_same_unit
 
 __all__ = [
     "DatasetState",
@@ -105,14 +108,14 @@ class DurableLedger:
     def __init__(self, file: LedgerFile) -> None:
         """Use `DurableLedger.open` or `DurableLedger.reading`."""
         self._file = file
+        self._books = Replay()
         self._key: bytes | None = None
 
     @classmethod
     def open(cls, path: Path, *, create: bool = True) -> "DurableLedger":
         """The ledger at `path`, made if there is none and `create` is set. Only its owner may be able to read it.
 
-        The end of the chain, the balances and the secrets of open studies are checked first, and `LedgerError` says what is
-        wrong.
+        All entries, the balances and the secrets of open studies are checked first, and `LedgerError` says what is wrong.
         """
         return cls(LedgerFile.open(path, create=create))._checked()
 
@@ -127,12 +130,31 @@ class DurableLedger:
 
     def _checked(self) -> "DurableLedger":
         try:
-            with self._file.looking() as tables:
-                table.require_current(tables)
+            with self._looking() as (tables, books):
+                table.require_current(tables, books)
         except BaseException:
             self._file.close()
             raise
         return self
+
+    @contextmanager
+    def _looking(self) -> Iterator[tuple[table.Tables, Replay]]:
+        """A transaction that sees the ledger as it is at one moment, and what its entries add up to then."""
+        with self._file.looking() as tables:
+            yield tables, self._followed(tables)
+
+    @contextmanager
+    def _writing(self, *, seals: bool = True) -> Iterator[tuple[table.Tables, Replay]]:
+        """A transaction that holds the ledger alone, and what its entries add up to before what is written in it."""
+        with self._file.writing(seals=seals) as tables:
+            yield tables, self._followed(tables)
+
+    def _followed(self, tables: table.Tables) -> Replay:
+        books, self._books = self._books, Replay()
+        # After an error the next call begins at the first entry again, and finds the same error.
+        table.follow(tables, books)
+        self._books = books
+        return books
 
     @property
     def path(self) -> Path:
@@ -156,35 +178,47 @@ class DurableLedger:
         self.close()
 
     def known_as(self, dataset: str, *fingerprints: bytes) -> tuple[str, ...]:
-        """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own."""
-        with self._file.looking() as tables:
-            return table.names_of(tables, dataset, _marks(tables, fingerprints))
+        """The names other than `dataset` under which the ledger has the same rows. Each has a total budget of its own.
 
-    def declare(self, dataset: str, fingerprint: bytes, *others: bytes) -> list[str]:
+        As private as the rows: for a person at the site, and never to decide what others can see.
+        """
+        with self._file.looking() as tables:
+            return table.names_of(tables, dataset, _keyed(tables, fingerprints))
+
+    def read_as(self, dataset: str, source: str) -> tuple[str, ...]:
+        """The names other than `dataset` under which rows were read from this `source`, whatever was in it."""
+        with self._file.looking() as tables:
+            others = "SELECT DISTINCT dataset FROM sources WHERE source = ? AND dataset != ? ORDER BY dataset"
+            return tuple(name for (name,) in tables.execute(others, (source, dataset)).fetchall())
+
+    def declare(self, dataset: str, fingerprint: bytes, *others: bytes, source: str | None = None) -> list[str]:
         """Declare which rows the name `dataset` stands for; warnings if they changed, or have another name too.
 
         `fingerprint` is a digest of the rows, and `others` are of parts of them. Rows with any of them in common are taken for
-        the same. Only keyed digests of them are stored, and no entry has them.
+        the same. Only keyed digests of them are stored. `source` says where the rows were read. No entry is written, and the
+        warnings are as private as the rows.
         """
         require_words("dataset", dataset)
         require(len(fingerprint) > 0, "fingerprint must not be empty")
-        with self._file.writing() as tables:
+        with self._writing(seals=False) as (tables, books):
             # First of all: nothing may be written under a name that gives the same people a second budget.
-            self._require_own_name(tables, dataset)
-            mark, *parts = marks = _marks(tables, (fingerprint, *others))
+            _require_own_name(tables, books, dataset)
+            whole, *parts = prints = _keyed(tables, (fingerprint, *others))
             seen = "SELECT print FROM prints WHERE dataset = ? ORDER BY seen"
             stored = [bytes(found) for (found,) in tables.execute(seen, (dataset,))]
-            names = table.names_of(tables, dataset, marks)
-            changed = bool(stored) and stored[-1] != mark
+            names = table.names_of(tables, dataset, prints)
+            changed = bool(stored) and stored[-1] != whole
             known = set(stored)
             new = [part for part in parts if part not in known]
+            before = tables.total_changes
             # The same rows again write nothing: a restarted site must not grow the ledger. The last print is that of all rows.
             if new or changed or not stored:
-                rows = [(dataset, found) for found in (*new, mark)]
+                rows = [(dataset, found) for found in (*new, whole)]
                 tables.executemany("INSERT INTO prints (dataset, print) VALUES (?, ?)", rows)
-            if changed or not stored:
-                body = {"rows": "changed" if changed else "first", "known_as": list(names)}
-                table.append(tables, "declare", body, dataset=dataset)
+            if source is not None:
+                tables.execute("INSERT OR IGNORE INTO sources (source, dataset) VALUES (?, ?)", (source, dataset))
+            if tables.total_changes > before:
+                table.seal_names(tables)
         other = (
             [f"the rows or columns of {dataset!r} are not those last seen under this name: {_GOES_ON}"]
             if changed
@@ -192,27 +226,21 @@ class DurableLedger:
         )
         return other + [f"the rows of {dataset!r} are also in the ledger as {name!r}: {_ADD_UP}" for name in names]
 
-    def declare_unit(self, dataset: str, unit: PrivacyUnit) -> None:
-        """Write, once, what the studies of `dataset` protect that version 0.1 joined: their own entries do not say it."""
-        with self._file.writing() as tables:
-            counted = table.counted_units(tables, dataset, table.standings_of(tables, dataset).values())
-            if None not in counted:
-                known = ", ".join(f"they protect {unit}" for unit in counted) or "no study of it has a cost yet"
-                raise LedgerError(f"nothing is left to declare for the studies of dataset {dataset!r}: {known}")
-            table.append(tables, DECLARATION, {"unit": unit.values()}, dataset=dataset)
+    def is_mark_of(self, data: bytes, mark: Any) -> bool:
+        """Whether `mark`, from an entry of this ledger, is of these bytes. The site alone can tell."""
+        return is_mark_of(self._mark_key(), data, mark)
 
-    def mark(self, data: bytes) -> dict[str, Any]:
-        """What an entry of this ledger says of these bytes."""
-        # Read once: all messages are digested with it, and it never changes.
+    def _mark_key(self) -> bytes:
+        # Read once: all messages are marked with it, and it never changes.
         if self._key is None:
             with self._file.looking() as tables:
                 self._key = table.key_of(tables)
-        return digest_of(self._key, data)
+        return self._key
 
     def afford(self, account: StudyBudget, *, life: Budget | None) -> None:
         """Raise what `join` would raise for a study that does not fit: `UnitMismatch` or `BudgetExceeded`. Writes nothing."""
-        with self._file.looking() as tables:
-            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
+        with self._looking() as (_, books):
+            self._require_fits(account, Standing(account.mu, account.beyond, life, unit=account.unit), books)
 
     def join(self, account: StudyBudget, *, life: Budget | None) -> Opened:
         """Reserve what `account` may spend in the life of its dataset, or reopen the study if it was joined before.
@@ -222,14 +250,11 @@ class DurableLedger:
         then, or with an infinite epsilon, may a study without privacy be joined. A study that is joined again is bound by
         the `life` given this time. `LedgerError` if it was joined with another account, or abandoned.
         """
-        with self._file.writing() as tables:
-            known = table.standing_of(tables, account.study)
-            if known is None:
-                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables)
-            before = table.study_of(tables, account.study).account
-            if before.unit is None:
-                # Joined with version 0.1, which did not write it. `_hold_to` compares it with what was declared since.
-                before = replace(before, unit=account.unit)
+        with self._writing() as (tables, books):
+            standing = books.standing(account.study)
+            if standing is None:
+                return self._join(account, Standing(account.mu, account.beyond, life, unit=account.unit), tables, books)
+            before = books.study(account.study).account
             # Other terms under the same digest would change what was reserved for a study in progress.
             if not account.same(before):
                 party = f" by {before.party!r}" if before.party != account.party else ""
@@ -237,17 +262,16 @@ class DurableLedger:
                     f"study {account.title!r} was joined before{party} on other terms, which cannot be changed: dataset "
                     f"{before.dataset!r}, trust {before.trust!r}, epsilon {before.epsilon}, delta {before.delta}"
                 )
-            standing = known[1]
             if standing.state == "abandoned":
                 raise LedgerError(f"study {account.title!r} was closed for good and cannot be joined again")
             # The policy may be stricter by now, and what is still to be spent must fit in it.
             if standing.state == "open":
-                self._hold_to(life, account, standing, tables)
+                self._hold_to(life, account, standing, tables, books)
             over = standing.state == "finished"
-            secret = b"" if over else table.secret_of(tables, account.study)
+            secret = b"" if over else table.secret_of(tables, books, account.study)
             # All of them are checked now, one at a time: the bytes of a whole study may not fit in memory.
-            count = sum(1 for _ in table.steps_of(tables, account.study))
-            return Opened(False, secret, _Steps(self._file, account.study, count), finished=over)
+            count = sum(1 for _ in table.steps_of(tables, books, account.study))
+            return Opened(False, secret, _Steps(self._steps_of(account.study), count), finished=over)
 
     def lock(self, study: str) -> AbstractContextManager[None]:
         """Hold `study` for this process alone; `LedgerError` if another process has it."""
@@ -267,26 +291,25 @@ class DurableLedger:
     ) -> None:
         """Write step `number`: what came, what will be said, and what it costs. Send only after this has returned.
 
-        On return all of it is on disk; after any error none of it is. With `keep=False` only digests are stored.
+        On return all of it is on disk; after any error none of it is. With `keep=False` only marks are stored.
 
         - `BudgetExceeded` if it does not fit in what is reserved, or in the life given when joining.
         - `LedgerError` if this is not the next step (another process has gone on), the study is not open, or the disk refuses.
         """
-        # Digests of large messages take time. Other processes wait while the ledger is locked, so compute them first.
-        digests = self.mark(came), [self.mark(data) for data in said]
-        with self._file.writing() as tables:
+        # Marks of large messages take time. Other processes wait while the ledger is locked, so compute them first.
+        key = self._mark_key()
+        marks = mark_of(key, came), [mark_of(key, data) for data in said]
+        with self._writing() as (tables, books):
             # Read inside the transaction that writes: no other process can charge in between.
-            dataset, known = _open(table.standing_of(tables, study), study)
+            dataset, known = _open(books, study)
             if number != known.entries:
                 raise LedgerError(
                     f"study {study[:16]} is at step {known.entries}, not {number}: another process has gone on with it; "
                     "nothing was written and nothing may leave"
                 )
             standing = known.charged(charges, said=bool(said))
-            if charges and standing.unit is None and math.isfinite(standing.mu):
-                raise self._undeclared(dataset)
             # The dataset's sums do not change with a commit: the reserve was counted in full when the study was joined.
-            together = table.together_of(tables, dataset)
+            together = books.together(dataset)
             if charges and not together.within(standing.life):
                 raise BudgetExceeded(
                     f"the studies of dataset {dataset!r} together exceed the total budget this study was joined under. Join "
@@ -295,8 +318,8 @@ class DurableLedger:
             body = {
                 "number": number,
                 "charges": [[charge.label, float(charge.mu)] for charge in charges],
-                "came": digests[0],
-                "said": digests[1],
+                "came": marks[0],
+                "said": marks[1],
                 "kept": keep,
                 "standing": standing.values(),
                 "together": together.values(),
@@ -307,20 +330,27 @@ class DurableLedger:
 
     def said(self, study: str, number: int) -> Iterator[bytes]:
         """The first message that step `number` of a study said, in pieces. `LedgerError` unless it is there as committed."""
-        with self._file.looking() as tables:
-            yield from table.said_of(tables, study, number)
+        with self._looking() as (tables, books):
+            yield from table.said_of(tables, books, study, number)
+
+    def _steps_of(self, study: str) -> Callable[[], Iterator[StudyStep]]:
+        def steps() -> Iterator[StudyStep]:
+            with self._looking() as (tables, books):
+                yield from table.steps_of(tables, books, study)
+
+        return steps
 
     def prune(self, study: str, before: int, *, keep: Collection[int] = ()) -> None:
-        """Drop the stored bytes of the steps before this number, but for those to `keep`. Digests and charges stay."""
-        with self._file.writing() as tables:
-            _open(table.standing_of(tables, study), study)
+        """Drop the stored bytes of the steps before this number, but for those to `keep`. Marks and charges stay."""
+        with self._writing() as (tables, books):
+            _open(books, study)
             stored = tables.execute(
                 "SELECT DISTINCT number FROM stored WHERE study = ? AND number < ?", (study, before)
             )
             dropped = [(study, number) for (number,) in stored.fetchall() if number not in keep]
             tables.executemany("DELETE FROM stored WHERE study = ? AND number = ?", dropped)
             # Remembered, so that `verify` can tell bytes that were dropped from bytes that somebody removed.
-            tables.execute("UPDATE studies SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
+            tables.execute("UPDATE studies NOT INDEXED SET pruned = max(pruned, ?) WHERE study = ?", (before, study))
 
     def finish(self, study: str) -> None:
         """End the study: what it has not spent is free again, and its private randomness and stored bytes are wiped."""
@@ -331,36 +361,37 @@ class DurableLedger:
         self._end(study, "abandon", "abandoned")
 
     def note(self, study: str, words: str) -> None:
-        """An entry for people about a study, joined or not: what was refused, who consented."""
+        """An entry for people about a study, joined or not: who consented. Others may read it, so nothing in it is of rows."""
         require_study(study)
-        # Words may come from another party. Control characters could rewrite the terminal of those who read them.
-        plain = "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
-        with self._file.writing() as tables:
-            row = tables.execute("SELECT dataset FROM studies WHERE study = ?", (study,)).fetchone()
-            table.append(tables, "note", {"words": plain}, study=study, dataset=None if row is None else row[0])
+        with self._writing() as (tables, books):
+            dataset = books.study(study).account.dataset if study in books.joined else None
+            table.append(tables, "note", {"words": _plain(words)}, study=study, dataset=dataset)
+
+    def log(self, study: str, words: str) -> None:
+        """Words about a study for the site's own people: what was refused, and why. No entry, and in no export."""
+        require_study(study)
+        with self._file.writing(seals=False) as tables:
+            tables.execute("INSERT INTO log (time, study, words) VALUES (?, ?, ?)", (moment(), study, _plain(words)))
+
+    def logged(self) -> list[tuple[str, str, str]]:
+        """What was logged, in order: the time, the study and the words. Not sealed: whoever can write the file can change it."""
+        with self._file.looking() as tables:
+            return tables.execute("SELECT time, study, words FROM log ORDER BY number").fetchall()
 
     def datasets(self) -> tuple[DatasetState, ...]:
         """Every dataset that was declared or joined, by name, with what its studies have spent and reserved."""
-        found = []
-        with self._file.looking() as tables:
-            names = tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies ORDER BY 1").fetchall()
-            for (name,) in names:
-                last = table.last_of_dataset(tables, name, joins=True)
-                life = None if last is None else table.standing_in(last).life
-                standings = list(table.standings_of(tables, name).values())
-                found.append(DatasetState.of(name, standings, life, table.counted_units(tables, name, standings)))
-        return tuple(found)
+        with self._looking() as (tables, books):
+            return tuple(map(books.dataset, _names(tables, books)))
 
     def studies(self) -> tuple[StudyReplay, ...]:
         """Every study that was joined, in that order."""
-        with self._file.looking() as tables:
-            names = tables.execute("SELECT study FROM studies ORDER BY joined").fetchall()
-            return tuple(table.study_of(tables, study) for (study,) in names)
+        with self._looking() as (_, books):
+            return books.studies
 
     @property
     def last(self) -> Entry:
         """The last entry: its number says how many there are, and its hash is the head."""
-        with self._file.looking() as tables:
+        with self._looking() as (tables, _):
             return table.last_entry(tables)
 
     @property
@@ -370,12 +401,12 @@ class DurableLedger:
 
     def has(self, number: int, head: str) -> bool:
         """Whether the entry of this number has the hash `head`, which was noted when it was the last one."""
-        with self._file.looking() as tables:
-            found = table.entry_at(tables, number)
-            return found is not None and hmac.compare_digest(found.hash, head)
+        with self._looking() as (_, books):
+            found = books.hash_of(number)
+            return number > 0 and found is not None and hmac.compare_digest(found, head)
 
     def entries(self) -> Iterator[Entry]:
-        """Every entry, in order, unchecked; `verify` checks them."""
+        """Every entry, in order, with only its form checked; `verify` checks the rest."""
         number = 0
         while True:
             # Short transactions, so that a slow reader blocks nobody. Entries are only ever added, so none is missed.
@@ -387,7 +418,7 @@ class DurableLedger:
             number = found[-1].number
 
     def verify(self, head: str | None = None) -> Entry:
-        """Check everything: each hash, each balance added up anew, and stored bytes against their digests.
+        """Check everything: each hash, each balance added up anew, and stored bytes against their marks.
 
         Returns the last entry: its number says how many there are, and its hash is the head to note down. A `head` noted
         earlier must be the hash of some entry. The `LedgerError` names the first entry that is wrong. Someone who can
@@ -398,104 +429,106 @@ class DurableLedger:
             table.require_sound(tables)
             replay = Replay()
             last = replay.run(table.all_entries(tables), head=head)
+            table.require_current(tables, replay)
             table.require_stored(tables, replay)
-            table.require_current(tables)
             return last
 
-    def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables) -> Opened:
-        self._require_own_name(tables, account.dataset)
+    def _join(self, account: StudyBudget, standing: Standing, tables: table.Tables, books: Replay) -> Opened:
+        _require_own_name(tables, books, account.dataset)
         require(account.unit is not None or not account.private, "unit is missing: what the study protects")
         # Checked and reserved in one transaction. Of two studies that ask for the last of a budget, one is refused.
-        others = self._require_fits(account, standing, tables)
-        # Drawn once for the study: keys and masks are derived from it again after a crash. Its digest is in the entry, so
+        others = self._require_fits(account, standing, books)
+        # Drawn once for the study: keys and masks are derived from it again after a crash. Its mark is in the entry, so
         # that another secret in its place is noticed.
         secret = secrets.token_bytes(32)
-        body = {"account": account.values(), "secret": digest_of(table.key_of(tables), secret)}
+        body = {"account": account.values(), "secret": mark_of(table.key_of(tables), secret)}
         whose = (account.study, account.dataset)
         entry = table.append_balance(tables, "join", whose, standing, others, body)
         row = (*whose, entry.number, secret)
         tables.execute("INSERT INTO studies (study, dataset, joined, secret) VALUES (?, ?, ?, ?)", row)
         return Opened(True, secret, (), finished=False)
 
-    def _require_own_name(self, tables: table.Tables, dataset: str) -> None:
-        """Refuse a name that looks like another one: it would give the same people a second budget."""
-        for (name,) in tables.execute("SELECT dataset FROM prints UNION SELECT dataset FROM studies").fetchall():
-            if name != dataset and alike(name, dataset):
-                raise LedgerError(
-                    f"dataset {dataset!r} looks the same as {name!r}, which is in this ledger. Use {name!r}, or a name that "
-                    "differs visibly"
-                )
-
-    def _hold_to(self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables) -> None:
+    def _hold_to(
+        self, life: Budget | None, account: StudyBudget, known: Standing, tables: table.Tables, books: Replay
+    ) -> None:
         """Bind the study to `life`, which may have changed with the policy since it was joined."""
-        standing = replace(known, life=life, unit=account.unit if known.guarantees else known.unit)
-        others = self._require_fits(account, standing, tables)
+        standing = replace(known, life=life)
+        others = self._require_fits(account, standing, books)
         if standing != known:
             table.append_balance(tables, "life", (account.study, account.dataset), standing, others, {})
 
-    def _require_fits(self, account: StudyBudget, asked: Standing, tables: table.Tables) -> dict[str, Standing]:
+    def _require_fits(self, account: StudyBudget, asked: Standing, books: Replay) -> dict[str, Standing]:
         """Refuse a study of another kind than the others of its dataset, or beyond their total. Returns all of them."""
-        every = table.standings_of(tables, account.dataset)
+        every = books.datasets.get(account.dataset, {})
         if account.private:
-            for unit in table.counted_units(tables, account.dataset, every.values()):
-                if unit is None:
-                    raise self._undeclared(account.dataset)
+            for unit in books.units(account.dataset):
                 require_same_unit(account.called, account.unit, unit, instead=_ONE_KIND)
         # Its own reserve, if it was joined before, must not count twice.
         rest = [found for study, found in every.items() if study != account.study]
         require_life(rest, asked, dataset=account.dataset, called=account.called)
         return every
 
-    def _undeclared(self, dataset: str) -> LedgerError:
-        command = f"eigenveil ledger declare {shlex.quote(str(self._file.path))} {shlex.quote(dataset)}"
-        return LedgerError(
-            f"the ledger does not say whether the costs of dataset {dataset!r} are for rows or for people: version 0.1 did not "
-            f"write it. Look into their study files, and say it once: `{command} --unit row --neighbours WHICH`, or `--unit "
-            "person --person COLUMN --neighbours WHICH`. WHICH is [task] neighbours, or add-remove without that key. "
-            "Nothing was written"
-        )
-
     def _end(self, study: str, kind: str, state: State) -> None:
-        with self._file.writing() as tables:
-            dataset, known = _open(table.standing_of(tables, study), study)
-            others = table.standings_of(tables, dataset)
-            table.append_balance(tables, kind, (study, dataset), known.closed(state), others, {})
+        with self._writing() as (tables, books):
+            dataset, known = _open(books, study)
+            table.append_balance(tables, kind, (study, dataset), known.closed(state), books.datasets[dataset], {})
             # With the secret somebody could unmask what was sent, so it does not outlive the study.
-            tables.execute("UPDATE studies SET secret = NULL WHERE study = ?", (study,))
+            tables.execute("UPDATE studies NOT INDEXED SET secret = NULL WHERE study = ?", (study,))
             tables.execute("DELETE FROM stored WHERE study = ?", (study,))
-        # The secret and the bytes are still in the write-ahead log until it is truncated.
-        self._file.wipe_log()
+        self._file.give_back()
 
 
-def _marks(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
-    # Keyed with the ledger's own secret: entries and exports give no way to check a guess of the table.
+def _plain(words: str) -> str:
+    # Words may come from another party. Control characters could rewrite the terminal of those who read them.
+    return "".join(letter if letter.isprintable() else " " for letter in words)[:_LONGEST_NOTE]
+
+
+def _keyed(tables: table.Tables, fingerprints: Sequence[bytes]) -> list[bytes]:
+    # Keyed with the ledger's own secret: a copy of the table of prints without it gives no way to check a guess of the rows.
     key = table.key_of(tables)
     return [hmac.digest(key, b"rows" + fingerprint, "sha256") for fingerprint in fingerprints]
 
 
-def _open(known: tuple[str, Standing] | None, study: str) -> tuple[str, Standing]:
+def _open(books: Replay, study: str) -> tuple[str, Standing]:
+    """The dataset of a study that is open, and how it stands."""
     require_study(study)
-    if known is None:
+    standing = books.standing(study)
+    if standing is None:
         raise LedgerError(f"study {study[:16]} was never joined; nothing was written and nothing may leave")
-    if known[1].state != "open":
-        raise LedgerError(f"study {study[:16]} is {known[1].state}; nothing was written and nothing may leave")
-    return known
+    if standing.state != "open":
+        raise LedgerError(f"study {study[:16]} is {standing.state}; nothing was written and nothing may leave")
+    return books.study(study).account.dataset, standing
+
+
+def _names(tables: table.Tables, books: Replay) -> list[str]:
+    """Every dataset that was declared or joined."""
+    declared = tables.execute("SELECT DISTINCT dataset FROM prints").fetchall()
+    return sorted({*books.datasets, *(str(name) for (name,) in declared)})
+
+
+def _require_own_name(tables: table.Tables, books: Replay, dataset: str) -> None:
+    """Refuse a name that looks like another one: it would give the same people a second budget."""
+    for name in _names(tables, books):
+        if name != dataset and alike(name, dataset):
+            raise LedgerError(
+                f"dataset {dataset!r} looks the same as {name!r}, which is in this ledger. Use {name!r}, or a name that "
+                "differs visibly"
+            )
 
 
 @final
 class _Steps(Sequence[StudyStep]):
     """The steps of a study, read from the file one at a time each time they are gone through."""
 
-    def __init__(self, file: LedgerFile, study: str, count: int) -> None:
-        self._file, self._study, self._count = file, study, count
+    def __init__(self, steps: Callable[[], Iterator[StudyStep]], count: int) -> None:
+        self._steps, self._count = steps, count
 
     def __len__(self) -> int:
         return self._count
 
     def __iter__(self) -> Iterator[StudyStep]:
-        with self._file.looking() as tables:
-            # No more than there were when the study was opened.
-            yield from islice(table.steps_of(tables, self._study), self._count)
+        # No more than there were when the study was opened.
+        yield from islice(self._steps(), self._count)
 
     @overload
     def __getitem__(self, place: int) -> StudyStep: ...

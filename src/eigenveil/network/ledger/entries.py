@@ -1,13 +1,22 @@
 """The entries of a ledger: what happened, in order, each sealed with the hash of all before it.
 
-An entry is public. It names studies, charges and the digests of what came and what was said, never the bytes. Changing,
-removing or moving an entry breaks every hash after it. Rewriting those hashes too changes the last one, the head: note
-the head elsewhere, and that is found as well. Files and exports of version 0.1 call entries "lines".
+An entry is public. It names studies, charges and marks of what came and what was said, never the bytes nor how many there
+are. Changing, removing or moving an entry breaks every hash after it. Rewriting those hashes too changes the last one, the
+head: note the head elsewhere, and that is found as well.
+
+**Which entries there are, and what is in them, does not depend on rows, but through what was released.** Proof. Every entry is
+written by a call of `DurableLedger`, and no caller looks at rows, nor at anything kept of them, to decide on a call: fingerprints
+of rows write no entry and refuse nothing. Its fields are the arguments of that call (names and terms of a study, its charges,
+how many messages it sends), what earlier entries add up to, random numbers, the day, and marks. Charges follow from settings and
+releases. A mark is HMAC-SHA256 under a key that stays in the file and a nonce that is drawn for it: to those without the key
+it is 32 random bytes, equal to no other, whatever its bytes are and however long. The day is that of the writing: work that ends
+after midnight has the next one. `tests/laws/test_ledger_laws.py` compares ledgers of neighbouring tables field by field.
 """
 
 import hashlib
 import hmac
 import json
+import secrets
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
@@ -18,22 +27,24 @@ from eigenveil.errors import EigenveilError
 
 __all__ = [
     "FIRST",
-    "Digest",
     "Entry",
     "LedgerError",
+    "Mark",
     "canonical",
     "chained",
-    "digest_of",
     "entry_from",
-    "now",
+    "is_mark_of",
+    "mark_of",
+    "moment",
     "read_export",
+    "today",
     "written_export",
 ]
 
 # The hash that the first entry is chained to.
 FIRST: Final = "0" * 64
 _FORMAT: Final = "eigenveil-ledger"
-_VERSION: Final = 1
+_VERSION: Final = 2
 # All of these are under the hash, by these names.
 _FIELDS: Final = ("number", "time", "kind", "study", "dataset", "body")
 
@@ -52,32 +63,47 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), ensure_ascii=True, allow_nan=False)
 
 
-def digest_of(key: bytes, data: bytes) -> dict[str, Any]:
-    """What an entry says of bytes: how many there are, and their HMAC-SHA256 with a `key` that stays in the ledger.
+def mark_of(key: bytes, data: bytes) -> dict[str, Any]:
+    """What an entry says of bytes: nothing, to those without the `key`, which stays in the ledger; see `Mark`."""
+    mark = Mark(key, secrets.token_hex(16))
+    mark.add(data)
+    return mark.value
 
-    Entries may be shown to others. A plain digest of a raw part would let them check a guess of that part.
-    """
-    digest = Digest(key)
-    digest.add(data)
-    return digest.found
+
+def is_mark_of(key: bytes, data: bytes, value: Any) -> bool:
+    """Whether an entry has this `value` as its mark of `data`."""
+    mark = Mark.like(key, value)
+    mark.add(data)
+    return bool(mark.value == value)
 
 
 @final
-class Digest:
-    """The same of bytes that come in pieces. Changes in place."""
+class Mark:
+    """HMAC-SHA256 of bytes that come in pieces, under a key that is made from the ledger's own and a `nonce`. Changes in place.
 
-    def __init__(self, key: bytes) -> None:
-        self._hmac, self._size = hmac.new(key, digestmod="sha256"), 0
+    Entries may be shown to others. A plain digest of a raw part would let them check a guess of that part, and without a nonce
+    equal parts, such as those of empty slots, would have equal marks. The number of bytes is no part of it: a part that was never
+    sent may have a length that depends on rows.
+    """
+
+    def __init__(self, key: bytes, nonce: str) -> None:
+        self._nonce = nonce
+        self._hmac = hmac.new(hmac.digest(key, b"mark" + nonce.encode(errors="replace"), "sha256"), digestmod="sha256")
+
+    @classmethod
+    def like(cls, key: bytes, value: Any) -> "Mark":
+        """One with the nonce of the mark in an entry, to be compared with it."""
+        nonce = value.get("nonce") if isinstance(value, dict) else None
+        return cls(key, nonce if isinstance(nonce, str) else "")
 
     def add(self, piece: bytes) -> None:
         """The next bytes."""
         self._hmac.update(piece)
-        self._size += len(piece)
 
     @property
-    def found(self) -> dict[str, Any]:
+    def value(self) -> dict[str, Any]:
         """What an entry says of all of them."""
-        return {"hmac": self._hmac.hexdigest(), "size": self._size}
+        return {"hmac": self._hmac.hexdigest(), "nonce": self._nonce}
 
 
 @final
@@ -85,7 +111,8 @@ class Digest:
 class Entry:
     """One entry: its `number` from 1, its time and kind, the study and dataset it is about, and its `body`.
 
-    `time` is for people. Nothing depends on it: a clock that jumps changes no order and no budget.
+    `time` is for people, and only the day: seconds would say how long work on rows took. Nothing depends on it: a clock that
+    jumps changes no order and no budget.
 
     >>> first = Entry.after(None, kind="note", body={"words": "hello"})
     >>> second = Entry.after(first, kind="note", body={"words": "again"})
@@ -113,7 +140,7 @@ class Entry:
     ) -> "Entry":
         """The entry that follows `previous`, sealed."""
         number, before = (1, FIRST) if previous is None else (previous.number + 1, previous.hash)
-        unsealed = cls(number, now(), kind, study, dataset, body, "")
+        unsealed = cls(number, today(), kind, study, dataset, body, "")
         return replace(unsealed, hash=unsealed.sealed(before))
 
     def sealed(self, previous: str) -> str:
@@ -173,21 +200,36 @@ def read_export(texts: Iterable[str]) -> Iterator[Entry]:
         # The last line states how many entries there must be, so a truncated export is noticed.
         if isinstance(found, dict) and found.get("format") == _FORMAT:
             ended = True
-            if found.get("version") != _VERSION:
-                raise LedgerError(f"the export is of version {found.get('version')!r}; this program reads {_VERSION}")
+            _require_version(found.get("version"))
             if (found.get("lines"), found.get("head")) != (count, head):
                 raise LedgerError(f"entries are missing: the export has {count}, and its last line says otherwise")
             continue
         # An export may come from another organisation, so every field of it is checked.
         entry = entry_from(found, number=count + 1)
+        # The first entry says it as well, before anything is found wrong that another version did in another way.
+        if count == 0 and entry.kind == "book":
+            _require_version(entry.body.get("version"))
         count, head = entry.number, entry.hash
         yield entry
     if not ended:
         raise LedgerError(f"the export has no head: it was truncated after entry {count}, or it is not an export")
 
 
-def now() -> str:
-    """The time for people, in UTC."""
+def _require_version(version: Any) -> None:
+    if version != _VERSION:
+        raise LedgerError(
+            f"the export is of version {version!r}, and this program reads {_VERSION}. Check it with the version of Eigenveil "
+            "that wrote it"
+        )
+
+
+def today() -> str:
+    """The day, in UTC."""
+    return moment().partition("T")[0]
+
+
+def moment() -> str:
+    """The time to the second, in UTC, for the site's own people."""
     try:
         return datetime.fromtimestamp(time.time(), UTC).isoformat(timespec="seconds")
     except (ValueError, OverflowError, OSError):

@@ -1,8 +1,9 @@
 """The file of a ledger: made whole or not at all, readable by its owner only, written in transactions that survive a crash.
 
-It is one SQLite database in write-ahead mode with full synchronisation. COMMIT returns after the disk has confirmed the
-log (fdatasync), and a half-written transaction is gone after a crash. The file must be on a local disk, because network
-file systems do not keep the locks. While a site runs, never copy it without the -wal file beside it.
+It is one SQLite database with a rollback journal and full synchronisation. COMMIT returns after the disk has confirmed the
+file itself, the removal of its journal, and the folder: no charge that was committed needs another file. The journal holds what
+a write in progress overwrites, and whoever opens the ledger after a crash puts that back. The file must be on a local disk,
+because network file systems do not keep the locks.
 """
 
 import contextlib
@@ -14,6 +15,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import Final, final
 
@@ -28,7 +30,7 @@ LAST: Final = "last"
 
 # "EvBk": what SQLite keeps in the header of the file to say whose it is.
 _APPLICATION: Final = 0x4576426B
-_VERSION: Final = 1
+_VERSION: Final = 2
 # Releases can have 25 MB. Pages larger than usual halve the time to write them, and small entries take no longer.
 _PAGE: Final = 16384
 # Milliseconds. A writer waits long, because giving up ends a site. Tidying up waits briefly and can be left out.
@@ -36,30 +38,28 @@ _WAIT_MS: Final = 30_000
 _SHORT_MS: Final = 1_000
 _BESIDE: Final = ("-wal", "-shm", "-journal")
 
-# The entries are in `lines`, and decide every budget. What entries must not have is in `studies` and `stored`: private
-# randomness and the bytes of messages. Fingerprints in `prints` tell apart tables of one name. The names of the tables
-# are those of version 0.1, whose files are read.
+# The entries are in `lines`, and decide every budget. What entries must not have is in the other tables: private randomness in
+# `studies`, the bytes of messages in `stored`, fingerprints of rows in `prints`, where rows came from in `sources`, and
+# reasons of refusals in `log`.
 _SCHEMA: Final = (
     """CREATE TABLE lines (number INTEGER PRIMARY KEY, time TEXT NOT NULL, kind TEXT NOT NULL, study TEXT, dataset TEXT,
     body TEXT NOT NULL, hash TEXT NOT NULL)""",
-    """CREATE INDEX lines_of_studies ON lines (study, number)
-    WHERE kind IN ('join', 'life', 'commit', 'finish', 'abandon')""",
-    """CREATE INDEX lines_of_datasets ON lines (dataset, number)
-    WHERE kind IN ('join', 'life', 'commit', 'finish', 'abandon')""",
     """CREATE TABLE studies (study TEXT PRIMARY KEY, dataset TEXT NOT NULL, joined INTEGER NOT NULL REFERENCES lines (number),
     secret BLOB, pruned INTEGER NOT NULL DEFAULT 0)""",
-    "CREATE INDEX studies_of_datasets ON studies (dataset)",
     """CREATE TABLE stored (study TEXT NOT NULL REFERENCES studies (study), number INTEGER NOT NULL, place INTEGER NOT NULL,
     data BLOB NOT NULL, PRIMARY KEY (study, number, place))""",
     """CREATE TABLE prints (seen INTEGER PRIMARY KEY, dataset TEXT NOT NULL, print BLOB NOT NULL)""",
+    "CREATE TABLE sources (source TEXT NOT NULL, dataset TEXT NOT NULL, PRIMARY KEY (source, dataset))",
+    "CREATE TABLE log (number INTEGER PRIMARY KEY, time TEXT NOT NULL, study TEXT NOT NULL, words TEXT NOT NULL)",
     "CREATE TABLE keys (name TEXT PRIMARY KEY, key BLOB NOT NULL)",
 )
 # What each setting is set to, and what SQLite must answer afterwards. Any other answer is an error, never a weaker ledger.
 _SETTINGS: Final = (
-    ("journal_mode", "WAL", "wal"),
-    ("synchronous", "FULL", 2),
+    # In a write-ahead log, paid charges were in a second file, and whoever lost it forgot them.
+    ("journal_mode", "DELETE", "delete"),
+    # EXTRA synchronises the folder after the journal is removed. Otherwise a power cut could bring it back, to undo a charge.
+    ("synchronous", "EXTRA", 3),
     ("fullfsync", "ON", 1),
-    ("checkpoint_fullfsync", "ON", 1),
     ("foreign_keys", "ON", 1),
     ("secure_delete", "ON", 1),
     ("trusted_schema", "OFF", 0),
@@ -72,13 +72,11 @@ _SETTINGS: Final = (
 class LedgerFile:
     """An open ledger: one connection, used by one thread at a time and by the process that opened it. Changes in place."""
 
-    def __init__(
-        self, path: Path, connection: sqlite3.Connection, *, untouched: tuple[int, int] | None, writes: bool
-    ) -> None:
+    def __init__(self, path: Path, connection: sqlite3.Connection, *, writes: bool) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = connection
         self._process, self._lock = os.getpid(), threading.RLock()
-        self._untouched, self._writes = untouched, writes
+        self._writes = writes
         # Called after each transaction that wrote, before anyone is told of its success.
         self.written: Callable[[], None] = lambda: None
 
@@ -95,33 +93,38 @@ class LedgerFile:
         # Before SQLite opens it: secrets of studies go into it and into the log beside it.
         _require_private(path)
         with _as_ledger_errors(path):
+            _require_ledger(path)
             connection = _connected(path, "mode=rw")
             with _closed_on_error(connection):
-                _require_ledger(path, connection)
+                _require_schema(path, connection)
                 _settle(path, connection)
-        return cls(path, connection, untouched=None, writes=True)
+        return cls(path, connection, writes=True)
 
     @classmethod
     def reading(cls, path: Path) -> "LedgerFile":
         """Open the ledger at `path` so that it is not written to, and nothing beside it either, with one exception.
 
-        A ledger in use, or left by a crash, has a -wal file beside it and is read through that (mode=ro). If its -shm file
-        was removed, SQLite makes that index of the -wal file again; no charge is in it. Without one
-        nobody has it open, and it is read without locks (immutable). That is sound only while it stays so: closing
-        raises `LedgerError` if the file was changed or opened by a site meanwhile.
+        If a crash left a write unfinished, what it had overwritten is put back first.
         """
         path = _whole(path)
         _require_private(path)
-        in_use = path.with_name(path.name + "-wal").exists()
-        untouched = None if in_use else _state_of(path)
         with _as_ledger_errors(path):
-            connection = _connected(path, "mode=ro" if in_use else "mode=ro&immutable=1")
+            _require_ledger(path)
+            connection = _connected(path, "mode=ro")
             with _closed_on_error(connection):
-                _require_ledger(path, connection)
-        return cls(path, connection, untouched=untouched, writes=False)
+                try:
+                    _require_schema(path, connection)
+                except sqlite3.OperationalError as error:
+                    if getattr(error, "sqlite_errorname", "") != "SQLITE_READONLY_ROLLBACK":
+                        raise
+                    # Any read by a connection that may write puts back what the crash interrupted.
+                    with contextlib.closing(_connected(path, "mode=rw")) as other:
+                        other.execute("PRAGMA user_version").fetchone()
+                    _require_schema(path, connection)
+        return cls(path, connection, writes=False)
 
     def close(self) -> None:
-        """Close the file. The last to close it writes the log into it and removes the log."""
+        """Close the file. All that was committed is in it."""
         with self._lock:
             connection, self._connection = self._connection, None
             if connection is None:
@@ -129,19 +132,21 @@ class LedgerFile:
             # After a fork the connection belongs to the parent: SQLite forbids using it in the child, even to close it.
             if os.getpid() == self._process:
                 connection.close()
-        if self._untouched is not None and self._untouched != _state_of(self.path):
-            raise LedgerError(f"a site opened {self.path} while it was read. Run the same command again")
 
     @contextmanager
-    def writing(self) -> Iterator[sqlite3.Connection]:
-        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error."""
+    def writing(self, *, seals: bool = True) -> Iterator[sqlite3.Connection]:
+        """A transaction that holds the ledger alone, committed to the disk at the end, or undone after any error.
+
+        One that `seals` no entry leaves the head as it was, and nobody is told of it.
+        """
         with self._lock:
             connection = self._ready()
             if not self._writes:
                 raise LedgerError(f"{self.path} was opened read-only")
             with self._transaction(connection, "BEGIN IMMEDIATE", "nothing was written and nothing may leave"):
                 yield connection
-            self.written()
+            if seals:
+                self.written()
 
     @contextmanager
     def looking(self) -> Iterator[sqlite3.Connection]:
@@ -151,19 +156,15 @@ class LedgerFile:
             with self._transaction(connection, "BEGIN", "nothing was written"):
                 yield connection
 
-    def wipe_log(self) -> None:
-        """Write the log into the file and truncate it, so that deleted secrets are not left in it.
-
-        While another process reads, this is left to the next one that closes the ledger.
-        """
-        # An error here is no reason to fail: the study is closed, and its end is committed.
+    def give_back(self) -> None:
+        """Give the space of deleted messages back to the disk, which may be left undone."""
+        # An error here is no reason to fail: what was deleted is overwritten, and its end is committed.
         with self._lock, contextlib.suppress(sqlite3.Error):
             connection = self._ready()
             connection.execute(f"PRAGMA busy_timeout = {_SHORT_MS}").fetchall()
             try:
                 # As a script, because `execute` would take only its first step, which gives back one page.
                 connection.executescript("PRAGMA incremental_vacuum")
-                connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
             finally:
                 connection.execute(f"PRAGMA busy_timeout = {_WAIT_MS}").fetchall()
 
@@ -178,13 +179,15 @@ class LedgerFile:
     def _transaction(self, connection: sqlite3.Connection, begin: str, otherwise: str) -> Iterator[None]:
         try:
             connection.execute(begin)
+            # A trigger that was added while the ledger is open would take effect at once.
+            _require_schema(self.path, connection)
             yield
             connection.execute("COMMIT")
         except BaseException as error:
             if connection.in_transaction:
                 with contextlib.suppress(sqlite3.Error):
                     connection.execute("ROLLBACK")
-            if isinstance(error, sqlite3.Error):
+            if isinstance(error, sqlite3.Error | UnicodeDecodeError):
                 raise LedgerError(f"{self.path}: {_why(error)}; {otherwise}") from error
             raise
 
@@ -243,7 +246,7 @@ def _whole(path: Path) -> Path:
 
 def _make(path: Path) -> None:
     # A log without its ledger holds committed charges. A new ledger beside it would forget them.
-    left = [path.name + ending for ending in _BESIDE if path.with_name(path.name + ending).exists()]
+    left = [path.name + ending for ending in _BESIDE if _beside(path, ending).exists()]
     if left:
         raise LedgerError(
             f"{path} is missing, but {' and '.join(left)} is beside it and may have charges in it. Put the ledger back. If it "
@@ -252,32 +255,24 @@ def _make(path: Path) -> None:
     with _as_ledger_errors(path), whole_file(path) as temporary:
         connection = _connected(temporary, "mode=rw")
         try:
-            # Both take effect only before the first table and before write-ahead mode.
+            # Both take effect only before the first table.
             connection.execute(f"PRAGMA page_size = {_PAGE}")
             connection.execute("PRAGMA auto_vacuum = INCREMENTAL")
             _settle(path, connection)
             connection.execute("BEGIN IMMEDIATE")
             for statement in (*_SCHEMA, f"PRAGMA application_id = {_APPLICATION}", f"PRAGMA user_version = {_VERSION}"):
                 connection.execute(statement)
-            # The key of all digests in entries. Without it nobody can check a guess of a table or of a message.
+            # The key of all marks and fingerprints. Without it nobody can check a guess of a table or of a message.
             connection.execute("INSERT INTO keys VALUES ('prints', ?)", (secrets.token_bytes(32),))
             # The random name makes the hashes of every ledger its own, from the first entry on. The kind of that entry is
             # "book" in files of version 0.1, and stays so: it is part of the hash.
             body = {"version": _VERSION, "name": secrets.token_hex(16), "last": "noted"}
             add_entry(connection, Entry.after(None, kind="book", body=body))
             connection.execute("COMMIT")
-            # Only the file itself is renamed, so the log must be in it. Closing would try that too, but hide a failure.
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchall()
         finally:
             connection.close()
             for ending in _BESIDE:
-                temporary.with_name(temporary.name + ending).unlink(missing_ok=True)
-    # The new name is durable only when its folder is synchronised as well.
-    folder = os.open(path.parent, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(folder)
-    finally:
-        os.close(folder)
+                _beside(temporary, ending).unlink(missing_ok=True)
 
 
 def _connected(path: Path, how: str) -> sqlite3.Connection:
@@ -329,31 +324,54 @@ def _refusing() -> Iterator[None]:
         raise LedgerError(str(error)) from error
 
 
-def _require_ledger(path: Path, connection: sqlite3.Connection) -> None:
-    (application,) = connection.execute("PRAGMA application_id").fetchone()
-    (version,) = connection.execute("PRAGMA user_version").fetchone()
+def _require_ledger(path: Path) -> None:
+    """Refuse a file that is no ledger of this version, without touching it or what is beside it."""
+    # Immutable: nothing is locked, made or put back. What it reads stays the same for as long as there is a ledger.
+    with contextlib.closing(_connected(path, "mode=ro&immutable=1")) as connection:
+        (application,) = connection.execute("PRAGMA application_id").fetchone()
+        (version,) = connection.execute("PRAGMA user_version").fetchone()
     if application != _APPLICATION:
         raise LedgerError(f"{path} is not a ledger of Eigenveil")
     if version != _VERSION:
-        raise LedgerError(f"{path} is a ledger of version {version}, and this program reads version {_VERSION}")
+        raise LedgerError(
+            f"{path} is a ledger of version {version}, and this program reads version {_VERSION}: entries of older ones show "
+            "others whether rows have changed. Keep the file. Begin a new ledger, and take from the total budget what "
+            "`eigenveil ledger show` of the version that wrote this one says was spent"
+        )
+    # SQLite would take what is in such a log for newer than the file, whatever it is.
+    log = _beside(path, "-wal")
+    if log.exists():
+        raise LedgerError(
+            f"{log} does not belong to {path}, which keeps no write-ahead log. Find out which ledger it was for, and move it away"
+        )
+
+
+_SCHEMA_ROWS: Final = "SELECT type, name, tbl_name, sql FROM sqlite_schema"
+
+
+def _require_schema(path: Path, connection: sqlite3.Connection) -> None:
     # A trigger or view that someone added could change what is read or written, so the schema must match exactly.
-    found = connection.execute("SELECT sql FROM sqlite_schema WHERE sql IS NOT NULL ORDER BY rowid").fetchall()
-    if [sql for (sql,) in found] != list(_SCHEMA):
+    if set(connection.execute(_SCHEMA_ROWS).fetchall()) != _expected_schema():
         raise LedgerError(f"{path} is damaged: its tables are not those of a ledger")
 
 
-def _state_of(path: Path) -> tuple[int, int]:
-    found = path.stat()
-    # Any state in use equals (-1, -1), which no untouched file has, so it shows as a change.
-    in_use = path.with_name(path.name + "-wal").exists()
-    return (-1, -1) if in_use else (found.st_mtime_ns, found.st_size)
+@cache
+def _expected_schema() -> frozenset[tuple[str | None, ...]]:
+    with contextlib.closing(sqlite3.connect(":memory:")) as empty:
+        for statement in _SCHEMA:
+            empty.execute(statement)
+        return frozenset(empty.execute(_SCHEMA_ROWS).fetchall())
+
+
+def _beside(path: Path, ending: str) -> Path:
+    return path.with_name(path.name + ending)
 
 
 @contextmanager
 def _as_ledger_errors(path: Path) -> Iterator[None]:
     try:
         yield
-    except sqlite3.Error as error:
+    except (sqlite3.Error, UnicodeDecodeError) as error:
         raise LedgerError(f"{path} cannot be opened as a ledger: {_why(error)}") from error
     except OSError as error:
         raise LedgerError(f"{path}: {error.strerror or type(error).__name__}") from error
@@ -368,9 +386,13 @@ def _closed_on_error(connection: sqlite3.Connection) -> Iterator[None]:
         raise
 
 
-def _why(error: sqlite3.Error) -> str:
+def _why(error: sqlite3.Error | UnicodeDecodeError) -> str:
     """What SQLite says, in words for the people who run a site."""
-    match (getattr(error, "sqlite_errorname", "") or "").split("_")[1:]:
+    name = getattr(error, "sqlite_errorname", "")
+    if isinstance(error, UnicodeDecodeError) or not name:
+        # It holds something that is no text where text should be, and the error would quote it.
+        return "the file is damaged"
+    match name.split("_")[1:]:
         case ["FULL", *_]:
             return "the disk is full"
         case ["BUSY" | "LOCKED", *_]:

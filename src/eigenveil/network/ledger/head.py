@@ -1,6 +1,7 @@
 """The head of a ledger in a file elsewhere: whoever puts an old copy of the ledger back is found out.
 
-`eigenveil ledger head --to FILE` notes it, and `--require-head FILE` refuses a ledger that does not have it. It is public.
+`eigenveil ledger head --to FILE` notes it, and `--require-head FILE` refuses a ledger that does not have it. It is public, as
+the entries are: it has the last of them, and the day.
 """
 
 import json
@@ -12,7 +13,7 @@ from typing import Any, Final, final
 
 from eigenveil.data.archive import whole_file
 from eigenveil.network.ledger.durable import DurableLedger, Entry
-from eigenveil.network.ledger.entries import LedgerError, canonical, now
+from eigenveil.network.ledger.entries import LedgerError, canonical, today
 from eigenveil.network.ledger.file import locked
 
 __all__ = ["NotedHead", "note_head", "require_noted", "with_head"]
@@ -25,9 +26,9 @@ _LARGEST: Final = 4096
 @final
 @dataclass(frozen=True, slots=True)
 class NotedHead:
-    """A head as it was noted: the hash of entry number `entries`, and when that was.
+    """A head as it was noted: the hash of entry number `entries`, and the day of that.
 
-    >>> NotedHead("0" * 64, 7, "2026-01-01T00:00:00+00:00").text()[:39]
+    >>> NotedHead("0" * 64, 7, "2026-01-01").text()[:39]
     '{"entries":7,"format":"eigenveil-head",'
     """
 
@@ -38,7 +39,7 @@ class NotedHead:
     @classmethod
     def of(cls, last: Entry) -> "NotedHead":
         """The head of a ledger with this last entry, noted now."""
-        return cls(last.hash, last.number, now())
+        return cls(last.hash, last.number, today())
 
     def text(self) -> str:
         """One line of JSON."""
@@ -68,7 +69,7 @@ def require_noted(ledger: DurableLedger, path: Path) -> NotedHead:
     noted = NotedHead.read(path)
     if not ledger.has(noted.entries, noted.head):
         raise LedgerError(
-            f"{ledger.path} does not have the head in {path}, which was noted at {noted.time} for entry {noted.entries}. "
+            f"{ledger.path} does not have the head in {path}, which was noted on {noted.time} for entry {noted.entries}. "
             "Charges may have been forgotten: an older copy was put back, entries were rewritten, or it is another ledger. "
             "Nothing was written and nothing may leave"
         )

@@ -1,7 +1,7 @@
-"""What a ledger says of its studies and datasets, as values; and the same worked out again from the first entry on.
+"""What a ledger says of its studies and datasets, as values; and how both are worked out from its entries.
 
-In daily use the ledger reads only the last entry of each study, which repeats how the study stands. A `Replay` trusts
-none of that: it adds up every charge anew and compares. It is what `DurableLedger.verify` runs.
+A `Replay` goes through the entries from the first one on, and adds up every charge. Every figure and every decision of a
+ledger comes from one, so no index, table or setting of the database can change a figure.
 """
 
 import math
@@ -10,25 +10,23 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 from eigenveil.errors import BudgetExceeded, require
-from eigenveil.network.ledger.budget import Standing, State, StudyBudget, Together, units_of
-from eigenveil.network.ledger.entries import Entry, LedgerError, chained
+from eigenveil.network.ledger.budget import RunningTotal, Standing, State, StudyBudget, Together
+from eigenveil.network.ledger.entries import FIRST, Entry, LedgerError, chained
 from eigenveil.privacy.accounting import Budget, epsilon_of
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import PrivacyUnit
 
-__all__ = ["BUDGET_KINDS", "DECLARATION", "DatasetState", "Replay", "StudyReplay", "charges_in"]
+__all__ = ["BUDGET_KINDS", "DatasetState", "Replay", "StudyReplay", "charges_in"]
 
 # The entries that change how a study stands. All others are for people.
 BUDGET_KINDS: Final = ("join", "life", "commit", "finish", "abandon")
-# The entry that says what the studies of version 0.1 of a dataset protect, which their own entries do not.
-DECLARATION: Final = "unit"
 _ENDS: Final[dict[str, State]] = {"finish": "finished", "abandon": "abandoned"}
 
 
 @final
 @dataclass(frozen=True, slots=True)
 class StudyReplay:
-    """A study as the ledger has it: its account, the time it was joined, and how it stands. Public facts only."""
+    """A study as the ledger has it: its account, the day it was joined, and how it stands. Public facts only."""
 
     account: StudyBudget
     joined: str
@@ -60,7 +58,7 @@ class DatasetState:
     - `counted` is what counts in total: the reserve of open studies and what closed ones spent.
     - `beyond` comes on top, out of delta.
     - `life` is the total budget that the last study was joined under.
-    - `unit` is what all of this protects. None if nothing is counted yet, or if it is `unstated`, as in version 0.1.
+    - `unit` is what all of this protects. None if nothing is counted yet.
     """
 
     name: str
@@ -72,11 +70,10 @@ class DatasetState:
     beyond: float
     life: Budget | None
     unit: PrivacyUnit | None = None
-    unstated: bool = False
 
     @classmethod
     def of(
-        cls, name: str, standings: Sequence[Standing], life: Budget | None, units: Collection[PrivacyUnit | None] = ()
+        cls, name: str, standings: Sequence[Standing], life: Budget | None, units: Collection[PrivacyUnit] = ()
     ) -> "DatasetState":
         """The sums over the studies of a dataset, which protect these `units`: one, or none yet."""
         still = [standing for standing in standings if standing.state == "open"]
@@ -86,8 +83,7 @@ class DatasetState:
         reserved = math.sqrt(Together.of(still).counts)
         closed = len(standings) - len(still)
         sums = (spent, reserved, math.sqrt(total.counts), total.beyond)
-        unit = next((unit for unit in units if unit is not None), None)
-        return cls(name, len(still), closed, *sums, life, unit, unstated=None in units)
+        return cls(name, len(still), closed, *sums, life, next(iter(units), None))
 
     @property
     def void(self) -> bool:
@@ -110,17 +106,54 @@ class Replay:
     """
 
     def __init__(self) -> None:
-        self.standings: dict[str, Standing] = {}
-        self.datasets: dict[str, dict[str, Standing]] = {}
-        self._together: dict[str, Together] = {}
-        self.commits: dict[tuple[str, int], Entry] = {}
-        self._declared: dict[str, PrivacyUnit] = {}
+        self.number, self.hash = 0, FIRST  # Of the last entry that was added.
+        self.datasets: dict[str, dict[str, Standing]] = {}  # How every study of a dataset stands.
+        self.joined: dict[str, Entry] = {}  # The entry with which a study was joined.
+        self.commits: dict[str, list[int]] = {}  # The numbers of the entries with the steps of a study.
+        self.lives: dict[str, Budget | None] = {}  # The total budget that a dataset got last.
+        self._accounts: dict[str, StudyBudget] = {}
+        self._totals: dict[str, RunningTotal] = {}
+        # 32 bytes for each entry.
+        self._hashes = bytearray()
+
+    def standing(self, study: str) -> Standing | None:
+        """How a study stands; None if it was never joined."""
+        account = self._accounts.get(study)
+        return None if account is None else self.datasets[account.dataset][study]
+
+    def study(self, study: str) -> StudyReplay:
+        """A study that was joined."""
+        account = self._accounts[study]
+        return StudyReplay(account, self.joined[study].time, self.datasets[account.dataset][study])
+
+    @property
+    def studies(self) -> tuple[StudyReplay, ...]:
+        """Every study, in the order in which they were joined."""
+        return tuple(map(self.study, self._accounts))
+
+    def dataset(self, name: str) -> DatasetState:
+        """The sums over the studies of a dataset, which has none if it was only declared."""
+        return DatasetState.of(name, [*self.datasets.get(name, {}).values()], self.lives.get(name), self.units(name))
+
+    def together(self, dataset: str) -> Together:
+        """What the studies of a dataset add up to."""
+        return self._totals[dataset].together
+
+    def units(self, dataset: str) -> set[PrivacyUnit]:
+        """What the studies of a dataset protect: one unit, or none yet."""
+        return self._totals[dataset].units if dataset in self._totals else set()
+
+    def hash_of(self, number: int) -> str | None:
+        """The hash of the entry of this number; None if there is none."""
+        if not 0 <= number <= self.number:
+            return None
+        return self._hashes[32 * number - 32 : 32 * number].hex() if number else FIRST
 
     def run(self, entries: Iterable[Entry], *, head: str | None = None) -> Entry:
         """Check all entries, and that the noted `head` is the hash of one of them. Returns the last."""
         last, found = None, head is None
         for entry in chained(entries):
-            self._add(entry)
+            self.add(entry)
             last = entry
             # Any entry will do, not only the last: the head was noted earlier, and the ledger has grown since.
             found = found or entry.hash == head
@@ -133,13 +166,16 @@ class Replay:
             )
         return last
 
-    def _add(self, entry: Entry) -> None:
-        if entry.kind not in (*BUDGET_KINDS, DECLARATION):
+    def add(self, entry: Entry) -> None:
+        """Take the next entry, whose hash follows from the one before it. After a `LedgerError` this replay is of no use."""
+        self._balance(entry)
+        self.number, self.hash = entry.number, entry.hash
+        self._hashes += bytes.fromhex(entry.hash)
+
+    def _balance(self, entry: Entry) -> None:
+        if entry.kind not in BUDGET_KINDS:
             return
         try:
-            if entry.kind == DECLARATION:
-                self._declare(entry)
-                return
             standing = self._stands(entry)
         except BudgetExceeded as error:
             raise LedgerError(f"entry {entry.number} ({entry.kind}) exceeds a budget: {error}") from None
@@ -155,12 +191,15 @@ class Replay:
             raise LedgerError(
                 f"entry {entry.number} ({entry.kind}) states a balance that the entries before it do not add up to"
             )
-        self.standings[entry.study] = standing
-        self.datasets.setdefault(entry.dataset, {})[entry.study] = standing
+        studies = self.datasets.setdefault(entry.dataset, {})
+        total = self._totals.setdefault(entry.dataset, RunningTotal())
         # A commit changes no sum of the dataset, because open studies count with their whole reserve.
         if entry.kind != "commit":
-            self._together[entry.dataset] = Together.of(self.datasets[entry.dataset].values())
-        together = self._together[entry.dataset]
+            total.change(studies.get(entry.study), standing)
+        studies[entry.study] = standing
+        if entry.kind in ("join", "life"):
+            self.lives[entry.dataset] = standing.life
+        together = total.together
         if entry.body.get("together") != together.values():
             raise LedgerError(f"entry {entry.number} ({entry.kind}) states a sum over the dataset that is not the sum")
         # A commit without charges spends nothing, so it cannot exceed the budget.
@@ -172,42 +211,31 @@ class Replay:
         """How the study stands after this entry, worked out; an error of the kinds `_add` catches if it cannot be."""
         if entry.study is None or entry.dataset is None:
             raise ValueError("an entry about a budget must name a study and its dataset")
-        body, known = entry.body, self.standings.get(entry.study)
+        body, known = entry.body, self.standing(entry.study)
         if entry.kind == "join":
             account = StudyBudget.of(entry.study, entry.dataset, body["account"])
             # The policy is not in the ledger, so the total budget is taken as stated. `_add` checks that it held.
             life = Standing.of(body["standing"]).life
             require(known is None, "joined twice")
+            require(account.unit is not None or not account.private, "of no kind")
             standing = Standing(account.mu, account.beyond, life, unit=account.unit)
             # One kind of guarantee for each dataset, or their sum would mean nothing.
-            every = (*self.datasets.get(entry.dataset, {}).values(), standing)
-            require(len(units_of(every, self._declared.get(entry.dataset))) <= 1, "of another kind")
+            asked = {account.unit} if standing.guarantees else set()
+            require(len(self.units(entry.dataset) | asked) <= 1, "of another kind")
+            self._accounts[entry.study], self.joined[entry.study] = account, entry
+            self.commits[entry.study] = []
             return standing
         # After a study ended no entry may change it, and it cannot move to another dataset's budget.
-        if known is None or known.state != "open" or entry.study not in self.datasets[entry.dataset]:
+        if known is None or known.state != "open" or self._accounts[entry.study].dataset != entry.dataset:
             raise ValueError("not an open study of this dataset")
         if entry.kind == "life":
-            stated = Standing.of(body["standing"])
-            # A study of version 0.1 that goes on after its dataset was declared says from here on what it protects.
-            if known.unit is None and stated.unit is not None:
-                require(stated.unit == self._declared.get(entry.dataset), "of another kind")
-                known = replace(known, unit=stated.unit)
-            return replace(known, life=stated.life)
+            return replace(known, life=Standing.of(body["standing"]).life)
         if entry.kind in _ENDS:
             return known.closed(_ENDS[entry.kind])
         # Steps are numbered without gaps, so a removed commit cannot hide.
         require(body["number"] == known.entries, "not the next step")
-        self.commits[entry.study, known.entries] = entry
+        self.commits[entry.study].append(entry.number)
         return known.charged(charges_in(body), said=bool(body["said"]))
-
-    def _declare(self, entry: Entry) -> None:
-        """Take note of what the studies of a dataset protect, once."""
-        if entry.dataset is None:
-            raise ValueError("a declaration must name a dataset")
-        unit, studies = PrivacyUnit.read(entry.body["unit"]), self.datasets.get(entry.dataset, {})
-        undeclared = units_of(studies.values(), self._declared.get(entry.dataset))
-        require(undeclared == {None}, "nothing is left to declare")
-        self._declared[entry.dataset] = unit
 
 
 def charges_in(body: Any) -> tuple[Charge, ...]:

@@ -1,6 +1,7 @@
-"""`Refusals`: messages that were refused, on the screen and in the ledger, where a privacy officer finds them.
+"""`Refusals`: messages that were refused, on the screen and in the ledger's log, where the site's own people find them.
 
-Sites and peers use it. The sender learns nothing: a reason could tell it about the rows.
+Sites and peers use it. Nobody else learns of them: a reason, or how many there are, could tell about the rows. So they are not
+among the entries, which may be exported.
 """
 
 from typing import Final, final
@@ -13,7 +14,7 @@ from eigenveil.protocols.masked.terms import DECLINED
 
 __all__ = ["Refusals", "is_refusal"]
 
-# Notes for one run of a party. A flood of bad messages must not fill the disk.
+# Lines in the log for one run of a party. A flood of bad messages must not fill the disk.
 _NOTED: Final = 100
 
 
@@ -31,10 +32,10 @@ class Refusals:
         self.write(f"refused a message from {error.peer}: {error.why}")
 
     def write(self, words: str) -> None:
-        """Note it in the ledger, unless there are too many such notes."""
+        """Write it to the ledger's log, unless there are too many such lines."""
         self._count += 1
         if self._count <= _NOTED:
-            self._durable_ledger.note(self._study, words)
+            self._durable_ledger.log(self._study, words)
 
 
 def is_refusal(message: Message) -> bool:

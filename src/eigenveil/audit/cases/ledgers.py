@@ -1,0 +1,195 @@
+"""Cases of ledgers on disk: what a site or an analyst shows to others of what was spent, seen by somebody who knows all else.
+
+The adversary reads an export, keeps one of their own for each world, with a canary and without, and compares shapes: all of an
+export, with each random number replaced by the place where it came first. Nothing is left but what the program decides:
+which entries there are, in which order, with which fields, lengths and equalities. If that depends on rows, one of the two worlds
+fits and the other does not.
+"""
+
+import json
+import os
+import re
+import secrets
+import tempfile
+from collections.abc import Callable
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from eigenveil.audit.case import Case, Claim, Trial
+from eigenveil.audit.cases.canaries import tossed
+from eigenveil.data.fingerprints import fingerprints
+from eigenveil.data.rows import DenseRows
+from eigenveil.estimators import PrivatePCA
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import SlotSpec
+from eigenveil.linalg import Array
+from eigenveil.network.agents.durable.slot_site import DurableSlotSite, StoredParts
+from eigenveil.network.ledger.budget import CURATOR
+from eigenveil.network.ledger.durable import DurableLedger, StudyBudget
+from eigenveil.network.ledger.entries import written_export
+from eigenveil.privacy import Budget, Charge, Ledger, Neighbours, PrivacyUnit
+from eigenveil.protocols import Terms
+from eigenveil.protocols.limits import FitSize, site_limits
+
+__all__ = ["BUDGET", "CASES", "SLOTS", "seen_in_export", "stream_on_a_ledger"]
+
+_DIM: Final = 5
+SLOTS: Final = 5
+BUDGET: Final = Budget(4.0, 1e-3)
+_ROW: Final = PrivacyUnit("row", Neighbours.ADD_REMOVE)
+# Nonces, marks, hashes and names of studies; and times, which are the adversary's own.
+_RANDOM: Final = re.compile(r"\b(?:[0-9a-f]{64}|[0-9a-f]{32}|[0-9]{4}-[0-9]{2}-[0-9]{2}[0-9T:+]*)\b")
+# Where a disk that confirms each write would take most of the time. None of this need outlive a power cut.
+_MEMORY: Final = "/dev/shm"
+
+Kept = Callable[[DurableLedger, NDArray[np.bool_], Budget], None]
+
+
+def _shape(kept: Kept, there: NDArray[np.bool_], budget: Budget) -> str:
+    """The shape of the export of a ledger that was kept while these canaries were there."""
+    memory = _MEMORY if os.access(_MEMORY, os.W_OK) else None
+    with (
+        tempfile.TemporaryDirectory(dir=memory) as folder,
+        DurableLedger.open(Path(folder) / "ledger.db") as ledger,
+    ):
+        kept(ledger, there, budget)
+        text = "".join(written_export(ledger.entries()))
+    places: dict[str, str] = {}
+    return _RANDOM.sub(lambda found: places.setdefault(found[0], f"{len(found[0])} digits, {len(places)}"), text)
+
+
+def seen_in_export(budget: Budget, rng: Generator, state: int | None, *, kept: Kept, canaries: int) -> Trial:
+    """One export, scored for each canary by an adversary who knows whether the others were there."""
+    present = tossed(canaries, rng)
+    seen, scores = _shape(kept, present, budget), np.zeros(canaries)
+    for place in range(canaries):
+        for there, sign in ((True, 1.0), (False, -1.0)):
+            world = present.copy()
+            world[place] = there
+            # One world that fits and one that does not is a sure sign. Two that fit say nothing.
+            scores[place] += sign * (seen == _known(kept, tuple(world.tolist()), budget))
+    return Trial(scores, present)
+
+
+@lru_cache(maxsize=64)
+def _known(kept: Kept, there: tuple[bool, ...], budget: Budget) -> str:
+    """The shape in a world, which the adversary tries once."""
+    return _shape(kept, np.array(there), budget)
+
+
+def _fits(ledger: DurableLedger, there: NDArray[np.bool_], budget: Budget) -> None:
+    """A fit of a table, another one after the canary has left or not, and a third under another name for the same people."""
+    table = np.vstack([np.repeat(np.eye(_DIM), 16, axis=0), 50.0 * np.eye(_DIM)[:1]])
+    left = table if there[0] else table[:-1]
+    for dataset, rows in (("people", table), ("people", left), ("others", table)):
+        ledger.declare(dataset, *fingerprints(DenseRows(rows)))
+        # As `fit --ledger` does: reserved before anything is drawn, and charged before anything is shown.
+        each = Budget(budget.epsilon, budget.delta)
+        study = secrets.token_hex(32)
+        account = StudyBudget(study, "fit", dataset, CURATOR, each.epsilon, each.delta, mu=each.mu, unit=_ROW)
+        ledger.join(account, life=None)
+        spent = Ledger(epsilon=each.epsilon, delta=each.delta)
+        pca = PrivatePCA(2, epsilon=each.epsilon, delta=each.delta, row_bound=1.0, center=None, ledger=spent).fit(rows)
+        said = [pca.components_.tobytes()]
+        ledger.commit(study, 0, came=b"", said=said, charges=spent.charges, keep=False)
+        ledger.finish(study)
+
+
+def stream_on_a_ledger(
+    ledger: DurableLedger, there: NDArray[np.bool_], budget: Budget, *, noting: bool = False
+) -> None:
+    """Slots of a site that sends raw sums to a hub, each with one person or nobody. `noting` says in a note who was empty."""
+    spec = SlotSpec(
+        names=("north", "south"),
+        dim=_DIM,
+        rank=2,
+        oversample=2,
+        budget=budget,
+        trust="hub",
+        neighbours=Neighbours.ADD_REMOVE,
+        row_bound=1.0,
+        origin=None,
+        scale=None,
+        center=True,
+        slots=SLOTS,
+        window=SLOTS,
+        person_slots=1,
+        device=False,
+        forget=1.0,
+        adapt=None,
+        fanout=None,
+        survivors=2,
+        colluders=0,
+        seed=None,
+        terms=Terms(quorum=1, deadline=30.0, retries=0),
+        clock=True,
+    )
+    study, parties = secrets.token_hex(32), SlotParties(spec, roster={}, title="a stream")
+    account = StudyBudget(
+        study, "stream", "people", "hub", budget.epsilon, budget.delta, budget.mu, party="north", unit=spec.unit
+    )
+    joined, parts = ledger.join(account, life=None), StoredParts(ledger, study)
+    site = DurableSlotSite(
+        parties.member("north", kept=parts),
+        ledger,
+        joined,
+        parts=parts,
+        ledger=lambda: parties.ledgers.get("north"),
+        study=study,
+        above="hub",
+        window=SLOTS,
+        limits=site_limits(FitSize(0, (_DIM + 1) ** 2, 100), [*spec.names, "hub"], None),
+        whole=Charge("the whole study", budget.mu),
+    )
+    read = 0
+    for slot, somebody in enumerate(there.tolist()):
+        filled = spec.task().open()
+        filled.add(_person(slot) if somebody else np.empty((0, _DIM)))
+        # Where to read on is kept with the slot. A row moves it, and these rows add a digit each.
+        read += 10 ** (slot + 1) * somebody
+        site.close(slot, filled, then=json.dumps({"byte": read}))
+        if noting and not somebody:
+            ledger.note(study, f"slot {slot + 1} has no rows")
+
+
+def _person(slot: int) -> Array:
+    return np.eye(_DIM)[slot : slot + 1]
+
+
+def _claim(budget: Budget) -> Claim:
+    return Claim.of(budget, "the guarantee of what is released")
+
+
+CASES = (
+    Case(
+        name="ledger/fits",
+        kind="shipped",
+        about="the export of a ledger to which two fits of a table were charged, and one under another name, seen by anybody",
+        canary="a row fifty times the bound, which has left before the second fit or not",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=_claim,
+        trial=partial(seen_in_export, kept=_fits, canaries=1),
+        quick=40,
+        full=200,
+        threshold=0.0,
+    ),
+    Case(
+        name="ledger/streams",
+        kind="shipped",
+        about="the export of the ledger of a site that sends raw sums of its slots to a trusted hub, seen by anybody else",
+        canary="the only person of each slot, there or not",
+        tests=("curve",),
+        budget=BUDGET,
+        claim=_claim,
+        trial=partial(seen_in_export, kept=stream_on_a_ledger, canaries=SLOTS),
+        quick=80,
+        full=300,
+        threshold=0.0,
+    ),
+)
