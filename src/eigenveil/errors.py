@@ -4,6 +4,7 @@ Bad input is a `ValueError` at the public edge. A guarantee that cannot be kept 
 nobody publishes unprotected results by accident.
 """
 
+import unicodedata
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from string import Formatter
 from typing import Any, Final
@@ -31,6 +32,7 @@ __all__ = [
     "Words",
     "at_place",
     "in_python",
+    "is_visible",
     "listed",
     "require",
     "require_param",
@@ -44,6 +46,21 @@ Words = Callable[[str, Any], str]
 # Values in messages may come from a file that somebody else wrote, so they are shown only in part.
 _LONGEST_SHOWN: Final = 60
 _LARGEST_SHOWN: Final = 10**15
+# Characters that count as printable and show nothing, as ranges: fillers, selectors of variants, and joiners of marks.
+_INVISIBLE: Final = (
+    (0x034F, 0x034F),
+    (0x115F, 0x1160),
+    (0x17B4, 0x17B5),
+    (0x180B, 0x180F),
+    (0x2800, 0x2800),
+    (0x3164, 0x3164),
+    (0xFE00, 0xFE0F),
+    (0xFFA0, 0xFFA0),
+    (0x1D159, 0x1D159),
+    (0xE0100, 0xE01EF),
+)
+# Thai and Vietnamese put two marks on a letter. More of them cover the lines above and below.
+_MOST_MARKS: Final = 2
 
 
 class EigenveilError(Exception):
@@ -262,6 +279,24 @@ def listed(names: Iterable[object], *, most: int = 20) -> str:
     every = [str(name) for name in names]
     more = f" and {len(every) - most} more" if len(every) > most else ""
     return ", ".join(every[:most]) + more
+
+
+def is_visible(text: str) -> bool:
+    """Whether people see all of a text: no control, no invisible character, no pile of marks, and no mark without a letter.
+
+    >>> is_visible("Zu\u0308rich"), is_visible("north\u200b"), is_visible("north\ufe0f"), is_visible("n" + 3 * "\u0308")
+    (True, False, False, False)
+    """
+    marks, base = 0, ""
+    for letter in text:
+        if unicodedata.category(letter) in ("Mn", "Me"):
+            marks += 1
+            if marks > _MOST_MARKS or base in ("", " "):
+                return False
+        else:
+            marks, base = 0, letter
+    # Controls, characters that turn the direction of text, joiners and tags are not printable.
+    return text.isprintable() and not any(low <= ord(letter) <= high for letter in text for low, high in _INVISIBLE)
 
 
 def shown(value: Any) -> str:

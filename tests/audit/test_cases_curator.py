@@ -10,8 +10,10 @@ from eigenveil.audit import Case, Trial, Verdict, judge
 from eigenveil.audit.cases.bounds import CASES as BOUNDS
 from eigenveil.audit.cases.canaries import enough_people, gram_of, lifted, require_guarantee, symmetric_noise
 from eigenveil.audit.cases.curator import CASES as CURATOR
+from eigenveil.audit.cases.followed import CASES as FOLLOWED
 from eigenveil.audit.cases.stream import CASES as STREAM
-from eigenveil.audit.specimens.curator import CASES as SPECIMENS
+from eigenveil.audit.specimens.curator import CASES as WRONG
+from eigenveil.audit.specimens.followed import CASES as WRONG_FOLLOWED
 from eigenveil.data.rows import WeightedRows
 from eigenveil.errors import BudgetExceeded
 from eigenveil.estimators import PrivatePCA
@@ -20,7 +22,8 @@ from eigenveil.privacy import Budget, Domain, Guarantee, Ledger, Reserve
 from eigenveil.privacy.noise.rounded import Rounded
 from eigenveil.tracking import SlicedTracker, SumTerms, TreeTracker
 
-SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *BOUNDS)}
+SHIPPED = {case.name: case for case in (*CURATOR, *STREAM, *FOLLOWED, *BOUNDS)}
+SPECIMENS = (*WRONG, *WRONG_FOLLOWED)
 # Where the score is the likelihood ratio of all that a person moves, guesses are right as often as mu allows.
 SHARP = sorted(
     SHIPPED.keys()

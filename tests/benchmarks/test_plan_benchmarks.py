@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from benchmarks.plan import grid, truth
+from benchmarks.plan import coverage, grid, tables, truth
 from eigenveil.plan import METHODS, Interval
 
 # What is measured is what fits find, not what they say before.
@@ -160,3 +160,25 @@ def test_a_choice_is_held_against_the_best_of_its_setting() -> None:
     answer = grid.Answer(grid.Group("small", 1.0, look=False, alone=False), cells, "site/krylov")
     assert answer.regrets() == pytest.approx({"all": 0.5, "hub": 0.1, "site": 0.0})
     assert "all" not in replace(answer, chosen=None).regrets()
+
+
+def test_halves_are_decided_by_names_alone() -> None:
+    halves = {name: tables.half_of(name) for name in tables.TABLES}
+    assert {"tuning", "held-out", "fresh"} == set(halves.values())
+    counts = [list(halves.values()).count(half) for half in ("tuning", "held-out")]
+    assert abs(counts[0] - counts[1]) <= 3
+
+
+def test_a_cell_of_the_coverage_says_which_rows_it_is_a_share_of() -> None:
+    found = list(coverage.scored("isotropic", 2))
+    assert {one.kind for one in found} == {"plan", "explained", "report"}
+    # Rows without heavy tails, a few of thousands: all of it is captured, and so every interval holds.
+    assert all(one.inside for one in found)
+    assert {one.said.of for one in found} <= {"all rows", "clipped rows"}
+    assert all((one.said.of == "clipped rows") == (one.way == "given") for one in found)
+
+
+def test_a_share_of_what_exact_pca_finds() -> None:
+    rows = np.diag([2.0, 1.0, 0.0])
+    assert coverage.share_of(rows, np.eye(3)[:, :1]) == pytest.approx(1.0)
+    assert coverage.share_of(rows, np.eye(3)[:, 1:2]) == pytest.approx(0.25)

@@ -9,7 +9,7 @@ import pytest
 import scipy.sparse as sp
 
 from benchmarks import datasets
-from benchmarks.recommend import figure2, figures, quality, runs, speed, table2
+from benchmarks.recommend import figure2, figures, items, quality, runs, speed, table2
 from eigenveil.linalg import Array
 from eigenveil.privacy import Budget, Guarantee
 from eigenveil.recommend import ItemSpace, split
@@ -303,3 +303,22 @@ def test_slow_and_large_fits_are_called_so() -> None:
     for spent, wanted in ((fine, (True, True)), (slow, (False, True)), (large, (True, False))):
         said = speed.judge({"ours": [fine, spent], "peer": [slow, large]}, 1000)
         assert tuple("NOT" not in verdict for verdict in said) == wanted
+
+
+def test_advice_is_compared_with_the_best_number_of_items(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(items, "KEPT", (50, 100))
+    items.measure("600x150x20", [4], [1.0], history=False, runs=1)
+    name, rank, epsilon, verdict, recall, advised, best, popular = (
+        cell.strip() for cell in capsys.readouterr().out.strip().strip("|").split("|")
+    )
+    assert (name, rank, epsilon) == ("600x150x20", "4", "1")
+    assert verdict in ("refused", "warned", "fair")
+    found = [float(text.rpartition(" ")[2]) for text in (recall, best, popular)]
+    assert all(0 < share < 1 for share in found) and found[1] >= found[0]
+    assert advised == "" or float(advised.rpartition(" ")[2]) <= found[1]
+    rows = items.artificial(200, 60, 10.0)
+    assert rows.shape == (200, 60) and set(rows.data) == {1.0}
+    # Each user has some items and none twice, and the first items are the most popular.
+    assert min(np.diff(rows.indptr)) >= 3 and rows.sum(axis=0)[:20].sum() > rows.sum(axis=0)[-20:].sum()

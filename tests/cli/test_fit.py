@@ -53,7 +53,7 @@ def test_where_nothing_stands_out_the_first_line_says_so(tmp_path: Path) -> None
     done = eigenveil("fit", source, "-k", 2, *PRIVATE, "-o", target)
     for shown in (done.stdout, eigenveil("inspect", target).stdout):
         assert shown.startswith("Nothing stands out from the noise.")
-        assert "fill: " in shown and "warning: Nothing stands out" in " ".join(shown.split())
+        assert "bound usage: " in shown and "warning: Nothing stands out" in " ".join(shown.split())
     # In the words of the command.
     assert any("eigenveil plan -n" in words for words in Model.load(target).warnings)
     streamed = eigenveil("stream", source, "-k", 2, *PRIVATE, "-o", target, "--force").stdout

@@ -36,9 +36,16 @@ def test_a_fit_ends_with_its_report(folder: Path) -> None:
 
 
 def test_a_model_and_a_run_become_the_same_page(folder: Path, tmp_path: Path) -> None:
-    eigenveil("report", folder / "model.safetensors", "-o", tmp_path / "model.html")
-    eigenveil("report", folder / "fit.json", "-o", tmp_path / "run.html")
-    assert (tmp_path / "model.html").read_text() == (tmp_path / "run.html").read_text()
+    title = ("--title", "Patients")
+    eigenveil("report", folder / "model.safetensors", *title, "-o", tmp_path / "model.html")
+    eigenveil("report", folder / "fit.json", *title, "-o", tmp_path / "run.html")
+    model, run = ((tmp_path / name).read_text() for name in ("model.html", "run.html"))
+    assert "<h1>Patients</h1>" in model
+    # A model does not have the name of the table's file.
+    named = "<dt>dataset</dt><dd>people.csv</dd>"
+    assert named in run and model == run.replace(named, "")
+    eigenveil("report", folder / "fit.json", "-o", tmp_path / "named.html")
+    assert "<h1>people.csv: three principal components of 5 columns</h1>" in (tmp_path / "named.html").read_text()
     # Without -o it is named after its source, and fit.html is taken.
     assert "fit.html already exists" in refusal("report", folder / "fit.json")
 

@@ -1,17 +1,24 @@
 """`eigenveil transform`: the scores the model gives, matched by name, whole or not at all, for the owner's eyes only."""
 
+import re
 import stat
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import openpyxl
+import pandas as pd
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from cli.cli_tables import COUNT, FORMATS, NAMES, PRIVATE, arrow_table, eigenveil, files_in, refusal, rows, written
 from eigenveil import Model
+from eigenveil.cli.score_files import as_plain_text
 
 
 @pytest.fixture
@@ -24,16 +31,27 @@ def model(tmp_path: Path) -> Path:
     return target
 
 
+READERS: dict[str, Callable[[Path], pd.DataFrame]] = {
+    ".csv": pd.read_csv,
+    ".tsv": lambda path: pd.read_csv(path, sep="\t"),
+    ".xlsx": lambda path: pd.read_excel(path, engine="openpyxl"),
+    ".jsonl": lambda path: pd.read_json(path, lines=True, precise_float=True),
+    ".parquet": pd.read_parquet,
+    ".feather": pd.read_feather,
+    ".arrow": pd.read_feather,
+}
+
+
 def scores_in(path: Path) -> Any:
     """The scores, (n, k), in any of the output formats."""
     if path.suffix == ".npy":
         return np.load(path, allow_pickle=False)
-    table = pc.read_csv(path) if path.suffix == ".csv" else pq.read_table(path)
+    table = pa.Table.from_pandas(READERS[path.suffix](path), preserve_index=False)
     assert table.schema.names == ["component1", "component2"]
     return np.column_stack([column.to_numpy() for column in table.columns])
 
 
-@pytest.mark.parametrize("ending", ["csv", "parquet", "npy"])
+@pytest.mark.parametrize("ending", ["csv", "parquet", "npy", "xlsx"])
 @pytest.mark.parametrize("kind", FORMATS)
 def test_every_format_in_and_out(tmp_path: Path, model: Path, kind: str, ending: str) -> None:
     target = tmp_path / f"scores.{ending}"
@@ -42,6 +60,84 @@ def test_every_format_in_and_out(tmp_path: Path, model: Path, kind: str, ending:
     assert np.allclose(scores_in(target), Model.load(model).transform(rows()), rtol=1e-12, atol=1e-12)
     assert "as private as they are" in " ".join(result.stdout.split())
     assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+@pytest.mark.parametrize("ending", ["tsv", "jsonl", "feather", "arrow"])
+def test_other_formats_that_people_expect(tmp_path: Path, model: Path, ending: str) -> None:
+    target = tmp_path / f"scores.{ending}"
+    result = eigenveil("transform", written(tmp_path, "csv"), "-m", model, "-o", target)
+    assert result.exit_code == 0, result.output
+    assert np.allclose(scores_in(target), Model.load(model).transform(rows()), rtol=1e-12, atol=1e-12)
+    assert stat.S_IMODE(target.stat().st_mode) == 0o600
+
+
+# What a spreadsheet program takes for a formula, and what must stay as it is.
+FORMULAS = (
+    *("=cmd|' /C calc'!A0", "+1+cmd|x", "-2+3+cmd|x", "@SUM(A1)", "\t=1+1", "\r=1+1", " =1+1", "x;=1+1", "x\n=1+1"),
+    *("x\t=1", '"=1"\n-1+1', "＝1+1", "-A1", "+", "1;@x", 'a;"=1'),
+)
+HARMLESS = ("-5", "-5.25", "+49", "-1e-3", "-1.243,5", "- 3", "5%", "-5%", "a=b", "a-b@c", "-", "", "007", "x; y", "é")
+
+
+@pytest.mark.parametrize("ending", ["csv", "tsv", "xlsx", "parquet", "jsonl"])
+def test_no_carried_cell_is_a_formula(tmp_path: Path, model: Path, ending: str) -> None:
+    notes = [*FORMULAS, *HARMLESS]
+    source, target = tmp_path / "people.parquet", tmp_path / f"scores.{ending}"
+    more = {"=note": notes, "label": pa.array(notes).dictionary_encode(), "dose": -np.arange(float(len(notes)))}
+    pq.write_table(arrow_table(rows()[: len(notes)], **more), source)
+    carry = ("--carry", "=note,label,dose")
+    assert eigenveil("transform", source, "-m", model, "-o", target, *carry).exit_code == 0
+    if ending == "xlsx":
+        book = openpyxl.load_workbook(target)
+        cells = [cell for row in book.active.iter_rows() for cell in row if isinstance(cell.value, str)]
+        # The text is whole, and marked as text.
+        assert len(cells) > 2 * len(notes) - 4 and all(cell.data_type != "f" and cell.quotePrefix for cell in cells)
+        read = pd.read_excel(target, keep_default_na=False, engine="openpyxl")["=note"].tolist()
+        assert [str(text).replace("_x000D_", "\r") for text in read] == notes
+    elif ending in ("csv", "tsv"):
+        # Read as any program would split it: at commas, semicolons or tabs, and at line ends, whatever stands in quotes.
+        text = target.read_bytes().decode()
+        for cell in re.split(r"[,;|\t\r\n]", text.replace('""', "").replace('"', "")):
+            bare = cell.strip()
+            assert bare[:1] not in {"=", "@", "＝"} and (
+                bare[:1] not in {"+", "-"} or re.fullmatch(r"[-+]\s?[\d.eE+-]*%?", bare)
+            )
+        read = pd.read_csv(target, sep="\t" if ending == "tsv" else ",", keep_default_na=False, dtype=str)
+        found = read["'=note"].tolist()
+        assert found[-len(HARMLESS) :] == list(HARMLESS) == read["label"].tolist()[-len(HARMLESS) :]
+        assert [text.replace("'", "") for text in found] == [
+            text.replace("'", "").replace("\r", "\r") for text in notes
+        ]
+        assert read["dose"].astype(float).tolist() == more["dose"].tolist()
+    else:
+        # Files that no spreadsheet program opens keep the text.
+        assert READERS[f".{ending}"](target)["=note"].tolist() == notes
+
+
+def test_what_stood_for_a_missing_value_in_the_fit_does_so_in_other_tables(tmp_path: Path) -> None:
+    source, model, target = tmp_path / "a.csv", tmp_path / "model.safetensors", tmp_path / "scores.csv"
+    values = rows()
+    values[::7, 1] = -9999
+    pc.write_csv(arrow_table(values), source)
+    given = ("-k", 1, "--no-privacy", "--missing", "counts", "--na-values", "-9999.0,?", "-o", model)
+    assert eigenveil("fit", source, *given).exit_code == 0
+    assert Model.load(model).settings["na_values"] == ["-9999.0", "?"]
+    # Without the option a sentinel is the first component.
+    plain = tmp_path / "plain.safetensors"
+    assert eigenveil("fit", source, "-k", 1, "--no-privacy", "-o", plain).exit_code == 0
+    assert np.abs(Model.load(plain).components[0, 1]) > 0.99 > np.abs(Model.load(model).components[0, 1])
+    for more in ((), ("--na-values", "-9999"), ("--na-values=-9999",)):
+        assert eigenveil("transform", source, "-m", model, "-o", target, "--force", *more).exit_code == 0
+        found = scores_of_one(target)
+        gone = values.copy()
+        gone[::7, 1] = np.nan
+        np.testing.assert_allclose(found, Model.load(model).transform(gone)[:, 0])
+    line = refusal("fit", source, "-k", 1, "--no-privacy", "--na-values", "-9999", "-o", tmp_path / "b.safetensors")
+    assert "column 'income' has missing values" in line
+
+
+def scores_of_one(path: Path) -> Any:
+    return pd.read_csv(path)["component1"].to_numpy()
 
 
 def test_columns_are_matched_by_name_and_strangers_left_out(tmp_path: Path, model: Path) -> None:
@@ -129,3 +225,15 @@ def test_mistakes_leave_no_file(tmp_path: Path, model: Path) -> None:
 
 def test_help_warns_that_scores_are_raw() -> None:
     assert "SCORES ARE RAW DATA" in eigenveil("transform", "--help").stdout
+
+
+@settings(max_examples=500)
+@given(st.text("=+-@;|\t\r\n\"' 1a,.＝", max_size=8))
+def test_no_text_is_a_formula_wherever_it_is_split(text: str) -> None:
+    safe = as_plain_text(pa.array([text]))[0].as_py()
+    if re.fullmatch(r" *[-+]? *[\d.,' ]*", text):
+        return
+    # A program of another language splits at other characters, and takes a quote for the beginning or the end of a cell.
+    for cell in re.split(r"[;|\t\r\n]", safe.replace('"', "")):
+        assert cell.lstrip(" ")[:1] not in {"=", "+", "-", "@", "＝"}
+    assert safe.replace("'", "") == text.replace("'", "")

@@ -260,7 +260,7 @@ def test_arrow_and_parquet_are_read_by_batch(kind: str, tmp_path: Path) -> None:
     assert np.array_equal(all_of(source)[:, 3], [1, np.nan, 1, np.nan], equal_nan=True)
     refused(lambda: opened(mixed), r"columns must hold numbers; these do not: who \(text\)")
     refused(lambda: opened(mixed, drop=["nobody"]), "has no column 'nobody'")
-    refused(lambda: opened(TABLE, header=False), "header is for csv files")
+    refused(lambda: opened(TABLE, header=False), "header is for csv and xlsx files")
     # Whole numbers too large for a double are rounded, with and without gaps beside them.
     large = pa.table({"a": [2**53 + 1, None], "b": [2**53 + 1, 2**60 + 1]})
     assert np.array_equal(all_of(opened(large)), [[2.0**53, 2.0**53], [np.nan, 2.0**60]], equal_nan=True)

@@ -160,6 +160,15 @@ def test_a_site_reads_the_columns_of_the_study_from_any_file(tmp_path: Path) -> 
     found = SiteData.read(path, company.study, decimal=",")
     assert np.array_equal(np.vstack([block.values for block in found.rows.blocks(50)]), table)
     assert (found.people, found.columns) == (len(table), len(names) + 1)
+    # Thousands, comments and what stands for a missing value are those of this site's file alone.
+    large = np.round(table * 1e4)
+    marked = ["# it's ours", "sep=;", lines[0], *(f"x;{';'.join(f'{x:,.0f}' for x in row)}" for row in large)]
+    path.write_text("\n".join(marked).replace(",", ".") + "\n")
+    found = SiteData.read(path, company.study, decimal=",", thousands=".", comment="#")
+    assert np.array_equal(np.vstack([block.values for block in found.rows.blocks(50)]), large)
+    with pytest.raises(ValueError, match="missing values"):
+        SiteData.read(path, company.study, decimal=",", thousands=".", comment="#", na_values=[float(large[0, 0])])
+    path.write_text("\n".join(lines).replace(".", ","))
     # Another decimal mark is no number, and a site cannot leave a column of the study out.
     with pytest.raises(ValueError, match=r"not a number in columns? .* The study needs numbers there") as caught:
         SiteData.read(path, company.study)

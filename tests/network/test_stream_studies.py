@@ -292,6 +292,11 @@ def test_the_file_of_a_study_of_streams_reads_back_and_says_what_it_is(tmp_path:
     said = "\n".join(company.study.words())
     assert "4, 50 rows each" in said
     assert "up to 2 slots late" in said
+    assert "write each row at once" not in said
+    clock = {"slot_rows": None, "slot_seconds": 60.0, "begins": 0.0}
+    timed = Streams(tmp_path, sections=sections(slots=clock)).study
+    assert "60 seconds each" in (said := "\n".join(timed.words()))
+    assert "write each row at once" in said
 
 
 def test_watch_shows_each_line_once_also_when_the_hub_drops_old_ones(

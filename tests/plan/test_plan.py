@@ -121,7 +121,9 @@ def test_where_the_number_of_people_is_private_nothing_is_forecast() -> None:
     covariance, power = both(people=None)
     assert covariance.captured is None and power.captured is None
     assert "captured" not in str(covariance)
-    assert "covariance: noise 42.2 row_bound^2, 0.0763 MiB, captured variance about 0.99" in str(both()[0])
+    assert "covariance: noise 42.2 row_bound^2, 0.0763 MiB, captured variance of the clipped rows about 0.99" in str(
+        both()[0]
+    )
 
 
 def test_noise_norms_are_those_of_random_matrices() -> None:

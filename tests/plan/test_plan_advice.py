@@ -103,7 +103,7 @@ def test_a_flat_spectrum_needs_no_finding() -> None:
 def test_noise_is_not_taken_for_an_answer_because_random_directions_have_much() -> None:
     few = Facts(40, 37, 10, Budget(0.01, 1e-6), Spectrum.guessed(40))
     found = advise(few, methods=("curator/covariance",))
-    assert found.chosen is None and found.forecasts[0].captured.value > 0.9
+    assert found.chosen is None and found.forecasts[0].clipped.value > 0.9
 
 
 def test_too_few_people_for_a_search_are_told_what_would_do() -> None:

@@ -3,6 +3,7 @@
 import copy
 import math
 import multiprocessing
+import os
 import pickle
 import threading
 from typing import Any
@@ -97,7 +98,12 @@ def test_an_unlimited_ledger_still_counts() -> None:
     assert "charges=5" in repr(ledger)
 
 
-def test_a_forked_process_cannot_spend_its_parents_ledger() -> None:
+@pytest.mark.parametrize("same_id", [False, True])
+def test_a_forked_process_cannot_spend_its_parents_ledger(monkeypatch: pytest.MonkeyPatch, same_id: bool) -> None:
+    """Also if the kernel gives it the id of a process that is dead."""
+    if same_id:
+        here = os.getpid()
+        monkeypatch.setattr(os, "getpid", lambda: here)
     ledger = Ledger(epsilon=1.0, delta=1e-6)
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

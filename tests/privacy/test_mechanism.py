@@ -1,7 +1,8 @@
 """What a mechanism adds is what it says and what it charges: scale, symmetry, order of events, refusals."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -64,6 +65,10 @@ def test_the_ledger_is_charged_before_the_noise_is_drawn() -> None:
     ledger = Ledger(epsilon=1.0, delta=1e-6)
 
     class Watching(list[int]):
+        @contextmanager
+        def batch(self) -> Iterator[Callable[[int], NDArray[np.uint64]]]:
+            yield self.words
+
         def words(self, count: int) -> NDArray[np.uint64]:
             self.append(len(ledger.charges))
             return np.zeros(count, dtype=np.uint64)

@@ -1,8 +1,11 @@
 """The law of the noise, tested so that a tenth off fails; and that no stretch of it is ever given twice."""
 
 import copy
-import multiprocessing
+import json
+import os
 import pickle
+import threading
+import time
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +15,7 @@ from scipy import stats
 
 from eigenveil.linalg import Array
 from eigenveil.privacy import Noise
+from eigenveil.privacy.noise.rounded import Rounded
 
 # Two-sided level 1e-6 for a standard normal statistic.
 LEVEL = 4.892
@@ -97,17 +101,76 @@ def test_noise_cannot_be_copied(copying: Callable[[Any], Any]) -> None:
         copying(Noise.fresh())
 
 
-def test_a_fork_does_not_repeat_its_parent() -> None:
-    noise = Noise.fresh()
-    noise.normal((4,))
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
+DRAWS: list[Callable[[Noise], Array]] = [
+    lambda noise: noise.normal((4,)),
+    lambda noise: noise.words(4).astype(np.float64),
+    lambda noise: Rounded(2.0**20).draw(noise, 4).astype(np.float64),
+]
 
-    child = context.Process(target=lambda: sender.send(noise.normal((4,)).tolist()))
-    child.start()
-    theirs = receiver.recv()
-    child.join()
-    assert theirs != noise.normal((4,)).tolist()
+
+def in_fork(work: Callable[[], list[float]], *, generations: int = 1) -> list[float]:
+    """What `work` gives in a child of this process, or in a child's child, and so on."""
+    receiver, sender = os.pipe()
+    child = os.fork()
+    if child == 0:
+        found = work() if generations == 1 else in_fork(work, generations=generations - 1)
+        os.write(sender, json.dumps(found).encode())
+        os._exit(0)
+    os.close(sender)
+    with os.fdopen(receiver, "rb") as file:
+        found = json.loads(file.read())
+    os.waitpid(child, 0)
+    return list(found)
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+@pytest.mark.parametrize("same_id", [False, True])
+def test_no_fork_repeats_another(
+    monkeypatch: pytest.MonkeyPatch, draw: Callable[[Noise], Array], same_id: bool
+) -> None:
+    """Also if the kernel gives a grandchild the id of an ancestor that is dead."""
+    if same_id:
+        monkeypatch.setattr(os, "getpid", lambda: 4711)
+    noise = Noise.fresh()
+    draw(noise)
+    found = [in_fork(lambda: draw(noise).tolist(), generations=each) for each in (1, 1, 2, 3)]
+    found.append(draw(noise).tolist())
+    assert len({number for numbers in found for number in numbers}) == 4 * len(found)
+    seeded = Noise.seeded(3)
+    assert in_fork(lambda: draw(seeded).tolist(), generations=2) == draw(seeded).tolist()
+
+
+def test_a_fork_does_not_wait_for_a_thread_of_its_parent() -> None:
+    noise, inside, leave = Noise.fresh(), threading.Event(), threading.Event()
+
+    def hold() -> None:
+        with noise.batch():
+            inside.set()
+            leave.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    inside.wait()
+    assert len(in_fork(lambda: noise.normal((4,)).tolist())) == 4
+    leave.set()
+    thread.join()
+
+
+@pytest.mark.parametrize("draw", DRAWS)
+def test_a_clone_of_the_machine_draws_other_noise(
+    monkeypatch: pytest.MonkeyPatch, draw: Callable[[Noise], Array]
+) -> None:
+    """It has all of this process, and for a while its kernel gives the same entropy. Its clock has gone on."""
+    entropy = Noise(bytes(32), reproducible=True)
+    monkeypatch.setattr(os, "urandom", lambda count: b"k" * count)
+    key = entropy.words(4).tobytes()
+    original, clone = Noise(key, reproducible=False), Noise(key, reproducible=False)
+    assert not set(draw(original).tolist()) & set(draw(clone).tolist())
+    # If its kernel gives other entropy, the same clock does not matter.
+    monkeypatch.undo()
+    monkeypatch.setattr(time, "time_ns", lambda: 7)
+    monkeypatch.setattr(time, "perf_counter_ns", lambda: 7)
+    assert not set(draw(original).tolist()) & set(draw(clone).tolist())
 
 
 def test_a_short_key_is_refused() -> None:

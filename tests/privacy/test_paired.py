@@ -2,6 +2,8 @@
 
 import itertools
 import math
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 
 import numpy as np
@@ -412,6 +414,10 @@ def test_the_ledger_is_charged_before_anything_is_drawn_and_a_refusal_draws_noth
     seen: list[int] = []
 
     class Watching:
+        @contextmanager
+        def batch(self) -> Iterator[Callable[[int], NDArray[np.uint64]]]:
+            yield self.words
+
         def words(self, count: int) -> NDArray[np.uint64]:
             seen.append(len(ledger.charges))
             # The middle of a layer, twice: the first word is enough.

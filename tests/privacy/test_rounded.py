@@ -3,7 +3,8 @@
 import hashlib
 import math
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from decimal import Context, Decimal, localcontext
 from fractions import Fraction
 
@@ -43,7 +44,11 @@ class Words:
         self._first, self._rest, self._layer = list(first), Noise.seeded(seed), layer
         self.used = 0
 
-    def words(self, count: int) -> NDArray[np.uint64]:
+    @contextmanager
+    def batch(self) -> Iterator["Words"]:
+        yield self
+
+    def __call__(self, count: int) -> NDArray[np.uint64]:
         taken, self._first = self._first[:count], self._first[count:]
         found = np.concatenate([np.array(taken, dtype=np.uint64), self._rest.words(count - len(taken))])
         if self._layer is not None and self.used == 0:
@@ -314,7 +319,8 @@ def test_a_float_near_a_half_alone_would_be_wrong() -> None:
     layer, digits = (words % np.uint64(_LAYERS)).astype(np.int64), words.view(np.int64) >> 10
     more = Noise.seeded(62).words(3000)
     sampler = Rounded(2.0**45)
-    found = sampler._finer(Noise.seeded(0), layer, digits, more)
+    with Noise.seeded(0).batch() as more_words:
+        found = sampler._finer(more_words, layer, digits, more)
     right = [
         slow_round(2.0**45, int(i), int(m) + Fraction(2 * int(e) + 1, 2**65))
         for i, m, e in zip(layer, digits, more, strict=True)

@@ -282,6 +282,7 @@ BAD_CHOICES: list[tuple[dict[str, Any], str]] = [
     ({"items": 5, "n_components": 6}, "n_components"),
     ({"items": [0, 1], "n_components": 3}, "n_components"),
     ({"delta": None, "neighbours": "add-remove"}, "delta is required"),
+    ({"users_at_least": 100}, "users_at_least is for neighbours='add-remove'"),
     ({"unit": "item", "neighbours": "add-remove"}, "neighbours is for unit='user'"),
     ({"unit": "item", "neighbours": "replace-one"}, "neighbours is for unit='user'"),
     *(({"item_degrees": value}, "item_degrees must be") for value in BAD_DEGREES),
@@ -346,7 +347,8 @@ def test_before_a_fit_there_is_nothing() -> None:
 
 @pytest.mark.parametrize("neighbours", ["zero-out", "add-remove", "replace-one"])
 def test_the_guarantee_for_users_in_words(neighbours: str) -> None:
-    model = quietly(private(neighbours=neighbours, random_state=None, item_degrees="private"), R)
+    claim = {"users_at_least": 100} if neighbours == "add-remove" else {}
+    model = quietly(private(neighbours=neighbours, random_state=None, item_degrees="private", **claim), R)
     guarantee, words = model.guarantee_, model.guarantee_.words()
     assert (guarantee.epsilon, guarantee.delta, guarantee.private) == (3.0, 1e-4, True)
     assert guarantee.unit == "each user, with their whole history"

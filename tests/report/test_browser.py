@@ -32,8 +32,8 @@ def first_column(page: Any, at: int = 1) -> list[str]:
 def test_every_chart_is_drawn_and_nothing_is_said_or_loaded(plain: Report, opened: Any) -> None:
     page = opened(plain)
     # Scree, cumulative, four components, heat map, convergence, traffic, who took part, plan, scale of epsilon.
-    assert page.evaluate(DRAWN) == page.locator("svg.chart").count() == 12
-    assert page.locator("svg[role=img] > title").count() == page.locator("svg[role=img] > desc").count() == 12
+    assert page.evaluate(DRAWN) == page.locator("svg.chart").count() == 13
+    assert page.locator("svg[role=img] > title").count() == page.locator("svg[role=img] > desc").count() == 13
     assert page.evaluate(CUT) == []
     assert page.get_attribute("html", "lang") == "en" and not page.evaluate(JUMPS)
     assert page.said == []
@@ -113,7 +113,7 @@ def test_without_script_it_reads_the_same_and_has_no_dead_buttons(plain: Report,
     page = quiet.new_page()
     page.goto(opened(plain).url)
     assert page.locator("button").count() == 0
-    assert page.locator("svg.chart:visible").count() == 12
+    assert page.locator("svg.chart:visible").count() == 13
     quiet.close()
 
 

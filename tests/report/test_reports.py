@@ -6,6 +6,7 @@ import re
 from dataclasses import replace
 from functools import cache
 from pathlib import Path
+from statistics import NormalDist
 from typing import Any
 
 import jsonschema
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 
 from eigenveil import Guarantee, PrivatePCA
-from eigenveil.privacy import Charge
+from eigenveil.privacy import Budget, Charge
 from eigenveil.report import (
     ENDINGS,
     Report,
@@ -100,18 +101,103 @@ def test_names_add_no_element_and_no_attribute(made: Any) -> None:
     assert not {name for name in found.attributes if name.startswith("on") or name in ("style", "href", "src")}
 
 
-def test_the_answer_is_one_sentence_about_the_result_and_the_people() -> None:
+def test_the_answer_is_about_the_result_and_the_people() -> None:
     report = model_report(made_model(3, 6, floor=1.5))
     assert report.answer == (
-        "Two of three components stand out from the noise, with 60% of the variance; an attacker guesses right about each person "
-        "at most 55 times in 100, a coin 50."
+        "Two of three components stand out from the noise, with 60% of the variance of the clipped rows. An attacker who knows "
+        "everything else guesses right about each person at most 55 times in 100, and a coin 50 times."
     )
     lost = model_report(made_model(3, 6, floor=5.0)).answer
     assert lost.startswith("Nothing stands out from the noise")
     bare = replace(made_model(3, 6, floor=0.0), guarantee=Guarantee.none("exact PCA was asked for"))
-    assert model_report(bare).answer.endswith("there is no privacy guarantee, so nobody is protected.")
+    assert model_report(bare).answer.endswith("No person is protected, because there is no privacy guarantee.")
     seeded = replace(made_model(3, 6), guarantee=replace(made_model(3, 6).guarantee, reproducible=True))
-    assert "known seed, so nobody is protected" in model_report(seeded).answer
+    assert "No person is protected, because the noise came from a known seed" in model_report(seeded).answer
+
+
+def test_a_report_names_its_dataset_and_shows_mean_and_scale_of_every_column() -> None:
+    model = made_model(2, 4)
+    model = replace(model, mean=np.array([1.5, -2.0, 0.0, 30.0]), scale=np.array([1.0, 2.5, 3.0, 4.0]))
+    report = model_report(model, dataset="patients.csv")
+    assert report.title == "patients.csv: two principal components of 4 columns"
+    assert {("dataset", "patients.csv"), ("columns", "4")} <= {(fact.label, fact.text) for fact in report.facts}
+    assert report.components is not None
+    assert (report.components.mean, report.components.scale) == ((1.5, -2.0, 0.0, 30.0), (1.0, 2.5, 3.0, 4.0))
+    # Not in units of anything, and the table says what was subtracted and divided by.
+    page = to_html(report)
+    # The page to sign says what it is for.
+    assert "patients.csv: two principal components" in page[page.index("<h2>Guarantee</h2>") :]
+    assert "variances have no unit" in page
+    (row,) = re.findall(r"<tr>(?:(?!</tr>).)*column 2(?:(?!</tr>).)*</tr>", page[page.index("Every weight") :])
+    assert re.sub(r"<[^>]*>", " ", row).split()[:4] == ["column", "2", "-2", "2.5"]
+    plain_page = to_html(model_report(replace(model, scale=None)))
+    assert "squared units of the columns" in plain_page and "divided by this scale" not in plain_page
+    # Without centering nothing was subtracted.
+    around_zero = replace(model, settings={**model.settings, "center": "none"})
+    assert model_report(around_zero).components.mean == ()  # type: ignore[union-attr]
+    assert from_json(to_json(report)).components == report.components
+
+
+@pytest.mark.parametrize("rank", [1, 5, 10])
+def test_every_component_up_to_the_tenth_has_bars(rank: int) -> None:
+    page = to_html(model_report(made_model(rank, 12)))
+    assert all(f">Component {at}" in page for at in range(1, rank + 1))
+    assert "Bars are drawn of the first" not in page
+    assert "Bars are drawn of the first 10 components" in to_html(model_report(made_model(11, 12)))
+
+
+def test_no_word_of_a_report_needs_the_source_to_be_understood() -> None:
+    """Neither names of our own nor values as the code has them."""
+    settings = {
+        "method": "covariance", "why": "covariance: it fits", "n_components": 2, "row_bound": 3.25, "center": "private",
+        "bound_from": "found privately", "neighbours": "add-remove", "calibration": "exact", "width": 2, "rounds": 1, "fill": 0.4,
+        "clipped": 0.07, "noise_floor": 0.1,
+    }  # fmt: skip
+    page = to_html(model_report(replace(made_model(2, 4), settings=settings)))
+    text = re.sub(r"<[^>]*>", " ", page[page.index("<body") :])
+    for word in (
+        "fill",
+        "Fill",
+        "largest sine",
+        "curator",
+        "add-remove",
+        "found privately",
+        "n components",
+        "bound from",
+        "_from",
+    ):
+        assert word not in text, word
+    for words in (
+        "Bound usage: 0.4",
+        "Clipped share: about 7%",
+        "one release of the covariance",
+        "3.25, estimated privately",
+    ):
+        assert words in text, words
+
+
+def test_every_method_of_the_planner_has_words() -> None:
+    from eigenveil.plan import METHODS
+    from eigenveil.report import method_words
+
+    found = [method_words(method) for method in METHODS]
+    assert len(set(found)) == len(METHODS) and not any("/" in words for words in found)
+
+
+def test_epsilon_has_the_same_word_everywhere() -> None:
+    """On the scale of the page to sign, in the help of every command, and in the note of a weak guarantee."""
+    from eigenveil.drawing.charts import RANGES
+    from eigenveil.params.declarations.groups import EPSILON_HELP
+    from eigenveil.privacy.facts.builder import weak_words
+
+    names = {high: name for _, high, name, _ in RANGES}
+    assert names == {1.0: "strong", 10.0: "reasonable", 100.0: "weak"}
+    assert f"At most 1 is {names[1.0]}" in EPSILON_HELP and f"Up to 10 is {names[10.0]}" in EPSILON_HELP
+    assert f"At most 1 is {names[1.0]}, and up to 10 is {names[10.0]}" in weak_words(Budget(25.0, 1e-6))[0]
+    # The percentages in the help.
+    for epsilon in (1.0, 10.0):
+        guess = NormalDist().cdf(Budget(epsilon, 1e-6).mu / 2)
+        assert f"{guess:.0%}" in EPSILON_HELP
 
 
 def test_every_charge_is_on_the_guarantee_page() -> None:

@@ -19,7 +19,7 @@ from eigenveil.params.declare import Declared, checked, declared, refusal
 from eigenveil.params.values import Expected, Whole
 from eigenveil.params.words import flag, in_options, option_help
 
-__all__ = ["with_options", "written_out"]
+__all__ = ["typed_settings", "with_options", "written_out"]
 
 # Values of required parameters that an error shows as an example.
 _USUAL: Final = {"n_components": "5", "epsilon": "1", "delta": "1e-6", "kind": "csv"}
@@ -160,6 +160,16 @@ def written_out(context: typer.Context, params: type) -> list[str]:
     names |= {_switch(one): one.param.aloud.option for one in declared(params).values() if one.param.aloud is not None}
     sources = ((option, context.get_parameter_source(name)) for name, option in names.items())
     return [option for option, source in sources if source is not None and source.name == "COMMANDLINE"]
+
+
+def typed_settings(context: typer.Context, params: type, words: Words) -> dict[str, Any]:
+    """The values of those options of `params` that the user typed, by name, but for those that say how a table is read."""
+    found, reading = {}, declared(TableParams)
+    for name, one in declared(params).items():
+        typed = [context.get_parameter_source(option) for option in (name, _switch(one))]
+        if name not in reading and any(source is not None and source.name == "COMMANDLINE" for source in typed):
+            found[name] = _value(one, context.params[name], context.params.get(_switch(one), False), words)
+    return found
 
 
 def _under(one: Declared, panels: Mapping[str, str]) -> Declared:

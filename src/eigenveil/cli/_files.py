@@ -8,7 +8,7 @@ import os
 import shlex
 import sys
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from difflib import get_close_matches
 from pathlib import Path
@@ -124,6 +124,8 @@ class Reading:
         # Plain lists, because settings become JSON in the file of the model.
         levels = {name: list(every) for name, every in (self.asked.one_hot or {}).items()}
         found = {"one_based": self.asked.one_based, "one_hot": levels, "carry": list(self.carry)}
+        # What stands for a missing value would otherwise be scored as a number.
+        found["na_values"] = list(self.asked.na_values or ())
         return {name: value for name, value in found.items() if value}
 
     @property
@@ -188,7 +190,7 @@ class Reading:
     def named(self, path: Path) -> bool:
         """Whether the format of the file has column names."""
         kind = self.asked.kind or ("parquet" if path.is_dir() else TABLES[ending_of(path, TABLES)])
-        return kind in ("csv", "parquet", "arrow", "xlsx")
+        return kind in ("csv", "parquet", "arrow", "xlsx", "jsonl")
 
     def table(self, path: Path) -> "Table":
         """The table in `path`. Every error names the file and shows no value."""
@@ -208,7 +210,8 @@ class Reading:
                     "drop": asked.drop or (),
                     "one_hot": asked.one_hot,
                 }
-                return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen).inner)
+                how = {"na_values": asked.na_values}
+                return Table(rows_in_processes(path, processes=self.processes, gaps=self.gaps, **chosen, **how).inner)
             if not piped and not self.named(path):
                 self._require_here(path)
                 return read_table(
@@ -299,9 +302,7 @@ def _refusal(
     """The error for columns that look like ids. It also names those with other faults: one message, one correction."""
     from eigenveil.data.faults import to_drop
 
-    bad, missing, more = ((), (), "") if table.once else _faults(table, choice.without(ids), gaps=gaps)
-    # A csv with semicolons may have decimal commas, and then it is not the columns that are wrong.
-    comma = str(getattr(table, "comma", "")) if bad else ""
+    bad, missing, more, comma = ((), (), "", "") if table.once else _faults(table, choice.without(ids), gaps=gaps)
     says = _like_ids(table.source, ids)
     says += f", and these are not numbers: {listed(bad)}" * bool(bad)
     says += f". Missing or infinite values are in: {listed(missing)}" * bool(missing)
@@ -324,10 +325,12 @@ def _like_ids(source: Any, ids: tuple[str, ...]) -> str:
     return f"{source}: {listed(map(repr, ids))} {'looks like an id' if len(ids) == 1 else 'look like ids'} by name"
 
 
-def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple[tuple[str, ...], tuple[str, ...], str]:
+def _faults(
+    table: "NamedTable", choice: "ColumnChoice", *, gaps: bool
+) -> tuple[tuple[str, ...], tuple[str, ...], str, str]:
     """The other columns that cannot be analysed: those that are not numbers, and those with missing or infinite values.
 
-    If the file is at fault and not its columns, the error about that, as a template.
+    If the file is at fault and not its columns, the error about that, as a template; and what to say of marks in numbers.
     """
     from eigenveil.errors import ColumnsError
 
@@ -338,14 +341,17 @@ def _faults(table: "NamedTable", choice: "ColumnChoice", *, gaps: bool) -> tuple
         except ColumnsError as error:
             bad = error.columns
         numbers = [name for name in layout.plain if name not in bad]
-        found = table.faults(numbers)
+        found, comma = table.faults(numbers), ""
         if found.others and table.kinds is None:
             # Not the columns may be wrong, but the file, such as by a line of units. The first rows tell.
-            with suppress(ColumnsError):
+            try:
                 next(iter(table.batches(layout.plain, (), 100)), None)
+            except ColumnsError as error:
+                # Numbers may have a decimal comma, and then it is not the columns that are wrong.
+                comma = marks if (marks := str(getattr(table, "marks", ""))) in error.advice else ""
     except ValueError as error:
-        return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error))
-    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), ""
+        return (), (), error.message if isinstance(error, ParameterError) else verbatim(str(error)), ""
+    return (*bad, *found.others), (*found.infinite, *(() if gaps else found.missing)), "", comma
 
 
 def _to_leave_out(source: Any, ids: tuple[str, ...]) -> list[str]:

@@ -26,7 +26,7 @@ Data: TypeAlias = Annotated[
     Path,
     typer.Argument(
         metavar="DATA",
-        help="The table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy, .npz (dense or scipy "
+        help="The table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy, .npz (dense or scipy "
         "sparse), .svm; or - for standard input.",
         show_default=False,
     ),

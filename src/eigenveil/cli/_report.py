@@ -8,7 +8,7 @@ import math
 import numbers
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 import numpy as np
 from rich import box
@@ -197,7 +197,7 @@ def model_details(model: Model, *, largest: int) -> Group:
         Text("columns with the largest weights in each component", style=_LABEL),
         loadings_table(model, largest=largest),
         Text(""),
-        Text("bounds, units, count and mean", style=_LABEL),
+        Text("bounds, scale, count and mean", style=_LABEL),
         labelled(_around(model, largest)),
         Text(""),
         Text("settings", style=_LABEL),
@@ -226,15 +226,26 @@ def nothing_found() -> Text:
 
 
 def fill_line(model: Model) -> Iterator[Text]:
-    """How much of its bound the clipped rows fill, and how many people it clips, where that was released."""
+    """The bound usage and the clipped share, where they were released."""
     fill = model.settings.get("fill")
     # The settings come from a file, which may have been edited.
     if isinstance(fill, numbers.Real) and math.isfinite(float(fill)):
         words = f"{float(fill):.2g}, the mean squared norm of the clipped rows over the squared row bound"
-        yield Text.assemble(("fill: ", _LABEL), words)
+        yield Text.assemble(("bound usage: ", _LABEL), words)
     clipped = model.settings.get("clipped")
     if isinstance(clipped, numbers.Real) and 0 <= float(clipped) <= 1:
-        yield Text.assemble(("clipped: ", _LABEL), f"about {float(clipped):.0%} of people, at the bound that was found")
+        words = f"about {float(clipped):.0%} of people, at the privately estimated bound"
+        yield Text.assemble(("clipped share: ", _LABEL), words)
+    from eigenveil.report.fitted import taken_of
+
+    found = taken_of(model)
+    if found is not None:
+        taken, unseen = found
+        words = (
+            f"about {taken.value:.0%} of all squared norms ({taken.low:.0%} to {taken.high:.0%}), not counting what noise hides "
+            f"of the longest {unseen:.1%} of the rows; variances are those of the clipped rows"
+        )
+        yield Text.assemble(("taken by clipping: ", _LABEL), words)
 
 
 def warned(model: "Model | ItemSpace") -> Iterator[Text]:
@@ -270,18 +281,19 @@ def _loading(name: str, weight: float) -> Text:
 
 def settings_table(model: Model) -> Table:
     """The public settings of the fit, one per line."""
+    from eigenveil.report.words import readable_settings
+
     grid = Table.grid(padding=(0, 2))
     grid.add_column(no_wrap=True)
     grid.add_column()
-    for name, value in model.settings.items():
-        grid.add_row(plain(name).replace("_", " "), plain(_short(value)))
-    grid.add_row("scale", "none" if model.scale is None else f"{_origin(model, 'scale_from')}, one number per column")
+    for name, words in readable_settings(model.settings):
+        grid.add_row(plain(name), plain(words))
     return grid
 
 
 def _origin(model: Model, fact: str) -> str:
     """Where a bound or units are from. Only a search writes such a fact; without one, whoever fitted the model gave them."""
-    return "found privately" if model.settings.get(fact) is not None else "given"
+    return "estimated privately" if model.settings.get(fact) is not None else "given"
 
 
 def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
@@ -294,7 +306,7 @@ def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
             value = model.settings[name]
             # Units that were found make one bound for all tables, the root of the number of columns.
             units = name == "row_bound" and model.settings.get("scale_from") is not None
-            where = "in units that were found privately" if units else _origin(model, "bound_from")
+            where = "in units of the scale of columns" if units else _origin(model, "bound_from")
             yield name.replace("_", " "), f"{f'{value:.6g}' if isinstance(value, float) else shown(value)}, {where}"
     names = model.columns or tuple(f"column {i}" for i in range(1, len(model.mean) + 1))
 
@@ -302,21 +314,11 @@ def _around(model: Model, largest: int) -> Iterator[tuple[str, str]]:
         pairs = (f"{plain(name)} {value:.4g}" for name, value in zip(names, values, strict=True))
         return listed(pairs, most=2 * largest)
 
-    if model.scale is not None:
-        yield "units", f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
+    yield "scale", "none" if model.scale is None else f"{by_column(model.scale)}; {_origin(model, 'scale_from')}"
     if model.settings.get("center") == "none":
-        yield "mean", "none was taken off"
+        yield "mean", "none was subtracted"
         return
     yield "mean", by_column(model.mean)
-
-
-def _short(value: Any) -> Any:
-    if isinstance(value, dict):
-        # Public levels by column.
-        return "; ".join(f"{name}: {_short(part)}" for name, part in value.items())
-    if isinstance(value, list) and all(isinstance(part, str) for part in value):
-        return listed(value)
-    return f"{value:.6g}" if isinstance(value, float) else value
 
 
 def labelled(facts: Iterable[tuple[str, str]]) -> Table:

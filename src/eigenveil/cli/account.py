@@ -391,7 +391,7 @@ def _show_total(losses: "Sequence[Loss]", delta: float) -> None:
 def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     from rich.text import Text
 
-    from eigenveil.papers.noise_scales import classical_multiplier, ppm_multiplier
+    from eigenveil.papers.noise_scales import classical_multiplier, ppm_multiplier, zcdp_multiplier
     from eigenveil.privacy import Budget
 
     require(math.isfinite(epsilon) and epsilon > 0, f"--epsilon must be positive, got {epsilon:g}")
@@ -401,6 +401,7 @@ def _show_noise(epsilon: float, delta: float, releases: int) -> None:
     needed = math.sqrt(releases) / budget.mu
     table = _table("calibration", "multiplier of each release", "times what is needed")
     table.add_row("exact (used here)", _up(needed), "1")
+    table.add_row("published: zCDP", *_compared(zcdp_multiplier(budget, releases=releases), needed))
     # The published proof covers epsilon up to 4 ln(1 / delta) only.
     published = ppm_multiplier(budget, rounds=releases) if epsilon <= 4 * math.log(1 / delta) else None
     table.add_row("published: PPM Alg. 1", *_compared(published, needed))

@@ -242,6 +242,14 @@ def _bar(cases: int) -> "Iterator[Any]":
         yield seen
 
 
+_COLUMNS: Final = (
+    "Each case runs a fit many times, with and without a canary, which is a made-up row or person that is easy to find. Claimed "
+    "is what the guarantee says: epsilon, or mu of Gaussian differential privacy. By guesses is a lower bound from right "
+    "guesses, with its test, and in brackets how far it could have come with this many runs. By noise is the lower bound from "
+    "the size of the noise. A claim is refuted if a bound exceeds it. In names, curator stands for one table with one analyst."
+)
+
+
 def _report(verdicts: "Sequence[Verdict]", confidence: float) -> "Report":
     """The verdicts as a report: what was attacked, how far the attacks got, and what follows."""
     from eigenveil.report import FactLine, ListPart, Report, TablePart
@@ -258,7 +266,7 @@ def _report(verdicts: "Sequence[Verdict]", confidence: float) -> "Report":
         answer=first,
         # These say that the audit itself fell short, which must not be overlooked.
         warnings=tuple(one for one in rest if one.startswith("NOT")),
-        tables=(TablePart("Verdicts", header, rows),),
+        tables=(TablePart("Verdicts", header, rows, _COLUMNS),),
         lists=(ListPart("What else follows", tuple(rest)),) if rest else (),
         facts=(FactLine("confidence", f"{confidence:.0%} over the whole audit"),),
     )

@@ -135,7 +135,7 @@ def _run(
     spending.show()
     console.print(f"\nmodel written to {target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {target}", style="dim", soft_wrap=True)
-    write_model(report, model)
+    write_model(report, model, data=data, dataset=lasting.dataset)
 
 
 def _fitted(

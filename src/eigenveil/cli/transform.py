@@ -3,8 +3,8 @@
 Scores are raw data: the file is readable by its owner only, and the command says so.
 """
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, final
 
@@ -14,6 +14,7 @@ from eigenveil.cli._derived import with_options
 from eigenveil.cli._files import Reading, is_stdin, require_file, require_output, standard_input
 from eigenveil.cli._options import Carry, Data, Force
 from eigenveil.cli._terminal import busy, errors_as_lines, output, wrote
+from eigenveil.cli.score_files import ENDINGS, Scored, write_scores
 from eigenveil.data.archive import whole_file
 from eigenveil.errors import ColumnsError, listed, require
 from eigenveil.params import TableParams
@@ -25,13 +26,10 @@ if TYPE_CHECKING:
     from eigenveil.linalg import Array
     from eigenveil.model import Model
 
-__all__ = ["ENDINGS", "beside", "require_carried", "require_flat", "scores_of", "transform", "write_scores"]
+__all__ = ["beside", "require_carried", "scores_of", "transform"]
 
 # Rows that are scored at once, fewer where they are wide.
 _AT_ONCE, _NUMBERS_AT_ONCE = 1 << 16, 1 << 21
-
-# Scores of some rows, (b, k), and the columns that are carried beside them: an Arrow table, or None.
-Scored = tuple["Array", Any]
 
 
 @errors_as_lines
@@ -48,7 +46,7 @@ def transform(
             "--output",
             "-o",
             metavar="FILE",
-            help="Write the scores to this file: .csv, .parquet or .npy.",
+            help="Write the scores to this file: .csv, .tsv, .xlsx, .jsonl, .parquet, .feather or .npy.",
             show_default=False,
         ),
     ],
@@ -78,7 +76,8 @@ def transform(
     inputs = [model] if is_stdin(data) else [data, model]
     require_output(scores, endings=ENDINGS, force=force, inputs=inputs)
     require(
-        not carry or scores.suffix.lower() != ".npy", "--carry needs --output .csv or .parquet: .npy has numbers only"
+        not carry or scores.suffix.lower() != ".npy",
+        "--carry needs --output .csv, .xlsx or .parquet: .npy has numbers only",
     )
     from eigenveil.model import Model
 
@@ -133,6 +132,10 @@ def _matched(path: Path, model: "Model", reading: Reading) -> _ScoreJob:
     from eigenveil.data.tables import read_table
 
     piped, dim = is_stdin(path), model.components.shape[1]
+    noted = model.settings.get("na_values")
+    if reading.asked.na_values is None and isinstance(noted, list):
+        # What stood for a missing value in the fit does so here, too.
+        reading = replace(reading, asked=replace(reading.asked, na_values=_missing_words(noted)))
     # The model remembers how its own table counted, and another table is read the same way.
     one_based = reading.asked.one_based or bool(model.settings.get("one_based", False))
     if not piped and not reading.named(path):
@@ -156,17 +159,6 @@ def require_carried(names: Sequence[str], rank: int) -> None:
     require(not taken, f"--carry {', '.join(sorted(taken))} has the name of a column of scores. Rename it first")
 
 
-def require_flat(schema: Any) -> None:
-    """Refuse to write columns to a csv that have lists or tables in their cells."""
-    import pyarrow.types as types
-
-    nested = [field.name for field in schema if types.is_nested(field.type)]
-    require(
-        not nested,
-        f"--carry {listed(nested)}: a csv has no cells for lists or tables. Write the scores to a .parquet file",
-    )
-
-
 def _require_dim(source: Any, found: int, dim: int) -> None:
     require(
         found == dim,
@@ -176,8 +168,6 @@ def _require_dim(source: Any, found: int, dim: int) -> None:
 
 def _laid_out(table: "NamedTable", model: "Model", reading: Reading) -> tuple["ColumnLayout", tuple[str, ...]]:
     """The columns that the model needs, in its order, and those that are left out."""
-    from dataclasses import replace
-
     from eigenveil.data.columns import ColumnChoice
 
     # Levels come from the model: those of another table would be other columns.
@@ -213,6 +203,17 @@ def _levels(model: "Model") -> Mapping[str, tuple[str, ...]]:
         raise ValueError(
             "the model's settings have levels of columns that cannot be read. Ask for another model"
         ) from None
+
+
+def _missing_words(noted: list[Any]) -> tuple[str, ...] | None:
+    """What a model says stood for a missing value. The model may come from anybody."""
+    from eigenveil.params.declarations.reading import missing_words
+    from eigenveil.params.values import Expected
+
+    try:
+        return missing_words(noted)
+    except Expected:
+        raise ValueError("the model's settings have na_values that cannot be read. Ask for another model") from None
 
 
 def _widened(rows: "Rows", dim: int) -> "Rows":
@@ -267,71 +268,3 @@ def _finite(model: "Model", rows: Any) -> "Array":
     good = ~np.isinf(found) if _with_gaps(model) else np.isfinite(found)
     require(bool(good.all()), "some rows have NaN or infinite entries. Fill in or remove such rows first")
     return found
-
-
-def write_scores(path: Path, ending: str, names: list[str], scored: Iterator[Scored]) -> None:
-    """Write scores, and what is carried beside them, block by block."""
-    _WRITERS[ending](path, names, scored)
-
-
-def _write_tables(opened: Callable[[Path, Any], Any]) -> Callable[[Path, list[str], Iterator[Scored]], None]:
-    def write(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
-        import numpy as np
-
-        # The first block fixes the types of the columns that are carried.
-        first = next(scored, None)
-        # Without rows there are names all the same.
-        start = _table(names, np.empty((0, len(names))), None) if first is None else _table(names, *first)
-        with opened(path, start.schema) as writer:
-            writer.write(start)
-            for block, carried in scored:
-                writer.write(_table(names, block, carried).cast(start.schema))
-
-    return write
-
-
-def _table(names: list[str], block: "Array", carried: Any) -> Any:
-    import pyarrow as pa
-
-    # What is carried comes first, as in the table that people join with.
-    beside = {} if carried is None else {name: carried.column(name) for name in carried.schema.names}
-    return pa.table({**beside, **dict(zip(names, map(pa.array, block.T.copy()), strict=True))})
-
-
-def _csv_writer(path: Path, schema: Any) -> Any:
-    import pyarrow.csv as pc
-
-    require_flat(schema)
-    return pc.CSVWriter(path, schema)
-
-
-def _parquet_writer(path: Path, schema: Any) -> Any:
-    import pyarrow.parquet as pq
-
-    return pq.ParquetWriter(path, schema)
-
-
-def _write_npy(path: Path, names: list[str], scored: Iterator[Scored]) -> None:
-    from numpy.lib.format import write_array_header_1_0
-
-    def header(count: int) -> None:
-        write_array_header_1_0(file, {"descr": "<f8", "fortran_order": False, "shape": (count, len(names))})
-
-    # Written block by block: numpy.save would need all scores in memory.
-    with path.open("w+b") as file:
-        # numpy leaves room in a header for any number of rows, so the number can be written when it is known.
-        header(0)
-        count = 0
-        for block, _ in scored:
-            file.write(block.astype("<f8").tobytes())
-            count += len(block)
-        file.seek(0)
-        header(count)
-
-
-_WRITERS: dict[str, Callable[[Path, list[str], Iterator[Scored]], None]] = {
-    ".csv": _write_tables(_csv_writer),
-    ".parquet": _write_tables(_parquet_writer),
-    ".npy": _write_npy,
-}
-ENDINGS = tuple(_WRITERS)

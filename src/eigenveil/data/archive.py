@@ -38,8 +38,12 @@ SVMLIGHT: Final = (".svm", ".svmlight", ".libsvm")
 _PLAIN: Final = {".csv": "csv", ".tsv": "csv", ".parquet": "parquet", ".xlsx": "xlsx", ".npy": "npy", ".npz": "npz"}
 _ARROW: Final = dict.fromkeys((".arrow", ".arrows", ".feather", ".ipc"), "arrow")
 _PACKED: Final = dict.fromkeys((".csv.gz", ".csv.zst", ".tsv.gz", ".tsv.zst"), "csv")
-TABLES: Final = {**_PLAIN, **_PACKED, **_ARROW, **dict.fromkeys(SVMLIGHT, "svm")}
-HISTORIES: Final = (".csv", ".parquet", ".npz", ".npy", ".tsv", ".xlsx", *_PACKED, *_ARROW, *SVMLIGHT)
+_LINES: Final = (".jsonl", ".ndjson")
+_JSON: Final = dict.fromkeys((*_LINES, *(f"{ending}{more}" for ending in _LINES for more in (".gz", ".zst"))), "jsonl")
+TABLES: Final = {**_PLAIN, ".xlsm": "xlsx", **_PACKED, **_JSON, **_ARROW, **dict.fromkeys(SVMLIGHT, "svm")}
+HISTORIES: Final = tuple(TABLES)
+# Endings of spreadsheets that no reader here knows.
+_SHEETS: Final = (".xls", ".xlsb", ".ods", ".numbers")
 
 
 def ending_of(path: Path, known: Collection[str]) -> str:
@@ -49,6 +53,8 @@ def ending_of(path: Path, known: Collection[str]) -> str:
     '.csv.gz'
     """
     found = next((ending for ending in known if path.name.lower().endswith(ending)), None)
+    if found is None and ".xlsx" in known and path.suffix.lower() in _SHEETS:
+        raise ValueError(f"{path} has the unknown ending {path.suffix!r}. Save the sheet as .xlsx or .csv")
     if found is None:
         raise ValueError(f"{path} has the unknown ending {path.suffix!r}; use one of {', '.join(sorted(known))}")
     return found
@@ -117,8 +123,19 @@ class ArchiveKind:
     error: type[EigenveilError]
     older: tuple[int, ...] = ()
 
-    def write(self, path: Path, arrays: Mapping[str, Any], header: Mapping[str, Any], *, readable: bool) -> None:
-        """Write the archive whole or not at all; `readable` by others, or by its owner only."""
+    def write(
+        self,
+        path: Path,
+        arrays: Mapping[str, Any],
+        header: Mapping[str, Any],
+        *,
+        readable: bool,
+        hold: Callable[[Path], None] | None = None,
+    ) -> None:
+        """Write the archive whole or not at all; `readable` by others, or by its owner only.
+
+        `hold` may take hold of the file before it gets its name.
+        """
         from safetensors.numpy import save
 
         text = json.dumps({"format": self.format, "version": self.version, **header})
@@ -127,6 +144,8 @@ class ArchiveKind:
             # A temporary file is readable by its owner only. That is right for states of streams, which are raw data.
             if readable:
                 temporary.chmod(0o644)
+            if hold is not None:
+                hold(temporary)
 
     def read(self, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
         """Arrays and header; this kind's error for a file of another kind or version, or a damaged one. No code is executed."""

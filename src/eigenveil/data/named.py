@@ -8,22 +8,24 @@ import os
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, final
 
 from eigenveil.data.archive import TABLES, ending_of
-from eigenveil.data.columns import advice_for, kinds_of, require_names
-from eigenveil.data.faults import ColumnFaults, to_drop
+from eigenveil.data.cell_tables import JsonTable, SheetTable
+from eigenveil.data.columns import kinds_of, require_names
+from eigenveil.data.faults import ColumnFaults
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.text_files import CsvTable
-from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
+from eigenveil.data.unpacked import require_batches, require_groups
+from eigenveil.errors import ParameterError, listed, require, verbatim
 from eigenveil.linalg.kernel import cores
 from eigenveil.params.declarations.reading import FileParams
 
 __all__ = ["NAMED", "NamedTable", "ParquetTable", "kind_of", "matching", "open_named", "reading"]
 
 # The formats whose columns have names, and those that a pipe can carry.
-NAMED: Final = ("csv", "parquet", "arrow", "xlsx")
+NAMED: Final = ("csv", "parquet", "arrow", "xlsx", "jsonl")
 _PIPES: Final = ("csv", "arrow")
 # Rows that are looked at together for an error.
 _AT_ONCE: Final = 1 << 14
@@ -102,9 +104,12 @@ def open_named(source: Any, how: FileParams) -> NamedTable:
         )
     if kind == "csv":
         return CsvTable.open(source if piped else path, path, how)
+    missing = MissingMarks(how.na_values or ())
     if kind == "arrow":
-        return ArrowTable.open(source if piped else path, path)
-    return ParquetTable.open(path) if kind == "parquet" else ExcelTable.open(path, how)
+        return ArrowTable.open(source if piped else path, path, missing)
+    if kind == "parquet":
+        return ParquetTable.open(path, missing)
+    return JsonTable.open(path, how) if kind == "jsonl" else SheetTable.open(path, how)
 
 
 def matching(path: Path) -> tuple[Path, ...]:
@@ -130,16 +135,17 @@ def require_readable(path: Path) -> None:
 
 def require_option(path: Path, how: FileParams, kind: str) -> None:
     """Refuse an option that the format of the file has no use for: it would be read differently than the caller thinks."""
-    own = {"header": "csv", "separator": "csv", "decimal": "csv", "quote": "csv", "encoding": "csv", "sheet": "xlsx"}
-    own |= {"features": "svm", "one_based": "svm"}
-    words = {"svm": "svmlight", "csv": "csv", "xlsx": "xlsx"}
+    own: dict[str, tuple[str, ...]] = dict.fromkeys(
+        ("separator", "decimal", "thousands", "quote", "encoding", "comment"), ("csv",)
+    )
+    own |= dict.fromkeys(("header", "skip_rows"), ("csv", "xlsx"))
+    own |= {"sheet": ("xlsx",)} | dict.fromkeys(("features", "one_based"), ("svm",))
     # Compared with the defaults, because options that were not given have these.
     plain = FileParams()
-    for name, only in own.items():
-        if kind != only and getattr(how, name) != getattr(plain, name):
-            raise ParameterError(
-                f"{{{name}}} is for {words[only]} files, and {verbatim(str(path))} is {kind}. Leave it out"
-            )
+    for name, kinds in own.items():
+        if kind not in kinds and getattr(how, name) != getattr(plain, name):
+            words = " and ".join("svmlight" if one == "svm" else one for one in kinds)
+            raise ParameterError(f"{{{name}}} is for {words} files, and {verbatim(str(path))} is {kind}. Leave it out")
 
 
 @contextmanager
@@ -170,11 +176,12 @@ class ParquetTable:
     kinds: dict[str, str]
     count: int
     groups: tuple[int, ...] | None = None
+    missing: MissingMarks = NO_MARKS
     named: bool = True
     once: bool = False
 
     @classmethod
-    def open(cls, path: Path) -> "ParquetTable":
+    def open(cls, path: Path, missing: MissingMarks = NO_MARKS) -> "ParquetTable":
         """The schema of each part is read, and all must agree."""
         import pyarrow.parquet as pq
 
@@ -185,12 +192,14 @@ class ParquetTable:
             with reading(part, "parquet"):
                 found = pq.read_metadata(part)
                 schemas.append(found.schema.to_arrow_schema())
+                groups = [found.row_group(at).total_byte_size for at in range(found.num_row_groups)]
+            require_groups(part, groups)
             count += found.num_rows
         # Before a row is read: a fit that fails at the tenth file has already spent time, and perhaps budget.
         for part, schema in zip(parts, schemas, strict=True):
             _require_same(part, kinds_of(schema), parts[0], kinds_of(schemas[0]))
             require_names(part, schema.names, ())
-        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count)
+        return cls(path, parts, tuple(schemas[0].names), kinds_of(schemas[0]), count, missing=missing)
 
     def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
         """Batches of each part."""
@@ -212,7 +221,7 @@ class ParquetTable:
                         break
                     seen += batch.num_rows
                     # Batches have their columns in the order of the file, and names may begin alike.
-                    yield batch.select(wanted)
+                    yield self.missing.taken_out(batch.select(wanted))
 
     def faults(self, numbers: Sequence[str]) -> ColumnFaults:
         """Of the columns that are numbers by type."""
@@ -262,13 +271,16 @@ class ArrowTable:
     kinds: dict[str, str]
     file: Any
     count: int | None
+    missing: MissingMarks = NO_MARKS
     named: bool = True
 
     @classmethod
-    def open(cls, file: Any, path: Path) -> "ArrowTable":
+    def open(cls, file: Any, path: Path, missing: MissingMarks = NO_MARKS) -> "ArrowTable":
         """The schema is read now. What was read of a pipe is kept."""
         once = not isinstance(file, Path) or file.is_fifo()
         with reading(path, "arrow"):
+            if isinstance(file, Path) and not once:
+                require_batches(file)
             opened = file.open("rb") if isinstance(file, Path) else file
             reader = _arrow_reader(opened)
             schema = reader.schema
@@ -277,7 +289,7 @@ class ArrowTable:
         if not once:
             opened.close()
         require_names(path, schema.names, ())
-        return cls(path, tuple(schema.names), kinds_of(schema), reader if once else file, count)
+        return cls(path, tuple(schema.names), kinds_of(schema), reader if once else file, count, missing)
 
     @property
     def once(self) -> bool:
@@ -306,7 +318,7 @@ class ArrowTable:
                 return
             seen += batch.num_rows
             for start in range(0, batch.num_rows, size):
-                yield batch.slice(start, size).select(wanted)
+                yield self.missing.taken_out(batch.slice(start, size).select(wanted))
 
 
 def _arrow_reader(file: Any) -> Any:
@@ -324,122 +336,3 @@ def _arrow_reader(file: Any) -> Any:
     if seekable:
         file.seek(0)
     return pa.ipc.open_stream(file)
-
-
-@final
-@dataclass(frozen=True, slots=True, eq=False)
-class ExcelTable:
-    """One sheet of an xlsx file, with its column names in the first row. Cells have types; columns do not."""
-
-    source: Path
-    names: tuple[str, ...]
-    sheet: str
-    named: bool = True
-    kinds: None = None
-    count: None = None
-    once: bool = False
-
-    @classmethod
-    def open(cls, path: Path, how: FileParams) -> "ExcelTable":
-        """The names are read now."""
-        with _workbook(path) as book:
-            sheets = book.sheetnames
-            if how.sheet is None and len(sheets) > 1:
-                raise ParameterError(
-                    f"{verbatim(f'{path} has several sheets: {listed(sheets)}')}. Say which with {{sheet}}"
-                )
-            sheet = sheets[0] if how.sheet is None else how.sheet
-            if sheet not in sheets:
-                raise ParameterError(
-                    f"{verbatim(f'{path} has no sheet {sheet!r}; it has {listed(sheets)}')}. Check {{sheet}}"
-                )
-            first = next(iter(book[sheet].iter_rows(values_only=True)), ())
-        names = list(first)
-        # Sheets often have formatted but empty columns at the right edge.
-        while names and names[-1] is None:
-            names.pop()
-        require(
-            bool(names) and all(isinstance(name, str) and name.strip() for name in names),
-            f"{path}, sheet {sheet!r}: the first row must be the column names, as text",
-        )
-        found = tuple(name.strip() for name in names)
-        require_names(path, found, ())
-        return cls(path, found, sheet)
-
-    def batches(self, numbers: Sequence[str], texts: Sequence[str], size: int) -> Iterator[Any]:
-        """Batches of cells, the `numbers` as float64."""
-        seen = 0
-        for cells, count in self._cells((*numbers, *texts), size):
-            yield self._batch(cells, numbers, texts, seen)
-            seen += count
-
-    def faults(self, numbers: Sequence[str]) -> ColumnFaults:
-        """Of all rows: a sheet is not long."""
-        blocks = (cells for cells, _ in self._cells(numbers, _AT_ONCE))
-        return ColumnFaults.found((name, _as_floats(column)) for cells in blocks for name, column in cells.items())
-
-    def _cells(self, names: Sequence[str], size: int) -> Iterator[tuple[dict[str, list[Any]], int]]:
-        """The cells of these columns, block by block, and how many rows a block has."""
-        place = {name: at for at, name in enumerate(self.names)}
-        with _workbook(self.source) as book:
-            rows = book[self.sheet].iter_rows(min_row=2, max_col=len(self.names), values_only=True)
-            # Rows below the table that are empty, or were only formatted, are no rows.
-            filled = (row for row in rows if any(cell is not None for cell in row))
-            while block := _taken(filled, size):
-                yield {name: [row[place[name]] for row in block] for name in names}, len(block)
-
-    def _batch(self, cells: dict[str, list[Any]], numbers: Sequence[str], texts: Sequence[str], seen: int) -> Any:
-        import pyarrow as pa
-
-        kinds = {name: _kind_of_cells(cells[name]) for name in numbers}
-        bad = {name: kind for name, kind in kinds.items() if kind != "number"}
-        if bad:
-            shown = listed(f"{name} ({kind})" for name, kind in bad.items())
-            where = f"{self.source} cannot be read after row {seen}: columns must hold numbers; these do not: {shown}"
-            raise ColumnsError(where, tuple(bad), advice=advice_for(bad), drop=to_drop(tuple(bad), numbers))
-        arrays = [_as_floats(cells[name]) for name in numbers]
-        arrays += [
-            pa.array([None if cell is None else str(cell) for cell in cells[name]], pa.string()) for name in texts
-        ]
-        return pa.table(arrays, names=[*numbers, *texts])
-
-
-def _taken(rows: Iterator[Any], size: int) -> list[Any]:
-    # Not `zip` with a range: it would take one row too many from `rows` and drop it.
-    return list(islice(rows, size))
-
-
-def _as_floats(cells: Sequence[Any]) -> Any:
-    """Cells as an Arrow column of float64, None if one of them is no number."""
-    import pyarrow as pa
-
-    good = _kind_of_cells(cells) == "number"
-    return pa.array([None if cell is None else float(cell) for cell in cells], pa.float64()) if good else None
-
-
-def _kind_of_cells(cells: Sequence[Any]) -> str:
-    wrong = next((cell for cell in cells if cell is not None and not isinstance(cell, int | float)), None)
-    # Numbers and truth values are what Python calls numbers; what is neither that nor text is a date or a time.
-    return "number" if wrong is None else "text" if isinstance(wrong, str) else "date"
-
-
-@contextmanager
-def _workbook(path: Path) -> Iterator[Any]:
-    """An open workbook. Formulas give the numbers that were saved with them."""
-    try:
-        from openpyxl import load_workbook
-    except ImportError:
-        raise ValueError(
-            f"{path}: xlsx files need openpyxl. Install it with: pip install 'eigenveil[excel]', or save the sheet as csv"
-        ) from None
-    from zipfile import BadZipFile
-
-    try:
-        book = load_workbook(path, read_only=True, data_only=True)
-    except (BadZipFile, KeyError, ValueError, OSError, EOFError):
-        # Messages of openpyxl may quote what the file holds.
-        raise ValueError(f"{path} cannot be read as xlsx. It may be damaged") from None
-    try:
-        yield book
-    finally:
-        book.close()

@@ -14,8 +14,10 @@ import numpy as np
 from eigenveil.data.columns import ColumnChoice, ColumnLayout, as_numbers, require_numbers
 from eigenveil.data.faults import ColumnFaults, named_in_full
 from eigenveil.data.named import NAMED, NamedTable, kind_of, open_named, require_option, require_readable
+from eigenveil.data.number_texts import MissingMarks
 from eigenveil.data.people import Marks, identifiers, marks_of, require_ids
 from eigenveil.data.rows import Block, DenseRows, Rows, SparseRows, WeightedRows, require_real
+from eigenveil.data.unpacked import UnpacksTooMuch, require_members, require_plain
 from eigenveil.errors import ColumnsError, ParameterError, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.linalg.sparse import is_sparse
@@ -34,6 +36,8 @@ __all__ = [
     "person_marks",
     "read_named",
     "read_table",
+    "require_arrays",
+    "with_gaps",
 ]
 
 _NAMES_AT_ONCE = 1 << 16
@@ -153,6 +157,45 @@ class HeldRows:
             yield from (Block(piece[start : start + size]) for start in range(0, len(piece), size))
 
 
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class MarkedRows:
+    """Rows in an array or a memory map, with NaN where a number stands for a missing value."""
+
+    unweighted: ClassVar = True
+    values: Any
+    missing: MissingMarks
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return int(self.values.shape[0]), int(self.values.shape[1])
+
+    @property
+    def sparse(self) -> bool:
+        """Never."""
+        return False
+
+    def blocks(self, size: int) -> Iterator[Block]:
+        """Arrays of `size` rows, copied where a value is missing."""
+        for start in range(0, len(self.values), size):
+            yield Block(self.missing.without(np.asarray(self.values[start : start + size])))
+
+
+def with_gaps(rows: Rows, missing: MissingMarks) -> Rows:
+    """Rows without column names, with NaN where a number stands for a missing value."""
+    if not missing.numbers or not isinstance(rows, DenseRows | SparseRows):
+        return rows
+    if isinstance(rows, DenseRows):
+        return MarkedRows(rows.values, missing)
+    import scipy.sparse as sp
+
+    if 0.0 in missing.numbers:
+        raise ParameterError("{na_values} has 0, which a sparse matrix does not store. Write the table as a dense one")
+    matrix = rows.values
+    return SparseRows(sp.csr_array((missing.without(matrix.data), matrix.indices, matrix.indptr), shape=matrix.shape))
+
+
 def is_arrow_like(data: Any) -> bool:
     """Whether `data` is a pyarrow table or record batch, or a polars frame, all of which become Arrow without a copy.
 
@@ -210,7 +253,7 @@ def read_table(
 ) -> Table:
     """Read a file by the ending of its name, a folder of Parquet files, or an open binary file such as a pipe.
 
-    `how` are the fields of `FileParams`, such as `kind="csv"` or `decimal=","`. A csv or xlsx file and a pipe are read into
+    `how` are the fields of `FileParams`, such as `kind="csv"` or `decimal=","`. csv, xlsx, jsonl and pipes are read into
     memory. Parquet and Arrow are read again for every pass. An npy file is one two-dimensional array, memory-mapped. An npz file
     is a scipy sparse matrix, or one two-dimensional array (called X if there are several). An svm file is svmlight / libsvm text.
 
@@ -239,13 +282,17 @@ def read_table(
         if value:
             raise ParameterError(f"{verbatim(str(path))} is {kind} and has no column names. Leave out {{{name}}}")
     require(not carry, f"{path} is {kind} and has no column names to carry")
+    missing = MissingMarks(said.na_values or ())
     if kind == "svm":
-        return Table(_read_svmlight(path, said.features, one_based=said.one_based))
+        return Table(with_gaps(_read_svmlight(path, said.features, one_based=said.one_based), missing))
+    if kind == "npz":
+        require_arrays(path)
     try:
-        return Table(_read_npy(path) if kind == "npy" else _read_npz(path))
+        rows = _read_npy(path) if kind == "npy" else _read_npz(path)
     except Exception as error:
         # For a damaged file, numpy, zipfile, zlib and tokenize raise almost any error.
         raise ValueError(f"{path} cannot be read as {kind}: {error}") from error
+    return Table(with_gaps(rows, missing))
 
 
 def read_named(table: NamedTable, choice: ColumnChoice, *, gaps: bool = False) -> Table:
@@ -369,6 +416,17 @@ def _people(table: Any, person: str) -> tuple[Any, Any]:
     return names, codes.indices.to_numpy(zero_copy_only=False)
 
 
+def require_arrays(path: Path) -> None:
+    """Refuse an npz archive whose arrays unpack to too much. What is no archive is refused by the reader."""
+    try:
+        require_members(path, advice="If you trust it, store its array as .npy, which is not compressed")
+    except UnpacksTooMuch:
+        raise
+    except Exception:
+        # For a damaged list of members zipfile raises almost any error.
+        return
+
+
 def _read_npy(path: Path) -> Rows:
     # A pickle in the file could execute code of its author.
     array = np.load(path, mmap_mode="r", allow_pickle=False)
@@ -414,6 +472,7 @@ def _read_svmlight(path: Path, features: int | None, *, one_based: bool) -> Rows
     import scipy.sparse as sp
     from sklearn.datasets import load_svmlight_file
 
+    require_plain(path)
     try:
         matrix, _ = load_svmlight_file(str(path), n_features=features, zero_based=not one_based)
     except (ValueError, IndexError, OverflowError):

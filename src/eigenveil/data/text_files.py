@@ -8,35 +8,46 @@ are parsed as they arrive. Errors name columns and places, never a value.
 import codecs
 import csv
 import io
+import re
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, final
 
 from eigenveil.data.columns import advice_for
 from eigenveil.data.faults import LOOKED_AT, ColumnFaults, to_drop
+from eigenveil.data.number_texts import NumberFormat, could_be_number, texts_are_numbers
+from eigenveil.data.unpacked import PACKED, require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["GAPS", "CsvHeader", "CsvTable", "could_be_names", "split_line"]
+__all__ = ["CsvHeader", "CsvTable", "could_be_names", "lines_of", "separator_said", "split_line"]
 
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at once: of a file more, because every block of a very wide table takes a second, however short it is.
 _BYTES, _BYTES_OF_FILE = 1 << 20, 1 << 23
 # A longer line is not a header or a row: the file is not csv.
 _LONGEST_LINE = 1 << 24
+# How much of a file is looked at for a header further down.
+_TOP, _TOP_BYTES = 40, 1 << 16
 _SEPARATORS: Final = (",", ";", "\t", "|")
 _NAMED: Final = {",": "a comma", ";": "a semicolon", "\t": "a tab", "|": "|"}
-# What stands for a missing number: pyarrow's own list, and what pandas and Python write.
-GAPS: Final = (
-    *("", "#N/A", "#N/A N/A", "#NA", "-1.#IND", "-1.#QNAN", "-NaN", "-nan", "1.#IND", "1.#QNAN"),
-    *("N/A", "NA", "NULL", "NaN", "n/a", "nan", "null", "<NA>", "None"),
-)
-_COMPRESSED: Final = {".gz": "gzip", ".zst": "zstd"}
+# What Excel writes above the header to say which separator follows.
+_SAID: Final = re.compile(rb'"?sep=([^\w\s"]|\t)"?\r?\n?', re.IGNORECASE)
 
 Begin = Callable[[], tuple[Iterator[bytes], bytes]]
+
+
+def separator_said(line: bytes) -> str | None:
+    """The separator that a line such as sep=; above the header states, as Excel writes it; None for any other line.
+
+    >>> separator_said(b"sep=;\\r\\n"), separator_said(b"sep,mean\\n")
+    (';', None)
+    """
+    found = _SAID.fullmatch(line)
+    return None if found is None else found[1].decode()
 
 
 @final
@@ -69,10 +80,16 @@ class CsvHeader:
                 f"{verbatim(str(name))} has NUL bytes in its first line. Give its {{encoding}}, such as utf-16"
             )
         separator = how.separator or (_separator(first, name, how) if how.header else ",")
-        if separator == how.decimal:
+        if separator == how.decimal and how.quote is None:
             raise ParameterError(
                 f"{verbatim(str(name))} has commas between its columns and as decimal mark. Give another {{separator}}"
             )
+        for own, others in (("thousands", ("decimal", "quote")), ("comment", ("quote",))):
+            for other in others:
+                if getattr(how, own) is not None and getattr(how, own) == getattr(how, other):
+                    raise ParameterError(f"{{{own}}} and {{{other}}} are the same character. Give another one")
+        if how.comment == separator:
+            raise ParameterError("{comment} is the character between columns. Give another one")
         fields = [field.strip() for field in _fields(first, separator, how, name)]
         one = fields[0] if len(fields) == 1 else ""
         if any(other in one for other in _SEPARATORS):
@@ -111,11 +128,15 @@ class CsvTable:
     @classmethod
     def open(cls, file: Any, name: Path, how: FileParams) -> "CsvTable":
         """The table in a file by its path, or in an open binary file. Its header line is read and checked now."""
-        lines, head = _begun(file, name, how)
+        if isinstance(file, Path) and not file.is_fifo():
+            require_bearable(file)
+        lines, head, separator = _begun(file, name, how)
+        # What a caller says counts more.
+        how = how if separator is None or how.separator is not None else replace(how, separator=separator)
         if not isinstance(file, Path) or file.is_fifo():
             return cls._of(head, name, how, lambda: (lines, head), once=True)
         lines.close()
-        return cls._of(head, name, how, lambda: _begun(file, name, how), once=False)
+        return cls._of(head, name, how, lambda: _begun(file, name, how)[:2], once=False)
 
     @classmethod
     def _of(cls, head: bytes, name: Path, how: FileParams, begin: Begin, *, once: bool) -> "CsvTable":
@@ -123,10 +144,22 @@ class CsvTable:
         return cls(name, found.names, found.named, found.separator, how, begin, once)
 
     @property
+    def above(self) -> str:
+        """What to say where the first row does not fit the header, a template: names further down, or comments."""
+        lower = None if self.once or not self.named else _names_below(self.source, self.how)
+        said = "" if lower is None else f". If the column names are in line {lower + 1}, give {{skip_rows={lower}}}"
+        marked = self.how.comment is None and self.names[0].startswith("#")
+        return said + ". If lines that begin with # are comments, give {comment} '#'" * marked
+
+    @property
+    def marks(self) -> str:
+        """What to say of marks in numbers that cannot be read, a template."""
+        return NumberFormat.of(self.how).advice
+
+    @property
     def comma(self) -> str:
-        """What to say of numbers that cannot be read, a template. Where no comma separates columns, numbers often have one."""
-        says = self.separator != "," and self.how.decimal == "."
-        return ". If numbers are written with a decimal comma, give {decimal} ," if says else ""
+        """The same where it is likely: where no comma separates columns, numbers often have one."""
+        return self.marks if self.separator != "," or self.how.decimal == "," else ""
 
     @property
     def kinds(self) -> None:
@@ -155,20 +188,95 @@ class CsvTable:
         """Each column of each block as floats, None if it holds anything else. Ends early where a line is no row."""
         lines, head = self.begin()
         rest = head.partition(b"\n")[2] if self.named else head
+        form = NumberFormat.of(self.how)
         try:
             for table in _Blocks(self, (), numbers).of(islice(lines, LOOKED_AT // _BYTES_OF_FILE), rest):
-                yield from ((name, _as_floats(table.column(name), self.how.decimal)) for name in numbers)
+                yield from ((name, form.column(table.column(name))) for name in numbers)
         except ValueError:
             # It is said when the table is read.
             return
 
 
-def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes]:
-    """The lines of a file in UTF-8, and the chunk that begins with its first line that is not blank."""
-    lines = _whole_lines(_chunks(file, name, how), name, None if how.quote is None else how.quote.encode())
-    head = next((text for chunk in lines if (text := chunk.lstrip(b"\r\n"))), b"")
-    require(head != b"", f"{name} is empty. It needs a line of column names, and rows below it")
-    return lines, head
+def _begun(file: Any, name: Path, how: FileParams) -> tuple[Any, bytes, str | None]:
+    """The lines of a file in UTF-8, the chunk that begins with its first line that is not blank, and a separator stated above."""
+    quote = None if how.quote is None else how.quote.encode()
+    chunks = _below(_chunks(file, name, how), how.skip_rows)
+    if how.comment is not None:
+        chunks = _uncommented(chunks, how.comment.encode(), quote)
+    lines = _whole_lines(chunks, name, quote)
+    head, separator = _first(lines), None
+    line, _, rest = head.partition(b"\n")
+    if (separator := separator_said(line)) is not None:
+        head = rest.lstrip(b"\r\n") or _first(lines)
+    lacks = "has no line below those that are left out" if how.skip_rows or how.comment else "is empty"
+    require(head != b"", f"{name} {lacks}. It needs a line of column names, and rows below it")
+    return lines, head, separator
+
+
+def lines_of(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
+    """Complete lines in UTF-8 without a byte-order mark, many at once, of text in which quotes have no meaning."""
+    return _whole_lines(_below(_chunks(file, name, how), 0), name, None)
+
+
+def _names_below(path: Path, how: FileParams) -> int | None:
+    """How many lines are above the first line of names that has numbers below it, among the first of a file; None without one."""
+    head = next(_below(_chunks(path, path, how), 0), b"")[:_TOP_BYTES].decode(errors="replace")
+    lines = [line.rstrip("\r") for line in head.split("\n")[:_TOP]]
+    for place in range(how.skip_rows + 1, len(lines) - 1):
+        try:
+            separator = how.separator or _separator(lines[place], path, how)
+            names, row = (split_line(lines[place + more], separator, how) for more in (0, 1))
+        except (ValueError, csv.Error):
+            continue
+        alike = len(names) == len(row) > 1 and all(name.strip() for name in names)
+        if alike and not texts_are_numbers(names) and texts_are_numbers(row):
+            return place
+    return None
+
+
+def _first(lines: Iterator[bytes]) -> bytes:
+    return next((text for chunk in lines if (text := chunk.lstrip(b"\r\n"))), b"")
+
+
+def _below(chunks: Iterator[bytes], skip: int) -> Iterator[bytes]:
+    """What comes after the byte-order mark and `skip` lines."""
+    held, first = b"", True
+    for chunk in chunks:
+        held += chunk
+        if first and len(held) < len(_BOM):
+            continue
+        # A byte-order mark would become part of the first column's name.
+        held, first = held.removeprefix(_BOM) if first else held, False
+        start = 0
+        while skip and (end := held.find(b"\n", start) + 1):
+            start, skip = end, skip - 1
+        # The beginning of a line that is skipped need not be held.
+        if not skip and start < len(held):
+            yield held[start:]
+        held = b""
+    if held and not skip:
+        yield held
+
+
+def _uncommented(chunks: Iterator[bytes], comment: bytes, quote: bytes | None) -> Iterator[bytes]:
+    """Complete lines without those that begin with `comment`. Between quotes no line is a comment."""
+    held, inside = b"", False
+    for chunk in chunks:
+        held += chunk
+        kept = []
+        *lines, held = held.split(b"\n")
+        for line in lines:
+            if inside or not line.startswith(comment):
+                kept.append(line)
+                inside ^= quote is not None and line.count(quote) % 2 == 1
+        if kept:
+            yield b"\n".join([*kept, b""])
+        if len(held) > _LONGEST_LINE:
+            # Handed on, to be refused as no line.
+            yield held
+            held = b""
+    if held and (inside or not held.startswith(comment)):
+        yield held
 
 
 def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
@@ -190,7 +298,7 @@ def _chunks(file: Any, name: Path, how: FileParams) -> Iterator[bytes]:
 
 
 def _opened(path: Path) -> Any:
-    packed = _COMPRESSED.get(path.suffix.lower())
+    packed = PACKED.get(path.suffix.lower())
     if packed is None:
         # Python's own file for plain text: it gives out what a named pipe has, without waiting for more.
         return path.open("rb")
@@ -206,7 +314,7 @@ def _read(read: Callable[[int], Any], name: Path, size: int) -> bytes:
         chunk = read(size)
     except (pa.ArrowException, OSError) as error:
         why = "it is damaged or ends too early" if not isinstance(error, PermissionError) else "you may not read it"
-        raise ValueError(f"{name} cannot be read as csv: {why}") from None
+        raise ValueError(f"{name} cannot be read as text: {why}") from None
     require(
         isinstance(chunk, bytes),
         f"{name} must be opened in binary mode, and reads must block until bytes arrive: a read gave {type(chunk).__name__}",
@@ -226,17 +334,17 @@ def _whole_lines(chunks: Iterator[bytes], name: Path, quote: bytes | None) -> It
 
     A line end between quotes, as in notes that people typed, is no end of a row.
     """
-    held, first = b"", True
+    held = b""
     for chunk in chunks:
         held += chunk
-        if first and len(held) >= len(_BOM):
-            # A byte-order mark would become part of the first column's name.
-            held, first = held.removeprefix(_BOM), False
         end = held.rfind(b"\n") + 1
-        while end and quote is not None and held.count(quote, 0, end) % 2:
-            end = held.rfind(b"\n", 0, end - 1) + 1
+        inside = quote is not None and held.count(quote, 0, end) % 2 == 1
+        while end and inside:
+            # Each byte is counted once more only: one stray quote must not cost a pass over the chunk for each line.
+            end, after = held.rfind(b"\n", 0, end - 1) + 1, end
+            inside ^= quote is not None and held.count(quote, end, after) % 2 == 1
         require(len(held) - end <= _LONGEST_LINE, f"{name} has a line longer than {_LONGEST_LINE} bytes")
-        if end and not first:
+        if end:
             yield held[:end]
             held = held[end:]
     if held:
@@ -250,7 +358,8 @@ def _separator(first: str, name: Path, how: FileParams) -> str:
     most = max(counts.values())
     found = [mark for mark, count in counts.items() if count == most]
     if most == 0:
-        return ","
+        # A single column. Its numbers may have decimal commas, and then a comma separates nothing.
+        return ";" if how.decimal == "," else ","
     if len(found) > 1:
         marks = " and ".join(_NAMED[mark] for mark in found)
         raise ParameterError(
@@ -275,19 +384,11 @@ def split_line(line: str, separator: str, how: FileParams) -> list[str]:
 
 def could_be_names(names: Sequence[str]) -> bool:
     """Whether the numbers among the names count up from 0, from 1 or from a year, as names do and data seldom does."""
-    found = [number for number in map(_number, names) if number is not None]
+    found = [number for number in map(could_be_number, names) if number is not None]
     if len(found) < 2:
         return True
     start = found[0]
     return (start in {0, 1} or 1800 <= start <= 2200) and found == [start + i for i in range(len(found))]
-
-
-def _number(text: str) -> float | None:
-    try:
-        # A decimal comma is a number too, whatever was said of the file.
-        return float(text.replace(",", "."))
-    except ValueError:
-        return None
 
 
 @final
@@ -304,6 +405,7 @@ class _Blocks:
         self.parsing = pc.ParseOptions(
             delimiter=table.separator, quote_char=table.how.quote or False, newlines_in_values=True
         )
+        self.form = NumberFormat.of(table.how)
         self.types = self._types()
 
     def of(self, lines: Iterator[bytes], first: bytes) -> Iterator[Any]:
@@ -311,7 +413,7 @@ class _Blocks:
         waiting = deque([first])
         while waiting or (waiting := deque(islice(lines, 1))):
             chunk = waiting.popleft()
-            if not chunk.strip():
+            if not chunk.strip(b"\r\n"):
                 continue
             table = self._table(chunk)
             if table is not None:
@@ -329,8 +431,10 @@ class _Blocks:
         """Where the first row ends after `start`, and another follows; 0 if there is no such place."""
         quote = None if self.table.how.quote is None else self.table.how.quote.encode()
         end = chunk.find(b"\n", start) + 1
-        while end and quote is not None and chunk.count(quote, 0, end) % 2:
-            end = chunk.find(b"\n", end) + 1
+        inside = quote is not None and chunk.count(quote, 0, end) % 2 == 1
+        while end and inside:
+            end, before = chunk.find(b"\n", end) + 1, end
+            inside ^= quote is not None and chunk.count(quote, before, end) % 2 == 1
         return end if end < len(chunk) else 0
 
     def _types(self) -> Any:
@@ -342,7 +446,7 @@ class _Blocks:
         return pc.ConvertOptions(
             column_types=kinds,
             include_columns=[*self.numbers, *self.texts],
-            null_values=list(GAPS),
+            null_values=list(self.form.gaps),
             decimal_point=self.table.how.decimal,
         )
 
@@ -362,14 +466,27 @@ class _Blocks:
             return None
         bad: list[str] = []
         for place, name in enumerate(table.schema.names):
-            if name in self.texts or not pa.types.is_string(table.schema.field(place).type):
+            if name in self.texts:
                 continue
-            found = _as_floats(table.column(place), self.table.how.decimal)
+            column = table.column(place)
+            written = pa.types.is_string(column.type)
+            found = self.form.column(column) if written else self.form.known(column)
             bad += [name] * (found is None)
-            table = table if found is None else table.set_column(place, name, found)
+            table = table if found is None or found is column else table.set_column(place, name, found)
+        table = self._with_gaps(table)
         # The longest list is that of the first chunk, before it is split.
         self.bad = self.bad or tuple(bad)
         return None if bad else table
+
+    def _with_gaps(self, table: Any) -> Any:
+        """The table with nulls in its columns of text where a word stands for a missing value."""
+        if not self.texts or not self.form.missing:
+            return table
+        known = [name for name in table.schema.names if name not in self.texts]
+        marked = self.form.missing.taken_out(table.select(list(self.texts)))
+        for name in known:
+            marked = marked.append_column(name, table.column(name))
+        return marked.select(table.schema.names)
 
     def _worded(self, table: Any) -> list[str]:
         """The columns of text among the numbers that hold truth values."""
@@ -395,6 +512,9 @@ class _Blocks:
     def _refusal(self, line: bytes) -> ValueError:
         """The error for a line that cannot be read, after `seen` good rows. It names columns and shows no value."""
         table, where = self.table, f"{self.table.source} cannot be read after row {self.seen}"
+        above = table.above if self.seen == 0 else ""
+        if line.startswith(b"#") and table.how.comment is None and not above:
+            above = ". If lines that begin with # are comments, give {comment} '#'"
         try:
             fields = split_line(line.decode().strip("\r\n"), table.separator, table.how)
         except UnicodeDecodeError:
@@ -409,49 +529,27 @@ class _Blocks:
                     f"{where}: the next line is another header, with {len(fields)} names where the first has "
                     f"{len(table.names)}. Make a file of each part"
                 )
-            return ValueError(
-                f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
-            )
+            words = f"{where}: the next line has {len(fields)} fields and the header has {len(table.names)}. Correct that line"
+            return ParameterError(verbatim(words) + above)
         if fields == list(table.names):
             return ValueError(f"{where}: the next line is the header once more. Remove it")
         line_of = dict(zip(table.names, fields, strict=True))
         # Gaps say nothing: not every column has a unit.
-        told = [text for name in self.numbers if (text := line_of[name].strip()) not in GAPS]
-        if len(told) > 1 and not any(map(_could_be_number, told)):
+        told = [text for name in self.numbers if (text := line_of[name].strip()) not in self.form.gaps]
+        comma = self.form.advice if any("," in text for text in told) else table.comma
+        if len(told) > 1 and not texts_are_numbers(told):
             # Another header, or the units below one. Its columns are not at fault.
             return ParameterError(
                 f"{verbatim(where)}: the next line has no number in any column, as another header has, or a line of units. "
-                f"Remove that line, or correct it{table.comma}"
+                f"Remove that line, or correct it{comma}{above}"
             )
         bad = self.bad or self.numbers
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        advice = advice_for(dict.fromkeys(bad, "untyped")) + table.comma
+        advice = advice_for(dict.fromkeys(bad, "untyped")) + comma + above
         return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice, drop=to_drop(bad, self.numbers))
-
-
-def _could_be_number(text: str) -> bool:
-    """Whether a field could be a number or a truth value. Numbers with a decimal comma count, whatever was said."""
-    return text.lower() in ("true", "false") or _number(text) is not None
 
 
 def _words() -> Any:
     import pyarrow as pa
 
     return pa.array(["true", "false"])
-
-
-def _as_floats(column: Any, decimal: str) -> Any:
-    """A column of text as float64: numbers, truth values as 1 and 0, and gaps. None if it holds anything else."""
-    import pyarrow as pa
-    import pyarrow.compute as pc
-
-    # Blanks only: a number does not go on in the next line.
-    text = pc.utf8_trim(column, characters=" \t")
-    text = pc.if_else(pc.is_in(text, value_set=pa.array(GAPS)), pa.scalar(None, pa.string()), text)
-    lower = pc.utf8_lower(text)
-    text = pc.if_else(pc.equal(lower, "true"), "1", pc.if_else(pc.equal(lower, "false"), "0", text))
-    text = text if decimal == "." else pc.replace_substring(text, pattern=decimal, replacement=".")
-    try:
-        return text.cast(pa.float64())
-    except pa.ArrowException:
-        return None

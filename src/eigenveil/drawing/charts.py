@@ -33,8 +33,8 @@ __all__ = [
 MOST_ROWS: Final = 40
 MOST_BARS: Final = 10
 _NAME: Final = 136.0
-# Epsilons that people call strong, usual and weak: Ponomareva and others (2023), "How to DP-fy ML", section 5.2.
-RANGES: Final = ((0.01, 1.0, "strong", "good"), (1.0, 10.0, "usual", "first"), (10.0, 100.0, "weak", "second"))
+# Epsilons called strong, reasonable and weak: the three tiers of Ponomareva and others (2023), "How to DP-fy ML", section 5.2.
+RANGES: Final = ((0.01, 1.0, "strong", "good"), (1.0, 10.0, "reasonable", "first"), (10.0, 100.0, "weak", "second"))
 
 
 class Ends(Protocol):
@@ -76,10 +76,10 @@ class Point:
 _QUARTERS: Final = tuple((tick / 4, f"{tick / 4:.0%}") for tick in range(5))
 _PLAN_KEYS: Final = (
     (14.0, "first", "captured variance"),
-    (160.0, "second", "largest sine"),
-    (268.0, "muted", "random directions"),
+    (160.0, "second", "largest angle"),
+    (278.0, "muted", "random directions"),
 )
-_PLAN_HEADER: Final = ("epsilon", "captured", "from", "to", "sine", "from", "to", "random")
+_PLAN_HEADER: Final = ("epsilon", "captured", "from", "to", "largest angle, as a sine", "from", "to", "random")
 
 
 def scree_chart(
@@ -243,7 +243,8 @@ def heat_chart(names: Sequence[str], weights: Sequence[Sequence[float]], importa
 
 
 def convergence_chart(movements: Sequence[float | None]) -> Chart:
-    """How far the directions moved in each round, the largest sine, on a logarithmic scale. None: nothing to measure.
+    """The sine of the largest principal angle by which the directions moved in each round, on a logarithmic scale. None: nothing
+    to measure.
 
     >>> convergence_chart([None, 0.1, 0.001]).rows
     ((2, 0.1), (3, 0.001))
@@ -260,8 +261,13 @@ def convergence_chart(movements: Sequence[float | None]) -> Chart:
     marks = [*plane.levels(powers), *plane.below(numbers(len(movements)), "round")]
     marks.append(line([plane.at(at, moved) for at, moved in found], "first", width=2.0))
     marks += [dot(*plane.at(at, moved), "first", words=f"round {at}: {moved:.1e}") for at, moved in found]
-    said = f"The directions moved by {found[0][1]:.2g} in round {found[0][0]} and by {found[-1][1]:.2g} in round {found[-1][0]}."
-    return Chart("How far the directions moved", said, 240.0, tuple(marks), ("round", "largest sine"), tuple(found))
+    said = (
+        f"The directions moved by {found[0][1]:.2g} in round {found[0][0]} and by {found[-1][1]:.2g} in round {found[-1][0]}. "
+        "This is the sine of the largest principal angle between two rounds: 0 is no change, and 1 a right angle."
+    )
+    return Chart(
+        "How far the directions moved", said, 240.0, tuple(marks), ("round", "largest angle, as a sine"), tuple(found)
+    )
 
 
 def bars_chart(series: Sequence[tuple[str, Sequence[int]]], *, title: str, axis: str) -> Chart:
@@ -326,10 +332,10 @@ def taking_part_chart(sites: Sequence[str], answered: Sequence[frozenset[str]]) 
 
 
 def budget_chart(epsilon: float) -> Chart:
-    """An epsilon on a scale with the ranges that people call strong, usual and weak.
+    """An epsilon on a scale with the ranges called strong, reasonable and weak.
 
     >>> budget_chart(1.0).words
-    'Epsilon 1 is in the range called strong: at most 1. From 1 to 10 is usual, above 10 is weak.'
+    'Epsilon 1 is called strong. At most 1 is strong, up to 10 reasonable, and more is weak.'
     """
     plane = Plane(0.01, 100.0, 0.0, 1.0, left=14.0, right=WIDTH - 14, log_x=True)
     marks: list[Mark] = []
@@ -346,19 +352,24 @@ def budget_chart(epsilon: float) -> Chart:
     marks.append(line([(here, 24), (here, 36)], "ink", width=2.5))
     marks.append(words(here, 19, f"epsilon = {epsilon:.4g}", "ink", anchor=side, strong=True))
     name = next((name for _, high, name, _ in RANGES if epsilon <= high), RANGES[-1][2])
-    said = f"Epsilon {epsilon:.4g} is in the range called {name}: at most 1. From 1 to 10 is usual, above 10 is weak."
-    if name != "strong":
-        said = (
-            f"Epsilon {epsilon:.4g} is in the range called {name}. At most 1 is strong, 1 to 10 usual, above 10 weak."
-        )
+    said = f"Epsilon {epsilon:.4g} is called {name}. At most 1 is strong, up to 10 reasonable, and more is weak."
     rows = (*((f"{low:g} to {high:g}", text) for low, high, text, _ in RANGES), ("this result", f"{epsilon:.6g}"))
     return Chart("Epsilon on a scale", said, 76.0, tuple(marks), ("epsilon", "called"), rows)
 
 
-def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str = "", mark: str = "asked") -> Chart:
+def plan_chart(
+    points: Sequence[Point],
+    *,
+    asked: float,
+    title: str,
+    note: str = "",
+    mark: str = "asked",
+    of: str = "clipped rows",
+) -> Chart:
     """What an epsilon buys: captured variance and largest sine with their intervals, and random directions.
 
-    The epsilon `asked` is marked with the word `mark`, and `note` follows the words of the chart.
+    What is captured is a share of the variance `of` all rows or of the clipped ones. The epsilon `asked` is marked with the word
+    `mark`, and `note` follows the words of the chart.
     """
     require(bool(points), "there must be a point to draw")
     ordered = sorted(points, key=lambda point: point.epsilon)
@@ -383,10 +394,11 @@ def plan_chart(points: Sequence[Point], *, asked: float, title: str, note: str =
     # There may be no point at the asked epsilon, if the method is refused there.
     chosen = next((point for point in ordered if point.epsilon == asked), ordered[-1])
     said = (
-        f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that can be captured, "
+        f"At epsilon = {chosen.epsilon:g} expect {chosen.captured.value:.0%} of the variance that exact PCA finds in "
+        f"{'all rows before clipping' if of == 'all rows' else 'the clipped rows'}, "
         f"{chosen.captured.low:.0%} to {chosen.captured.high:.0%} in nine fits of ten. "
-        f"Random directions capture {chosen.nothing:.0%}. The largest sine is 0% if every direction is found and 100% if "
-        f"one is lost. {note}"
+        f"Random directions capture {chosen.nothing:.0%}. The largest principal angle, as a sine, is 0% if every "
+        f"direction is found and 100% if one is lost. {note}"
     )
     rows = tuple((point.epsilon, *_ends(point.captured), *_ends(point.sine), point.nothing) for point in ordered)
     return Chart(title, said.strip(), 254.0, tuple(marks), _PLAN_HEADER, rows)

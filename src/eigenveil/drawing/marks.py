@@ -115,11 +115,13 @@ def _width(character: str) -> float:
 def fitted(text: object, room: float) -> str:
     """As much of `text` as fits into `room` units of a drawing, without its middle if need be.
 
-    >>> fitted("age", 100.0), fitted("W" * 100, 100.0)
-    ('age', 'WWWWW…WW')
+    >>> fitted("x", 100.0), fitted("age", 100.0), fitted("W" * 100, 100.0)
+    ('x', 'age', 'WWWWW…WW')
     """
     # No more characters than this fit anywhere, so a name of a million is cut before it is measured.
     words = short(text, 80)
+    if width_of(words) <= room:
+        return words
     return next((cut for most in range(len(words), 1, -1) if width_of(cut := short(words, most)) <= room), "…")
 
 

@@ -8,8 +8,9 @@ from eigenveil.estimators.verdict import FitVerdict
 from eigenveil.linalg import Array, Subspace
 from eigenveil.model import Model
 from eigenveil.privacy import Guarantee
+from eigenveil.privacy.sums.quantiles import BEYOND
 
-__all__ = ["divisor_of", "model_of", "shares_of"]
+__all__ = ["divisor_of", "model_of", "released_settings", "shares_of"]
 
 
 def divisor_of(people: float) -> float:
@@ -42,11 +43,20 @@ def model_of(
         guarantee=guarantee,
         scale=scale,
         columns=columns,
-        settings=settings
-        | {"noise_floor": verdict.noise_floor / divisor}
-        | {name: value for name, value in (("fill", verdict.fill), ("clipped", verdict.clipped)) if value is not None},
+        settings=settings | {"noise_floor": verdict.noise_floor / divisor} | released_settings(verdict),
         warnings=tuple(str(warning) for warning in verdict.warned),
     )
+
+
+def released_settings(verdict: FitVerdict) -> dict[str, Any]:
+    """What was released of the norms of rows, as a model keeps it. Norms are by the share of people with longer rows.
+
+    >>> released_settings(FitVerdict(fill=0.5, norms=(3.0,) + 14 * (0.0,)))
+    {'fill': 0.5, 'norms': {'0.8': 3.0}}
+    """
+    seen = {f"{share:g}": norm for share, norm in zip(BEYOND, verdict.norms or (), strict=False) if norm > 0}
+    found = {"fill": verdict.fill, "clipped": verdict.clipped, "norms": seen or None}
+    return {name: value for name, value in found.items() if value is not None}
 
 
 def shares_of(eigenvalues: Array, *, total: float, noise_floor: float) -> Array:

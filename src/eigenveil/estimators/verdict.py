@@ -9,7 +9,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any, Final, Literal, final
+from typing import Any, Final, Literal, assert_never, final
 
 import numpy as np
 
@@ -25,11 +25,13 @@ from eigenveil.linalg import (
     symmetric_edge,
 )
 from eigenveil.plan import METHODS, Facts, Spectrum, hopeless
-from eigenveil.privacy import Budget, Neighbours, count_sensitivity, sum_sensitivity
+from eigenveil.privacy import Budget, Gaps, Neighbours, count_sensitivity, sum_sensitivity
 from eigenveil.tasks.fit.bounds import RowBounds
+from eigenveil.tasks.fit.gaps import LEAST_RATE, observed_noise
 from eigenveil.tasks.fit.search import NORMS
 from eigenveil.tasks.fit.task import Fit, FitResult
 from eigenveil.tasks.fit.units import are_flat, least_for_units
+from eigenveil.tasks.levels import Change
 
 __all__ = [
     "FitVerdict",
@@ -40,6 +42,7 @@ __all__ = [
     "noise_floor",
     "released_of",
     "scaled_by",
+    "unclear_columns",
     "verdict_of",
 ]
 
@@ -52,6 +55,8 @@ _CLIPPED, _OFTEN, _TEN_TIMES, _FOUR_TIMES = 0.95, 0.9, 10.0, 4.0
 _FAR_OFF: Final = 1.5
 # The mean is at the edge of its search from this share of the way on.
 _AT_EDGE: Final = 0.9
+# A column is far apart from another with so many times its variance: ten times the spread.
+_FAR_APART: Final = 100.0
 # One column dominates with this share of the variance. Only components above the noise floor count, and these hardly ever lie
 # along one column by chance.
 _ONE_COLUMN: Final = 0.9
@@ -63,13 +68,14 @@ class FitVerdict:
     """What can be said of a fit: its noise floor, in Gram units, its fill, and its warnings.
 
     The `fill` is the released mean squared norm of the clipped rows over the squared row bound, None if rows had no bound. About
-    `clipped` of the people have rows beyond it, None if norms were not released. The first `said` of the warnings were given
-    before the fit.
+    `clipped` of the people have rows beyond it, None if norms were not released; `norms` are as in `Center`. The first `said` of
+    the warnings were given before the fit.
     """
 
     noise_floor: float = 0.0
     fill: float | None = None
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     warned: tuple[ParameterWarning, ...] = ()
     said: int = 0
 
@@ -83,7 +89,8 @@ class Released:
     `people_noise`. Rows were clipped to norm `radius`, and these have the sum of squares `energy`: that is the trace, unless
     variances were made one after the release. The search for the mean ended at its edge if `at_edge`. Noise alone stays below
     `noise_floor`. The columns at the places `flat` hardly vary, and about `clipped` of the people have rows beyond the bound.
-    Columns were `scaled` by units that were given or found privately, or not at all.
+    Columns were `scaled` by units that were given or found privately, or not at all. The last rows of a stream may show a
+    `change` of its level or of its spread. The counts of entries in the columns at the places `unclear` may be noise alone.
     """
 
     space: Subspace
@@ -97,7 +104,10 @@ class Released:
     energy: float
     flat: tuple[int, ...] = ()
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     scaled: Literal["given", "private"] | None = None
+    change: Change | None = None
+    unclear: tuple[int, ...] = ()
 
     @property
     def above(self) -> Array:
@@ -192,8 +202,25 @@ def released_of(study: Fit, found: FitResult, *, space: Subspace, floor: float) 
         energy=found.trace if found.energy is None else found.energy,
         flat=flat_columns(study.bounds, found.units),
         clipped=found.clipped,
+        norms=found.norms,
         scaled=scaled_by(study.bounds),
+        unclear=unclear_columns(
+            study.bounds.gaps,
+            found.rates,
+            noise=observed_noise(study.bounds.gaps, multiplier=study.multiplier, share=study.split.for_observed),
+            people=found.people,
+        ),
     )
+
+
+def unclear_columns(gaps: Gaps | None, rates: Array | None, *, noise: float, people: float) -> tuple[int, ...]:
+    """The places of columns, from zero, whose released counts of entries, with `noise` on each, do not stand out from it.
+
+    Rates are at least that of the rarest column that is told from none.
+    """
+    if gaps is None or not gaps.divides or rates is None or noise == 0:
+        return ()
+    return tuple(np.flatnonzero(rates <= max(_CLEAR * noise / max(people, 1.0), LEAST_RATE)).tolist())
 
 
 def scaled_by(bounds: RowBounds) -> Literal["given", "private"] | None:
@@ -250,7 +277,7 @@ def verdict_of(
     fill, noise = seen.fill
     # A clipped row adds the squared bound, so no more rows than the fill are clipped. Norms may say more if the center has moved.
     clipped = None if seen.clipped is None else min(seen.clipped, fill + _CLEAR * noise)
-    return FitVerdict(seen.noise_floor, fill, clipped, warned, said=len(before))
+    return FitVerdict(seen.noise_floor, fill, clipped, seen.norms, warned, said=len(before))
 
 
 def _warned(
@@ -295,16 +322,86 @@ def _warned(
         )
     if searched:
         yield from _searched(seen, times, budget)
-    total = max(seen.trace, float(seen.above.sum()))
-    shares = np.square(seen.space.basis) @ seen.above / total if total > 0 else np.zeros(seen.space.dim)
-    column = int(shares.argmax())
+    yield from _changed(seen)
+    yield from _dominant(seen, names, finds=finds)
+    yield from _unclear(seen, names)
+
+
+def _dominant(seen: Released, names: tuple[str, ...] | None, *, finds: bool) -> Iterator[ParameterWarning]:
+    """That a few columns have nearly all of the variance, because of their units or of codes for missing values."""
+    total, dim = max(seen.trace, float(seen.above.sum())), seen.space.dim
     # With two columns one of them often has nearly all of the variance, and the components still say how they go together.
-    if len(shares) > 2 and shares[column] > _ONE_COLUMN and seen.scaled is None:
-        name = f"Column {column + 1}" if names is None else f"Column {verbatim(names[column])}"
+    if total <= 0 or seen.scaled == "private" or dim <= 2:
+        return
+    shares = np.square(seen.space.basis) @ seen.above / total
+    order = np.argsort(-shares, kind="stable")
+    falling, counts = shares[order], np.arange(1, dim // 2 + 1)
+    # What the components leave over is in the other columns, as far as anyone knows evenly.
+    others = falling[counts] + max(1.0 - float(shares.sum()), 0.0) / (dim - counts)
+    # Several columns may have it because rows lie along few directions, but not if each has far more than any other column.
+    far = falling[counts - 1] > _FAR_APART * others
+    enough = (np.cumsum(falling)[counts - 1] > _ONE_COLUMN) & (far | (counts == 1) & (seen.scaled is None))
+    if not enough.any():
+        return
+    count = int(counts[enough][0])
+    which = _listed(np.sort(order[:count]), names)
+    apart = f"The spread of {'it' if count == 1 else 'each'} is more than ten times any other's. " * bool(
+        far[count - 1]
+    )
+    unit = f"If {'its unit is' if count == 1 else 'their units are'} the reason, " + (
+        "give other numbers as {scale}. "
+        if seen.scaled is not None
+        else f"{'refit with {scale=private}, or ' * finds}give public units as {{scale}}. "
+    )
+    share = f"{'has' if count == 1 else 'have'} {min(float(falling[:count].sum()), 1.0):.0%} of the variance"
+    yield ParameterWarning(
+        f"{which} {share}, so the components describe little else. {apart}{unit}If a number such as -9999 stands for missing "
+        "values there, have it read as missing (`--na-values`)."
+    )
+
+
+def _unclear(seen: Released, names: tuple[str, ...] | None) -> Iterator[ParameterWarning]:
+    """That hardly anybody has an entry in a column, as far as the released counts show."""
+    if seen.unclear:
+        which, many = _listed(np.array(seen.unclear), names), len(seen.unclear) > 1
+        count = "their counts do" if many else "the count does"
         yield ParameterWarning(
-            f"{name} has {min(shares[column], 1.0):.0%} of the variance, so the components describe little else. If its unit is "
-            f"the reason, {'refit with {scale=private}, or ' * finds}give public units as {{scale}}."
+            f"{which} {'have' if many else 'has'} so few entries that {count} not stand out from the noise. Sums are "
+            "divided by these counts, which raises the noise floor of all components. Refit with {drop} "
+            f"to leave {'them' if many else 'it'} out."
         )
+
+
+def _listed(places: Array, names: tuple[str, ...] | None) -> str:
+    """The columns at these places, the first ten of them."""
+    shown = [f"{place + 1}" if names is None else verbatim(names[place]) for place in places[:10]]
+    if len(places) > 10:
+        return f"Columns {', '.join(shown)}, ..."
+    return f"Column {shown[0]}" if len(shown) == 1 else f"Columns {', '.join(shown[:-1])} and {shown[-1]}"
+
+
+def _changed(seen: Released) -> Iterator[ParameterWarning]:
+    """That a stream is no longer what it was, from what was released of it so far."""
+    match seen.change:
+        case "center":
+            yield ParameterWarning(
+                "The level of the stream has moved: the last rows lie far from the point that rows are clipped around, which "
+                "was found in the first block. Begin a new stream for the rows from now on."
+            )
+        case "level":
+            yield ParameterWarning(
+                "The level of the stream has moved: later rows have another mean than earlier ones, and the components describe "
+                "the difference as well as the rows. Begin a new stream for the rows from now on, or use a {forget} below 1."
+            )
+        case "spread":
+            yield ParameterWarning(
+                "The spread of the stream has changed: later rows vary much less than earlier ones, which hide them. Begin a "
+                "new stream for the rows from now on, or use a {forget} below 1."
+            )
+        case None:
+            pass
+        case _:
+            assert_never(seen.change)
 
 
 def _searched(seen: Released, times: float, budget: Budget | None) -> Iterator[ParameterWarning]:
@@ -421,8 +518,8 @@ def forewarned(
     return (
         kind(
             f"With {about}{count} people and {dim} columns, this budget finds little but noise: about "
-            f"{captured:.0%} of the variance that {rank} components can have. Random directions have "
-            f"{nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
+            f"{captured:.0%} of the variance that exact PCA with {rank} components finds in the clipped rows. Random directions "
+            f"have {nothing:.0%}. {_plan_line(count, dim, rank, budget, facts.row_bound, units=facts.scale is not None)} "
             "says what would work."
         ),
     )
@@ -432,7 +529,7 @@ def forewarned(
 @lru_cache(maxsize=8)
 def _guess(dim: int) -> Spectrum:
     """The spectrum that a plan assumes where nothing is known. A warning says nothing about doubt."""
-    return replace(Spectrum.guessed(dim), spread=0.0, error=0.0)
+    return replace(Spectrum.guessed(dim, fill=0.5), spread=0.0, error=0.0)
 
 
 def _plan_line(people: int, dim: int, rank: int, budget: Budget, row_bound: float | None, *, units: bool) -> str:

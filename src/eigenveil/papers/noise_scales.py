@@ -13,6 +13,7 @@ from eigenveil.linalg import Array
 from eigenveil.privacy.accounting import Budget
 
 __all__ = [
+    "analyze_gauss_scale",
     "balcan_scale",
     "classical_multiplier",
     "fedpower_multiplier",
@@ -21,7 +22,20 @@ __all__ = [
     "ppm_multiplier",
     "ppm_scale",
     "sulq_scale",
+    "zcdp_multiplier",
 ]
+
+
+def analyze_gauss_scale(budget: Budget, *, dim: int) -> float:
+    """Analyze Gauss (Dwork et al. 2014), Algorithm 1, for replace-one: entries on and above the diagonal, mirrored.
+
+    The paper adds or removes a row of norm one, which moves the Gram matrix by one in the Frobenius norm. Replacing it moves the
+    matrix by at most sqrt(2), which is the factor here. The calibration is the textbook one, which is loose. `dim` has no effect.
+
+    >>> round(analyze_gauss_scale(Budget(0.5, 1e-5), dim=11), 3)
+    13.703
+    """
+    return math.sqrt(2) * classical_multiplier(budget)
 
 
 def fpca_scale(budget: Budget, *, dim: int) -> float:
@@ -102,6 +116,20 @@ def classical_multiplier(budget: Budget) -> float:
     9.69
     """
     return math.sqrt(2 * math.log(1.25 / budget.delta)) / budget.epsilon
+
+
+def zcdp_multiplier(budget: Budget, *, releases: int) -> float:
+    """Zero-concentrated DP (Bun and Steinke 2016), Proposition 1.3: epsilon = rho + 2 sqrt(rho log(1/delta)) for rho in all.
+
+    Each of `releases` Gaussian releases costs 1 / (2 m^2) of rho at a multiplier m. Of the published conversions that need no
+    computer this is the closest to what is needed.
+
+    >>> round(zcdp_multiplier(Budget(1.0, 1e-6), releases=1), 3)
+    5.35
+    """
+    logarithm = math.log(1 / budget.delta)
+    root = math.sqrt(logarithm + budget.epsilon) - math.sqrt(logarithm)
+    return math.sqrt(releases / 2) / root
 
 
 def fedpower_multiplier(budget: Budget, *, rounds: int) -> float:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, final
 
-from eigenveil.errors import ParameterError
+from eigenveil.errors import ParameterError, is_visible
 from eigenveil.params.renamed import RENAMED_VALUES
 
 __all__ = [
@@ -189,9 +189,12 @@ def line(longest: int) -> Check:
     def check(value: Any) -> str:
         if not isinstance(value, str) or not 0 < len(value) <= longest:
             raise Expected(f"a text of 1 to {longest} characters")
-        # Names are printed on terminals and compared as texts: control characters and stray blanks would deceive people.
-        if not value.isprintable() or value != value.strip():
-            raise Expected("one line of printable characters, with no blanks before or after it")
+        # Names are printed on terminals and compared as texts: what people do not see would deceive them.
+        if not is_visible(value) or value != value.strip():
+            raise Expected(
+                "one line of printable characters, none invisible and at most two marks on a letter, with no blanks before or "
+                "after it"
+            )
         return value
 
     return check

@@ -104,8 +104,11 @@ def _options(one: Declared, value: Any) -> tuple[str, ...]:
     if isinstance(value, bool):
         return (flag(one) if value else f"--no-{flag(one)[2:]}",)
     if spec.many:
-        return tuple(word for text in _texts(value) for word in (flag(one), text))
-    text = text_of(value)
+        return tuple(word for text in _texts(value) for word in _option(one, text))
+    return _option(one, text_of(value))
+
+
+def _option(one: Declared, text: str) -> tuple[str, ...]:
     # A value that begins with a minus would be read as an option.
     return (f"{flag(one)}={text}",) if text.startswith("-") else (flag(one), text)
 

@@ -6,7 +6,7 @@ directions, so eigenvalues matter and where their directions point does not.
 
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -19,14 +19,26 @@ from eigenveil.linalg.sparse import is_sparse
 __all__ = ["PUBLIC_SPREAD", "SPREAD_OF_GUESS", "Spectrum", "condensed", "require_rank"]
 
 FORMAT: Final = "eigenveil spectrum 1"
-# Relative error of the shape: for a guess, and for a public table like the private one.
+# Relative error of the shape: where nothing is known, for a guess, and for a public table like the private one.
+_SPREAD_OF_NOTHING: Final = 1.0
 SPREAD_OF_GUESS: Final = 0.5
 PUBLIC_SPREAD: Final = 0.2
+# Between rows that all reach the bound and rows of which most are short; and the doubt about it (natural logarithm).
+_ASSUMED_FILL, _FILL_DOUBT = 0.5, 0.35
+# A private search takes a lower bound where there is more noise, and then rows fill it. The fill falls from the second number to
+# the first, by half where people times mu over the root of the number of columns is the third (benchmarks/plan/coverage.py).
+_FILL_LATE, _FILL_EARLY, _FILL_HALF, _FILL_POWER = 0.43, 0.9, 180.0, 1.5
 # With a steeper power of i only the first eigenvalue is left in floating point.
 _STEEPEST: Final = 200.0
 # A public table's spectrum comes from a Gram matrix over its smaller side, which must not exceed this.
 _LARGEST_SIDE: Final = 6000
 _ROUNDING: Final = 1e-9
+# Nobody knows a share closer to one than this, and closer to it the first component would have everything.
+_MOST_EXPLAINED: Final = 0.995
+# At a relative error of one, the standard deviation of the power of i by which a spectrum falls faster or slower.
+_TILT: Final = 0.6
+# At a relative error of one, up to this share of the variance may be spread evenly over all directions.
+_REST: Final = 0.02
 # Correlation length of the errors, in units of log(index of the eigenvalue).
 _TOGETHER: Final = 2.0
 
@@ -40,6 +52,7 @@ class Spectrum:
     - `source` says in words where they come from.
     - `spread` is the relative error of the shape, and `error` the standard deviation of each value. Both widen the
       forecast.
+    - If the fill is `assumed`, a forecast for a fit that finds its bound replaces it, and others doubt it.
 
     >>> Spectrum(np.array([0.3, 0.2]), "given").fill
     0.5
@@ -49,6 +62,7 @@ class Spectrum:
     source: str
     spread: float = 0.0
     error: float = 0.0
+    assumed: bool = False
 
     def __post_init__(self) -> None:
         values = np.array(self.values, dtype=np.float64)
@@ -75,8 +89,8 @@ class Spectrum:
         return hash(self._known)
 
     @property
-    def _known(self) -> tuple[bytes, str, float, float]:
-        return self.values.tobytes(), self.source, self.spread, self.error
+    def _known(self) -> tuple[bytes, str, float, float, bool]:
+        return self.values.tobytes(), self.source, self.spread, self.error, self.assumed
 
     @property
     def fill(self) -> float:
@@ -115,9 +129,9 @@ class Spectrum:
         rank: int | None = None,
         explained: float | None = None,
         decay: float | None = None,
-        fill: float = 0.5,
+        fill: float | None = None,
     ) -> "Spectrum":
-        """A guess in two numbers: eigenvalue i is proportional to i^-`decay`, and the sum is `fill`.
+        """A guess in two numbers: eigenvalue i is proportional to i^-`decay`, and the sum is `fill`, by default assumed.
 
         In place of the decay, `explained` gives the share of the variance along the first `rank` components. With
         neither, the decay is one, which is common.
@@ -127,7 +141,7 @@ class Spectrum:
         (0.6, 0.4)
         """
         require_param(dim >= 1, "{dim} must be at least 1, got {@dim}", dim=dim)
-        _require_fill(fill)
+        assumed, fill = fill is None, _fill(fill)
         require_param(
             explained is None or decay is None,
             "{explained} and {decay} say the same thing: give one of them",
@@ -136,19 +150,18 @@ class Spectrum:
             (rank is None) == (explained is None),
             "{explained} is the share of the first {rank} components: give both or neither",
         )
+        spread = _SPREAD_OF_NOTHING if explained is None and decay is None else SPREAD_OF_GUESS
         how = ""
         if explained is not None and rank is not None:
-            decay = _decay_for(dim, rank, explained)
+            decay = _decay_for(dim, rank, min(explained, max(_MOST_EXPLAINED, rank / dim)))
             how = f", so that the first {rank} have {explained:.3g} of the variance"
         decay = 1.0 if decay is None else decay
         good = 0 <= decay <= _STEEPEST
         require_param(good, f"{{decay}} must lie in 0..{_STEEPEST:g}, got {{@decay}}", decay=decay)
-        words = (
-            f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}, mean squared row norm {fill:.3g} of "
-            f"row_bound^2"
-        )
+        norms = "" if assumed else f", mean squared row norm {fill:.3g} of row_bound^2"
+        words = f"a guess: eigenvalue i proportional to i^-{decay:.3g}{how}{norms}"
         shape = _power_law(dim, decay)
-        return cls(fill * shape / shape.sum(), words, SPREAD_OF_GUESS)
+        return cls(fill * shape / shape.sum(), words, spread, assumed=assumed)
 
     @classmethod
     def of_variances(
@@ -157,13 +170,14 @@ class Spectrum:
         *,
         dim: int | None = None,
         row_bound: float | None = None,
-        fill: float = 0.5,
+        fill: float | None = None,
         source: str = "given",
         spread: float = 0.0,
     ) -> "Spectrum":
         """From variances along components, in any order and any units.
 
-        With `row_bound` in those units they are divided by its square. Without it they are scaled to sum to `fill`.
+        With `row_bound` in those units they are divided by its square. Without it they are scaled to sum to `fill`, by
+        default an assumed one.
         If there are fewer than `dim`, the others are zero.
 
         >>> Spectrum.of_variances([4.0, 1.0], dim=3, row_bound=5.0).values.tolist()
@@ -180,8 +194,7 @@ class Spectrum:
             bool((values >= 0).all()) and 0 < total < math.inf, "variances must be finite, not negative, not all zero"
         )
         if row_bound is None:
-            _require_fill(fill)
-            values = values * (fill / total)
+            values = values * (_fill(fill) / total)
         else:
             good = 0 < row_bound < math.inf
             require_param(good, "{row_bound} must be positive and finite, got {@bound}", bound=row_bound)
@@ -191,11 +204,12 @@ class Spectrum:
                 "make them smaller: raise {row_bound}, or scale the variances down",
             )
             values = values / row_bound**2
-        return cls(np.pad(values, (0, dim - len(values))), source, spread)
+        assumed = row_bound is None and fill is None
+        return cls(np.pad(values, (0, dim - len(values))), source, spread, assumed=assumed)
 
     @classmethod
     def of_rows(
-        cls, rows: Any, *, row_bound: float | None = None, fill: float = 0.5, center: Any = "private"
+        cls, rows: Any, *, row_bound: float | None = None, fill: float | None = None, center: Any = "private"
     ) -> "Spectrum":
         """The spectrum of a PUBLIC table, (n, d), array or sparse matrix, that is like the private one. Never pass
         private rows.
@@ -240,6 +254,19 @@ class Spectrum:
             values[:dim], dim=dim, row_bound=row_bound, fill=fill, source=source, spread=PUBLIC_SPREAD
         )
 
+    def in_found_bound(self, people: float, mu: float) -> "Spectrum":
+        """With the fill that rows have of a bound that is found privately for `people` at this budget, if it is assumed.
+
+        >>> guess = Spectrum.guessed(16)
+        >>> round(guess.in_found_bound(400, 0.2).fill, 2), round(guess.in_found_bound(1e5, 0.2).fill, 2)
+        (0.88, 0.43)
+        """
+        if not self.assumed:
+            return self
+        signal = people * mu / math.sqrt(self.dim)
+        fill = _FILL_LATE + (_FILL_EARLY - _FILL_LATE) / (1 + (signal / _FILL_HALF) ** _FILL_POWER)
+        return replace(self, values=self.values * (fill / self.values.sum()))
+
     def drawn(self, rng: np.random.Generator) -> Array:
         """Other eigenvalues, (d,), that are as plausible: off by a smooth relative error of size `spread`, and by
         `error`.
@@ -254,7 +281,12 @@ class Spectrum:
         fade = np.concatenate([[1.0], np.cumprod(kept)])
         noise = np.concatenate([[1.0], np.sqrt(1 - kept**2)]) * steps
         walk = fade * np.cumsum(noise / fade)
-        values = self.values * np.exp(self.spread * walk) + self.error * rng.standard_normal(self.dim)
+        tilt = _TILT * rng.standard_normal() * places
+        values = self.values * np.exp(self.spread * (walk - tilt)) + self.error * rng.standard_normal(self.dim)
+        # No real table lies in a few dimensions exactly, even where a guess says so.
+        values = values + _REST * self.spread * rng.random() * self.values.mean()
+        if self.assumed:
+            values = values * math.exp(_FILL_DOUBT * rng.standard_normal())
         values = np.sort(np.maximum(values, 0.0))[::-1]
         total = float(values.sum())
         # A draw in which nothing is left is no plausible spectrum, so the guess itself stands for it.
@@ -316,8 +348,10 @@ def require_rank(rank: int, dim: int) -> None:
     require_param(1 <= rank <= dim, f"{{rank}} must be from 1 to the {dim} columns, got {{@rank}}", rank=rank)
 
 
-def _require_fill(fill: float) -> None:
-    require_param(0 < fill <= 1, "{fill} must lie in (0, 1], got {@fill}", fill=fill)
+def _fill(fill: float | None) -> float:
+    """The fill, or the assumed one."""
+    require_param(fill is None or 0 < fill <= 1, "{fill} must lie in (0, 1], got {@fill}", fill=fill)
+    return _ASSUMED_FILL if fill is None else fill
 
 
 def _power_law(dim: int, decay: float) -> Array:

@@ -10,7 +10,7 @@ from eigenveil.errors import require
 from eigenveil.plan import Facts, Forecast, Interval, advise, curve
 from eigenveil.plot.display import FAINT, Display
 from eigenveil.plot.sources import json_in, model_from, path_of
-from eigenveil.report import plan_part
+from eigenveil.report import method_words, plan_part
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,7 +128,10 @@ class PlanDisplay(Display):
     def plot(self, ax: "Axes | None" = None) -> "PlanDisplay":
         """Draw both curves with their bands over a logarithmic axis, into `ax` or a new figure."""
         axes, bands = self._axes(ax), []
-        for name, spans, colour in (("captured variance", self.captured, "C0"), ("largest sine", self.sines, "C1")):
+        for name, spans, colour in (
+            ("captured variance", self.captured, "C0"),
+            ("largest angle, as a sine", self.sines, "C1"),
+        ):
             (line,) = axes.plot(self.epsilons, [one.value for one in spans], marker="o", color=colour, label=name)
             low, high = [one.low for one in spans], [one.high for one in spans]
             bands.append(axes.fill_between(self.epsilons, low, high, color=colour, alpha=0.2, linewidth=0))
@@ -142,7 +145,7 @@ class PlanDisplay(Display):
             self.asked_ = axes.axvline(self.asked, color="0.3", linestyle=":", label=f"epsilon = {self.asked:g}")
         # A little beyond 0 and 1, so that lines at the ends are not cut in half.
         axes.set(xscale="log", ylim=(-0.02, 1.02), xlabel="epsilon", ylabel="share, 0 to 1")
-        axes.set_title(f"What a budget buys: {self.method}")
+        axes.set_title(f"What a budget buys: {method_words(self.method)}")
         axes.legend(fontsize="small")
         return self
 

@@ -129,7 +129,12 @@ class ConvergenceDisplay(Display):
                 *zip(*lacked, strict=True), "x", color="C1", ms=10, label="someone was missing"
             )
             axes.legend()
-        axes.set(yscale="log", xlabel="round", ylabel="movement (largest sine)", title="How far the directions moved")
+        axes.set(
+            yscale="log",
+            xlabel="round",
+            ylabel="sine of the largest principal angle",
+            title="How far the directions moved",
+        )
         counts(axes)
         return self
 

@@ -282,7 +282,7 @@ def _listed(charges: Sequence[Charge]) -> Iterator[str]:
         if group in largest:
             yield f"{_label(group)} (mu {_together(group):.4g})"
     if rest := [charge for group in groups.values() if group not in largest for charge in group]:
-        yield f"{len(rest)} smaller ones (mu {_together(rest):.4g})"
+        yield f"{len(rest)} smaller one{'s' * (len(rest) != 1)} (mu {_together(rest):.4g})"
 
 
 def _label(group: Sequence[Charge]) -> str:

@@ -8,7 +8,8 @@ Slots are bounded by sequence numbers, and neighbouring streams differ in one pe
 they differ in at most m slots of a series, fixed by that person. A release from any other slot has the same law in both streams,
 given everything released before it, and adds nothing. The releases from the m slots compose like any others, to the sum of their
 squares, which is at most the sum of the m largest. Under add/remove this would be false for slots that are counted out: one row
-less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too.
+less moves every later boundary. Slots of a clock have boundaries that no row moves, so there it holds under add/remove too, if
+no row decides in which slot others are counted (`data.follow.slots` proves that of a source that is followed).
 
 Releases of one slot about disjoint `group`s of people, such as the sites of two rounds, cost no more than the costliest of
 them. A person is in one group, and the releases about the others have the same law in both streams.
@@ -24,7 +25,6 @@ read and refuses to spend. States of a reserve: open, then closed.
 """
 
 import math
-import os
 import threading
 import weakref
 from collections.abc import Mapping
@@ -34,6 +34,7 @@ from typing import Any, NoReturn, final
 from eigenveil.drawing import escaped, fragment, table
 from eigenveil.errors import BudgetExceeded, require
 from eigenveil.privacy.accounting import Budget, epsilon_of
+from eigenveil.privacy.process import this_process
 from eigenveil.privacy.unit import PrivacyUnit, require_same_unit
 
 __all__ = ["Charge", "Ledger", "Reserve", "Slot"]
@@ -147,7 +148,7 @@ delta = 1e-06; nothing was released
             unit is None or isinstance(unit, PrivacyUnit),
             f'unit must be a PrivacyUnit, such as PrivacyUnit("row", Neighbours.ADD_REMOVE), got {unit!r}',
         )
-        self._open, self._process = True, os.getpid()
+        self._open, self._process = True, this_process()
         self._budget = Budget(epsilon, delta)
         self._limit = self._budget.mu
         self._unit = unit
@@ -286,7 +287,7 @@ delta = 1e-06; nothing was released
                 self._series[slot.series] = series
 
     def _require_original(self, label: str) -> None:
-        if not self._open or os.getpid() != self._process:
+        if not self._open or this_process() != self._process:
             # A forked child's ledger is a copy too: its parent would not see what it spent.
             raise BudgetExceeded(f"{label!r} cannot be paid from a copy of a ledger; spend from the original")
 

@@ -1,6 +1,7 @@
 """The recommender's planner: chooses how a fit is done, forecasts what it finds, and says what else would work.
 
-It uses public numbers alone and never sees a history. The number of users enters only where it is public.
+It uses public numbers alone and never sees a history. The number of users enters where it is public; elsewhere a public
+claim takes its place. docs/decisions/0044 has the measurements behind the constants.
 """
 
 import math
@@ -9,6 +10,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, Literal, final
 
 import numpy as np
+from scipy.special import ndtr
 
 from eigenveil.errors import ParameterWarning, require_param
 from eigenveil.linalg import Array, found_share
@@ -37,19 +39,21 @@ ASSUMED_HISTORY: Final = 40
 # The leading eigenvalue of the item-item matrix is about this many times users * history / items, at most half the
 # users.
 _CONCENTRATION, _MOST = 3.0, 0.5
-# A fit finds only noise if even eigenvalues `_OPTIMISM` times the guessed ones give less than `_LEAST`. From `_FAIR`
-# on there is no warning.
-_OPTIMISM, _LEAST, _FAIR = 2.0, 0.15, 0.5
-# Below this share it takes luck, even if the doubled guess looks better.
-_NEXT_TO_NOTHING, _LUCK = 0.05, 0.3
-# The first direction is popularity, which counts release for less. At least this share of the others should be found.
-_FAIR_BEYOND: Final = 0.25
+# The second eigenvalue is about this share of the first, and at most this share of the users. On five public tables it
+# was 0.1 to 1 times the first.
+_SECOND, _MOST_SECOND = 0.35, 0.1
+# From this share of the filter on there is no warning.
+_FAIR: Final = 0.5
+# The first direction is popularity, which counts release for less. A fit that finds less than the first share of what
+# lies beyond it is refused, and one that finds less than the second is warned of.
+_LEAST_BEYOND, _FAIR_BEYOND = 0.05, 0.25
 # The most popular c of d items have about (c / d) to this power of all interactions.
 _POPULAR: Final = 0.4
-# The share to reach when advising fewer items, a little less than `_FAIR`.
-_FAIR_OF_FEWER: Final = 0.35
+# A number of items is advised from this share beyond popularity on, if recommendations would agree with an exact filter's at
+# least this much, relative to the interactions that this many most popular items have.
+_ADVISED_BEYOND, _WORTH, _FIRST = 0.15, 0.7, 20
 _EPSILONS = (0.1, 0.3, 1, 3, 10, 30, 100)
-_KEPT = (5000, 2000, 1000, 500, 200, 100)
+_KEPT = (5000, 2000, 1000, 500, 300, 200, 100, 50)
 
 
 @final
@@ -57,7 +61,7 @@ _KEPT = (5000, 2000, 1000, 500, 200, 100)
 class ItemTerms:
     """What a fit is asked for, in public terms: `rank` directions of `dim` items, of which `kept` are used.
 
-    - `users` is None where their number is private.
+    - `users` is None where their number is private and nothing is claimed about it.
     - `degrees`: item degrees are released. `chosen`: they decide which items are kept.
     - `history` is roughly how many items a user has, if the caller knows.
     - `louder` is the noise over a curator's, where sites add it.
@@ -84,13 +88,12 @@ class ItemTerms:
 class Outcome:
     """The forecast of a fit, a guess from public numbers and no guarantee.
 
-    - `share` is the share of the filter that is found, and `at_best` the same if eigenvalues are twice the guess.
+    - `share` is the share of the filter that is found.
     - `beyond` is the share found beyond the first direction, which is little more than popularity.
     - `above` is the number of directions above the noise.
     """
 
     share: float
-    at_best: float
     beyond: float
     above: int
 
@@ -145,11 +148,8 @@ class ItemPlan:
 
     @property
     def hopeless(self) -> bool:
-        """Whether the forecast says that the result would be noise."""
-        expected = self.expected
-        if expected is None:
-            return False
-        return expected.at_best < _LEAST or (expected.share < _NEXT_TO_NOTHING and expected.at_best < _LUCK)
+        """Whether the forecast says that the result would be noise, or popularity and noise."""
+        return self.expected is not None and self.expected.beyond < _LEAST_BEYOND
 
     def for_sites(self) -> SitesPlan:
         """The same plan in the form that a fit over sites uses."""
@@ -229,25 +229,49 @@ def _expected(terms: ItemTerms, plan: ItemPlan) -> Outcome | None:
         return None
     guess = _eigenvalues(terms)
     entry = _entry_noise(terms, plan)
-    found = [found_share(factor * guess, entry=entry, dim=terms.kept) for factor in (1.0, _OPTIMISM)]
-    beyond = found_share(guess[1:], entry=entry, dim=terms.kept) if terms.rank > 1 else found[0]
+    share = found_share(guess, entry=entry, dim=terms.kept)
+    beyond = found_share(guess[1:], entry=entry, dim=terms.kept) if terms.rank > 1 else share
     above = int((guess**2 > terms.kept * entry**2).sum())
-    return Outcome(found[0], found[1], beyond, above)
+    return Outcome(share, beyond, above)
 
 
 def _eigenvalues(terms: ItemTerms) -> Array:
     """Guessed eigenvalues, (rank,), of the item-item matrix."""
     assert terms.users is not None
-    history = max(float(max(ASSUMED_HISTORY, terms.least)) if terms.history is None else terms.history, 1.0)
-    history *= (terms.kept / terms.dim) ** _POPULAR
+    history = _history(terms) * (terms.kept / terms.dim) ** _POPULAR
     leading = terms.users * min(_MOST, _CONCENTRATION * history / terms.kept) * min(1.0, history / terms.least)
-    # The eigenvalues sum to at most one per user, and fall like 1, 1/2, 1/3: the sum of 1 / i up to c is about log c
-    # + gamma.
-    places = np.arange(1.0, terms.rank + 1)
-    rest = (terms.users - leading) / max(math.log(terms.kept) + np.euler_gamma - 1, 0.5)
-    guess = np.minimum(leading, rest) / places
-    guess[0] = leading
-    return np.asarray(guess)
+    # Beyond the first they fall about like 1, 1/2, 1/3.
+    second = min(_SECOND * leading, _MOST_SECOND * terms.users)
+    return np.concatenate([[leading], second / np.arange(1.0, terms.rank)])
+
+
+def _history(terms: ItemTerms) -> float:
+    """How many items a user is taken to have."""
+    return max(float(max(ASSUMED_HISTORY, terms.least)) if terms.history is None else terms.history, 1.0)
+
+
+def _agreement(terms: ItemTerms, expected: Outcome) -> float:
+    """How well recommendations from `terms.kept` items, chosen by noisy counts, agree with those of an exact filter of all items.
+
+    Scores of the found and the exact filter correlate like the root of the share found beyond popularity, and items
+    left out are lost. Fewer items have a larger signal each, so this has its maximum in between.
+    """
+    assert terms.users is not None and terms.budget is not None
+    # Items in order of popularity, in groups that grow with the rank: a million items need not be handled one by one.
+    ends = np.unique(np.geomspace(1, terms.dim, 300).round())
+    starts = np.concatenate([[0.0], ends[:-1]])
+    sizes, shares = ends - starts, (ends / terms.dim) ** _POPULAR - (starts / terms.dim) ** _POPULAR
+    # A user with n items gives n / sqrt(n) votes in all.
+    votes = terms.users * math.sqrt(_history(terms)) * shares / sizes
+    near = Histories(terms.dim, terms.least)
+    noise = near.sum_sensitivity(terms.neighbours) * terms.louder / (terms.budget.mu * math.sqrt(_CHOICE_SHARE))
+    # The noisy count from which on about `kept` items are kept.
+    low, high = votes[-1] - 10 * noise, votes[0] + 10 * noise
+    for _ in range(60):
+        middle = (low + high) / 2
+        chances = ndtr((votes - middle) / noise)
+        low, high = (middle, high) if float((sizes * chances).sum()) > terms.kept else (low, middle)
+    return float((shares * chances).sum()) * math.sqrt(expected.beyond)
 
 
 def _entry_noise(terms: ItemTerms, plan: ItemPlan) -> float:
@@ -270,20 +294,17 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
     """Single changes that would make the expected share fair."""
     assert terms.budget is not None and terms.users is not None
 
-    def fair(other: ItemTerms, share: float = _FAIR) -> bool:
+    def fair(other: ItemTerms) -> bool:
         expected = _planned(other).expected
-        return expected is not None and expected.share >= share and expected.beyond >= _FAIR_BEYOND
+        return expected is not None and expected.fair
 
-    # The longest list that is fair: each item left out is lost.
-    for kept in _KEPT:
-        fewer = replace(terms, kept=kept, chosen=True)
-        if terms.rank <= kept < terms.kept and fair(fewer, _FAIR_OF_FEWER):
-            yield Change(
-                f"{kept} items: from a public list, or with {{items=}} the most popular by counts released for a "
-                "share of the budget",
-                {"items": kept},
-            )
-            break
+    kept = _best_number_of_items(terms)
+    if kept is not None:
+        yield Change(
+            f"{kept} items: from a public list, or with {{items=}} the most popular by counts released for a "
+            "share of the budget",
+            {"items": kept},
+        )
     for epsilon in _EPSILONS:
         if terms.budget.epsilon < epsilon and fair(replace(terms, budget=Budget(epsilon, terms.budget.delta))):
             yield Change("{epsilon=}", {"epsilon": epsilon})
@@ -298,3 +319,19 @@ def _advice(terms: ItemTerms) -> Iterator[Change]:
         yield Change(
             "{unit=}, a weaker guarantee: it protects one interaction of a user, not all of them", {"unit": "item"}
         )
+
+
+def _best_number_of_items(terms: ItemTerms) -> int | None:
+    """How many items to keep for the best recommendations; None where no number is expected to work."""
+    best, found = _WORTH * min(1.0, _FIRST / terms.dim) ** _POPULAR, None
+    for kept in _KEPT:
+        if not terms.rank <= kept < terms.kept:
+            continue
+        fewer = replace(terms, kept=kept, chosen=True)
+        expected = _planned(fewer).expected
+        if expected is None or expected.beyond < _ADVISED_BEYOND:
+            continue
+        agreement = _agreement(fewer, expected)
+        if agreement > best:
+            best, found = agreement, kept
+    return found

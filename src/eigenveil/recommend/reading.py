@@ -18,7 +18,8 @@ from eigenveil.data.archive import HISTORIES, TABLES, ending_of
 from eigenveil.data.columns import as_numbers, require_kinds, require_names
 from eigenveil.data.named import NamedTable, kind_of, open_named
 from eigenveil.data.people import require_ids
-from eigenveil.data.tables import read_table
+from eigenveil.data.tables import read_table, require_arrays
+from eigenveil.data.unpacked import require_bearable
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, require_param, verbatim
 from eigenveil.params import FileParams, InteractionsParams, declared, takes
 from eigenveil.recommend.interactions import Interactions, is_whole, ones_at, require_names_of_one_line
@@ -39,7 +40,7 @@ _WHOLE_NUMBER = re.compile("0|-?[1-9][0-9]{0,99}")
 
 @takes(InteractionsParams)
 def read_interactions(path: str | Path, asked: InteractionsParams) -> Interactions:
-    """Interactions from a csv, Parquet, Arrow or xlsx file with a line for each, or a scipy sparse matrix in an npz file.
+    """Interactions from a csv, Parquet, Arrow, xlsx or jsonl file with a line for each, or a scipy sparse matrix in npz.
 
     Users and items are text or whole numbers, and become names. A repeated line counts once. Users and items are
     sorted, whole numbers by size, so the order of lines does not matter. A user whose lines were all dropped is an
@@ -142,6 +143,8 @@ def _matrix_in(path: Path, kind: str, how: FileParams) -> Any:
 def _read_matrix(
     path: Path, kind: str, how: FileParams, at_least: float | None, items: tuple[str, ...] | None
 ) -> Interactions:
+    if kind == "npz":
+        require_arrays(path)
     try:
         matrix = _matrix_in(path, kind, how)
     except Exception:
@@ -191,6 +194,9 @@ def _has_commas(path: Path) -> bool:
 
     with pa.input_stream(str(path), compression="detect") as opened:
         head = opened.read(1 << 16).partition(b"\n")[0]
+    # Excel writes a line that states the separator.
+    if head.removeprefix(b"\xef\xbb\xbf").lower().startswith((b"sep=", b'"sep=')):
+        return False
     return b"," in head or not any(mark in head for mark in (b";", b"\t", b"|"))
 
 
@@ -206,7 +212,11 @@ class _PlainCsv:
     def of(cls, path: Path) -> "_PlainCsv":
         import pyarrow.csv as pc
 
-        with pc.open_csv(path, parse_options=pc.ParseOptions(newlines_in_values=True)) as reader:
+        require_bearable(path)
+        with pc.open_csv(
+            path,
+            parse_options=pc.ParseOptions(newlines_in_values=True),
+        ) as reader:
             return cls(path, tuple(reader.schema.names))
 
     def read(self, types: Mapping[str, Any]) -> Any:

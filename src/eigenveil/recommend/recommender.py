@@ -65,8 +65,9 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         How many directions the filter keeps. 8 to 64 are usual, and more need more users. p in PPM, the pass band of
         the filter.
     epsilon : float or None
-        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
-        epsilon=None must be written out and gives the exact filter with no privacy.
+        How much the result may depend on one person: smaller is more private. At most 1 is strong: a guess whether a
+        person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is reasonable (82%
+        at 10), and more is weak. epsilon=None must be written out and gives the exact filter with no privacy.
     delta : float or None, default None: a tenth of one over the number of users, at most 1e-5, where that is public
         The chance that the guarantee of epsilon fails. At item level its default is 1 / (10 n d), for n users and d
         items. It is rounded down.
@@ -78,9 +79,13 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         latter is PPM's guarantee.
     neighbours : "zero-out", "add-remove" or "replace-one", default 'zero-out'
         For unit='user': neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out,
-        one history is blank, and the number of users is public. With add-remove, one user is not there at all. Then
-        delta is needed, and there is no forecast. With replace-one, one history is another. Other commands default to
-        add-remove. Here no forecast could be made then.
+        one history is blank, and the number of users is public. With add-remove, one user is not there at all, and
+        the number of users is private. Then delta and users_at_least are needed. With replace-one, one history is
+        another. Other commands default to add-remove.
+    users_at_least : int or None, default None
+        For neighbours='add-remove': a number of users that you know without looking at the data, such as from a
+        yearly report. The forecast is made for this many, because it may not depend on the private number. A wrong
+        number makes the forecast wrong, and nothing else.
     trust : "hub", "site" or "masked", default 'hub'
         Who adds the noise. With hub it is the analyst who runs this, who sees the sums. With site it is every site,
         at sqrt(sites) times the noise. With masked it is the sites together, under masks that cancel in the sum only.
@@ -111,8 +116,8 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         About how many items a user has, if you know it without looking at the data. It changes the forecast, and
         nothing else.
     on_noise : "raise" or "warn", default 'raise'
-        Continue even if the budget is expected to give little but noise. Otherwise that is refused. raise refuses
-        before anything is spent, and warn continues.
+        Fit even if no more than popularity and noise is expected. Otherwise that is refused before anything is spent.
+        raise refuses, and warn fits.
     faults : Faults or None, default None: everything is carried
         What a simulated network does to messages.
 
@@ -253,7 +258,9 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             at_hub=terms.budget if self.trust == "hub" else None,
             terms=Terms(share_of("quorum", self.quorum, len(sites)) if masks is None else masks[0]),
             # Where the number of users is protected, so is how many are at each site.
-            sizes={name: float(rows.shape[0]) for name, rows in sites.items()} if terms.users is not None else None,
+            sizes={name: float(rows.shape[0]) for name, rows in sites.items()}
+            if terms.neighbours.count_is_public
+            else None,
             seed=seed,
             settings=asked_settings(self),
             masks=masks,
@@ -266,15 +273,16 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
     def _terms(self, sites: Mapping[str, Rows], dim: int, kept: int, masks: tuple[int, int] | None) -> ItemTerms:
         """The request in public terms, for `kept` of `dim` items."""
         near = Neighbours.INTERACTION if self.unit == "item" else Neighbours(self.neighbours)
-        # Under add/remove the number is private: neither the plan nor the default of delta may depend on it.
-        users = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
-        require(self.epsilon is None or users != 0, "there are no users to learn from")
+        # Under add/remove the number is private: neither the plan nor the default of delta may depend on it, nor may a
+        # refusal. All of them depend on the claim instead, which is public and is not compared with the number.
+        count = sum(rows.shape[0] for rows in sites.values()) if near.count_is_public else None
+        require(self.epsilon is None or count != 0, "there are no users to learn from")
         return ItemTerms(
             dim=dim,
             kept=kept,
             rank=rank_of(self.n_components, kept),
-            users=users,
-            budget=self._budget(users, dim),
+            users=count if near.count_is_public else self.users_at_least,
+            budget=self._budget(count, dim),
             neighbours=near,
             least=self.min_degree,
             method=self.method,
@@ -291,6 +299,16 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
             self.epsilon is None or self.delta is not None or self.neighbours != "add-remove",
             "{delta} is required with {neighbours=add-remove}, because the number of users is private. Choose well "
             "below one over it",
+        )
+        require_param(
+            self.epsilon is None
+            or self.neighbours != "add-remove"
+            or self.users_at_least is not None
+            or self.on_noise == "warn",
+            "{users_at_least} is required with {neighbours=add-remove}, to say before anything is spent whether the budget is "
+            "enough. The number of users is private, so pass a number that you know without looking at the data. To fit "
+            "without a forecast, set {on_noise=warn}",
+            on_noise="warn",
         )
         if self.normalise == "both":
             require_param(
@@ -314,10 +332,11 @@ class PrivateRecommender(RecommenderParams, BaseEstimator):
         instead = "; or ".join(one.message for one in plan.advice) or "far more users"
         values = {name: value for one in plan.advice for name, value in one.change.items()}
         if plan.hopeless:
+            beyond = f", and {expected.beyond:.0%} of what lies beyond popularity" if self.n_components != 1 else ""
             why = (
                 f"the noise at this budget would drown what histories of this many users and items usually contain: "
-                f"about {expected.share:.0%} of the filter would be found, at best {expected.at_best:.0%}. By the same "
-                f"estimate, this would work: {instead}{self._assumed()}"
+                f"about {expected.share:.0%} of the filter would be found{beyond}. By the same estimate, this would "
+                f"work: {instead}{self._assumed()}"
             )
             if self.on_noise == "raise":
                 raise ParameterError(f"{why}. Nothing was spent. To fit anyway, set {{on_noise=warn}}", **values)

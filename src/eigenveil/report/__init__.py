@@ -29,6 +29,7 @@ from eigenveil.report.fitted import (
 )
 from eigenveil.report.html import charts_of, cumulative_of, plan_of, scree_of, to_html
 from eigenveil.report.schema import from_json, schema, to_json
+from eigenveil.report.words import method_words
 from eigenveil.report.write import ENDINGS, read_report, require_printer, write_report
 
 __all__ = [
@@ -50,6 +51,7 @@ __all__ = [
     "cumulative_of",
     "forecast_part",
     "from_json",
+    "method_words",
     "model_report",
     "plan_of",
     "plan_part",

@@ -41,7 +41,8 @@ class ComponentsPart:
 
     Without `columns` the table had no names. Without `shares` nobody released the variance in all directions, which is `total`.
     The `intervals` are empty where none is known for this method. A `noise_floor` of zero means that no noise was added, unless
-    `floor_known` is false.
+    `floor_known` is false. `fill` is the bound usage, and `clipped` the clipped share. `mean` and `scale`, (d,), are what was
+    subtracted from the columns, and what they were divided by; empty where nothing was.
     """
 
     columns: tuple[str, ...] | None
@@ -55,6 +56,12 @@ class ComponentsPart:
     fill: float | None = None
     clipped: float | None = None
     people: float | None = None
+    mean: tuple[float, ...] = ()
+    scale: tuple[float, ...] = ()
+    # The share of all squared norms that clipping took, as far as released norms show it, and the share of people with the
+    # longest rows, whose norms noise hides.
+    taken: Span | None = None
+    unseen: float | None = None
 
     def __post_init__(self) -> None:
         # A report may come from a file that was edited, and everything that draws it relies on these shapes.
@@ -64,6 +71,8 @@ class ComponentsPart:
         require(len(self.weights) == len(self.variances), "every component has a variance")
         require(len(self.shares) in (0, len(self.weights)), "every component has a share, or none has")
         require(len(self.intervals) in (0, len(self.weights)), "there must be one interval for each component, or none")
+        for name, numbers in (("mean", self.mean), ("scale", self.scale)):
+            require({len(numbers)} <= widths | {0}, f"the {name} must have one number for each column, or none")
 
     @property
     def above(self) -> int:
@@ -118,12 +127,17 @@ class EpsilonPoint:
 @final
 @dataclass(frozen=True, slots=True)
 class PlanPart:
-    """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked."""
+    """Accuracy against epsilon as the planner predicts it for one `method`, with the epsilon of this result or plan marked.
+
+    What is captured is a share of the variance that exact PCA finds: `of` all rows as they are before clipping, or of the clipped
+    ones.
+    """
 
     method: str
     asked: float
     points: tuple[EpsilonPoint, ...]
     note: str = ""
+    of: Literal["all rows", "clipped rows"] = "clipped rows"
 
     def __post_init__(self) -> None:
         require(len(self.points) >= 1, "there must be a point")

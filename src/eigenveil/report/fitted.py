@@ -3,14 +3,16 @@
 Everything follows from the released numbers in the model's file. No row is read, and nothing is charged.
 """
 
+import itertools
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Real
 from typing import TYPE_CHECKING, Any, Final
 
-from eigenveil.drawing import Span, in_bytes
-from eigenveil.errors import shown
+import numpy as np
+
+from eigenveil.drawing import Span
 from eigenveil.model import Model
 from eigenveil.privacy import Budget, Guarantee, Neighbours
 from eigenveil.report.contents import (
@@ -21,6 +23,7 @@ from eigenveil.report.contents import (
     Report,
     RoundPart,
 )
+from eigenveil.report.words import readable_settings
 
 if TYPE_CHECKING:
     from eigenveil.estimators.rounds import Round
@@ -33,9 +36,11 @@ __all__ = [
     "forecast_part",
     "model_report",
     "plan_part",
+    "planned",
     "round_parts",
     "settings_facts",
     "spectrum_of",
+    "taken_of",
 ]
 
 # Spread evenly over the logarithmic axis, from strong to weak.
@@ -57,23 +62,34 @@ _WORDS: Final = (
 )
 # Rehearsing a fit of this many weights takes most of a second, and a report should not take longer than the fit.
 _LARGE: Final = 20_000
-# Settings that the report shows where they belong.
-_SAID: Final = ("noise_floor", "fill", "clipped")
+_UNKNOWN: Final = "What this fit itself captured is private, and nobody computed it."
 
 
-def model_report(model: Model, *, rounds: "Iterable[Round]" = (), title: str | None = None, **more: Any) -> Report:
-    """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it."""
+def model_report(
+    model: Model,
+    *,
+    rounds: "Iterable[Round]" = (),
+    title: str | None = None,
+    dataset: str | None = None,
+    among: str = "",
+    **more: Any,
+) -> Report:
+    """The report of a fit: its `model`, the `rounds` over sites or peers if there were any, and what else is known of it.
+
+    `dataset` is a public name. `among` says in the title whose rows they were, if not those of one table.
+    """
     guarantee, part = model.guarantee, components_of(model)
     rank, dim = model.components.shape
+    found = f"{counted(rank, 'principal component')} {among or f'of {dim} columns'}"
     return Report(
         kind=more.pop("kind", "model"),
-        title=title or f"{counted(rank, 'principal component').capitalize()} of {dim} columns",
+        title=title or (found.capitalize() if dataset is None else f"{dataset}: {found}"),
         answer=answer_of(part, guarantee),
         warnings=model.warnings,
         components=part,
         rounds=round_parts(rounds),
         plan=plan_part(model),
-        facts=(*_facts(model), *more.pop("facts", ())),
+        facts=(*_facts(model, dataset), *more.pop("facts", ())),
         guarantee=guarantee,
         best_guess=guarantee.best_guess,
         **more,
@@ -94,7 +110,9 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
     """What was found and who is protected, in one sentence."""
     rank, above, share = len(part.weights), part.above, math.fsum(part.shares)
     # What all directions have together was not released, so nobody knows a share.
-    of_it = f", with {share:.0%} of the variance" if part.shares else ""
+    # With a bound, the variance of the rows as they were is not known either.
+    whose = " of the clipped rows" if part.fill is not None else ""
+    of_it = f", with {share:.0%} of the variance{whose}" if part.shares else ""
     if part.noise_floor == 0 and part.shares:
         found = f"{counted(rank, 'component').capitalize()} describe {share:.0%} of the variance"
         found = found if rank != 1 else f"One component describes {share:.0%} of the variance"
@@ -110,17 +128,20 @@ def answer_of(part: ComponentsPart, guarantee: Guarantee) -> str:
         found = f"{stand.capitalize()} {'stands' if above == 1 else 'stand'} out from the noise{of_it}"
     if not guarantee.private:
         why = "the noise came from a known seed" if guarantee.reproducible else "there is no privacy guarantee"
-        return f"{found}; {why}, so nobody is protected."
+        return f"{found}. No person is protected, because {why}."
     # Rounded up: rounding down would promise more than the guarantee does.
     guess = math.ceil(100 * guarantee.best_guess)
     # The unit goes on to say which rows are meant, which is too long for one sentence.
     whose = guarantee.unit.partition(",")[0] or "each person"
-    return f"{found}; an attacker guesses right about {whose} at most {min(guess, 100)} times in 100, a coin 50."
+    return (
+        f"{found}. An attacker who knows everything else guesses right about {whose} at most {min(guess, 100)} times in "
+        "100, and a coin 50 times."
+    )
 
 
 def components_of(model: Model) -> ComponentsPart:
     """The components of a model with their variances and, where it is known, the interval of each."""
-    floor, variances = model.noise_floor, tuple(model.explained_variance.tolist())
+    floor, variances, took = model.noise_floor, tuple(model.explained_variance.tolist()), taken_of(model)
     shares = tuple(model.explained_variance_ratio.tolist())
     # Any component with a share gives the total. Those below the floor have none, and would divide by zero.
     at = next((at for at, share in enumerate(shares) if share > 0), None)
@@ -137,7 +158,25 @@ def components_of(model: Model) -> ComponentsPart:
         fill=_number(model, "fill"),
         clipped=_number(model, "clipped"),
         people=model.people,
+        mean=() if model.settings.get("center") == "none" else tuple(model.mean.tolist()),
+        scale=() if model.scale is None else tuple(model.scale.tolist()),
+        taken=None if took is None else took[0],
+        unseen=None if took is None else took[1],
     )
+
+
+def taken_of(model: Model) -> tuple[Span, float] | None:
+    """The share of all squared norms that clipping took, from released norms, and the share of people whose norms were not seen.
+
+    None if no norms were released, or too few seen.
+    """
+    from eigenveil.plan import Norms, taken_by_clipping
+
+    norms, bound, people = Norms.read(model.settings.get("norms")), _number(model, "row_bound"), model.people
+    if norms is None or norms.power is None or bound is None or bound <= 0 or people is None:
+        return None
+    taken = taken_by_clipping(norms, bound=bound, people=max(2, round(people)))
+    return Span(*taken), norms.beyond[-1]
 
 
 def _number(model: Model, name: str) -> float | None:
@@ -162,25 +201,20 @@ def _intervals(model: Model) -> Iterator[Span]:
         yield Span(variance, max(0.0, variance - floor), variance + floor)
 
 
-def _facts(model: Model) -> Iterator[FactLine]:
+def _facts(model: Model, dataset: str | None) -> Iterator[FactLine]:
     people = model.people
+    if dataset is not None:
+        yield FactLine("dataset", dataset)
     if people is not None:
         noisy = model.noise_floor > 0 and model.settings.get("neighbours") == "add-remove"
         yield FactLine("people", f"about {people:.0f}, with noise" if noisy else f"{people:.0f}")
+    yield FactLine("columns", str(model.components.shape[1]))
     yield from settings_facts(model.settings)
 
 
 def settings_facts(settings: Mapping[str, Any]) -> Iterator[FactLine]:
     """The settings of a fit as a person reads them, without those that a report shows where they belong."""
-    for name, value in settings.items():
-        if name in _SAID:
-            continue
-        words = f"{value:.6g}" if isinstance(value, float) else value if isinstance(value, str) else shown(value)
-        # One name is Python's, and one number is too long to read.
-        name = {"n_components": "components", "bytes": "traffic"}.get(name, name)
-        yield FactLine(
-            name.replace("_", " "), in_bytes(value) if name == "traffic" and isinstance(value, int) else words
-        )
+    return itertools.starmap(FactLine, readable_settings(settings))
 
 
 def round_parts(rounds: "Iterable[Round]") -> tuple[RoundPart, ...]:
@@ -207,37 +241,65 @@ def spectrum_of(
     source: str,
     dim: int | None = None,
     row_bound: float | None = None,
-    fill: float = 0.5,
+    fill: float | None = None,
 ) -> "Spectrum":
-    """The variances of a model as a plan needs them, with the remaining variance spread evenly over the other directions.
+    """The variances of a model as a plan needs them: without what noise adds, and with what remains in other directions.
 
-    They contain noise, so they are doubted as much as those of a public table.
+    They are doubted as much as those of a public table, or as a guess where noise hides some of the components.
     """
     from eigenveil.errors import require
     from eigenveil.plan import Spectrum
-    from eigenveil.plan.spectrum import PUBLIC_SPREAD
+    from eigenveil.plan.spectrum import PUBLIC_SPREAD, SPREAD_OF_GUESS
 
     # A component that is not above the noise has no share of the variance, and says nothing about other rows.
     known = model.explained_variance_ratio > 0
-    variances, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
-    require(variances.sum() > 0 and share > 0, f"{source} has no variance to plan with")
+    released, share = model.explained_variance[known], float(model.explained_variance_ratio.sum())
+    require(released.sum() > 0 and share > 0, f"{source} has no variance to plan with")
+    total, floor = float(released.sum()) / share, model.noise_floor
+    # Noise makes an eigenvalue v appear at about v + (floor / 2)^2 / v (Baik, Ben Arous and Peche 2005).
+    variances = (released + np.sqrt(np.maximum(released**2 - floor**2, 0.0))) / 2
     others = model.components.shape[1] - len(variances)
-    left = float(variances.sum()) * max(0.0, 1 / share - 1)
-    # No other direction has more variance than the last component found.
-    each = min(left / others, float(variances.min())) if others else 0.0
+    # No other direction has more variance than the last component found. And if noise hides components, none is far above it.
+    hides = len(variances) < len(known)
+    most = min(float(variances.min()), floor / 2) if hides else float(variances.min())
+    hidden = _hidden_values(max(0.0, total - float(variances.sum())), others, most=most)
     return Spectrum.of_variances(
-        [*variances, *[each] * others],
+        [*variances, *hidden],
         dim=dim,
         row_bound=row_bound,
         fill=fill,
         source=f"from {source}",
-        spread=PUBLIC_SPREAD,
+        # Of components that noise hides little is known.
+        spread=SPREAD_OF_GUESS if hides else PUBLIC_SPREAD,
     )
+
+
+def _hidden_values(left: float, count: int, *, most: float) -> "list[float]":
+    """Values, falling, of `count` directions that have the variance `left` together and none more than `most`.
+
+    They may be all alike, or fall from `most`. The first is taken halfway, on the scale of logarithms, and the others fall like a
+    power of their number.
+
+    >>> [round(value, 2) for value in _hidden_values(6.0, 4, most=6.0)]
+    [3.0, 1.42, 0.91, 0.67]
+    """
+    if count == 0 or left <= 0:
+        return [0.0] * count
+    each = left / count
+    if each >= most:
+        return [each] * count
+    first, places = math.sqrt(each * most), np.arange(1.0, count + 1)
+    # The sum falls as the power grows, from all alike to the first alone: bisect.
+    low, high = 0.0, 60.0
+    for _ in range(60):
+        middle = (low + high) / 2
+        low, high = (middle, high) if first * float((places**-middle).sum()) > left else (low, middle)
+    return [first * float(place) ** -low for place in places]
 
 
 def plan_part(model: Model) -> PlanPart | None:
     """What other budgets would have bought, with this fit marked. None where the planner does not know such a fit."""
-    facts, method = _planned(model)
+    facts, method = planned(model)
     if facts is None:
         return None
     from eigenveil.plan import forecast
@@ -248,8 +310,22 @@ def plan_part(model: Model) -> PlanPart | None:
     for epsilon in sorted({*(EPSILONS[1:4] if large else EPSILONS), asked}):
         found = forecast(replace(facts, budget=Budget(epsilon, facts.budget.delta)), method, fits=fits)
         points.append((epsilon, found))
-    note = "From the released spectrum of this fit. What this fit itself captured is private, and nobody computed it."
+    note = " ".join(("From the released spectrum of this fit.", _note_on_clipping(facts), _UNKNOWN))
     return forecast_part(method, asked, points, note=note)
+
+
+def _note_on_clipping(facts: "Facts") -> str:
+    """What the forecast of a fit knows of the loss by clipping."""
+    if facts.denominator == "clipped rows":
+        return "How much clipping to the given row bound took is not known, so this is of the clipped rows."
+    if facts.norms is None:
+        return "Norms of rows were not released or are hidden by noise, so the interval allows for heavy tails as usual ones."
+    # Fewer people than the last share that is seen may have rows of any length.
+    return (
+        "The interval includes the loss by clipping, as far as the released norms around the search's center show it. Noise "
+        f"hides how long the longest {facts.norms.beyond[-1]:.1%} of the rows are: if few of them have most of the variance, "
+        "far less is captured."
+    )
 
 
 def forecast_part(
@@ -266,10 +342,11 @@ def forecast_part(
         for at, found in points
         if math.isfinite(found.captured.value)
     ]
-    return PlanPart(method, asked, tuple(spans), note) if spans else None
+    of = points[0][1].of if points else "clipped rows"
+    return PlanPart(method, asked, tuple(spans), note, of) if spans else None
 
 
-def _planned(model: Model) -> "tuple[Facts | None, str]":
+def planned(model: Model) -> "tuple[Facts | None, str]":
     """The facts of this fit as a plan sees them, and the name of its method there."""
     guarantee, settings = model.guarantee, model.settings
     method, people = _method_of(settings), model.people
@@ -280,9 +357,15 @@ def _planned(model: Model) -> "tuple[Facts | None, str]":
 
     if method not in METHODS or not 1e-3 <= guarantee.epsilon <= 1e3:
         return None, method
+    from eigenveil.plan import Norms
+
     fill, bound = _number(model, "fill"), settings.get("row_bound")
     given = isinstance(bound, Real) and settings.get("bound_from") is None
+    norms, size = Norms.read(settings.get("norms")), _number(model, "row_bound")
     try:
+        if norms is not None:
+            # In units of the bound, like the spectrum.
+            norms = None if norms.power is None or size is None or size <= 0 else norms.over(size)
         facts = Facts(
             dim=dim,
             rank=rank,
@@ -297,6 +380,7 @@ def _planned(model: Model) -> "tuple[Facts | None, str]":
             survivors=settings.get("survivors"),
             row_bound=1.0 if given or settings.get("column_bounds") is not None else None,
             scale="private" if "scale_from" in settings else None,
+            norms=norms,
         )
     except (ValueError, TypeError):
         # A fit that no plan covers: one column, a relation that protects no person, a file that was edited.

@@ -34,11 +34,12 @@ from eigenveil.drawing.marks import Cell
 from eigenveil.model import SCORES_ARE_RAW
 from eigenveil.privacy import Guarantee
 from eigenveil.report.contents import ComponentsPart, PlanPart, Report, RoundPart, TablePart
+from eigenveil.report.words import method_words
 
 __all__ = ["charts_of", "cumulative_of", "plan_of", "scree_of", "to_html"]
 
 # Components with bars of their own, and those that fit into a table on A4.
-_BARS, _COLUMNS = 4, 8
+_BARS, _COLUMNS = 10, 8
 # Rows of a table that are printed, as the style says, and charges that the guarantee lists one by one.
 _PRINTED, _LISTED = 30, 6
 # Rows of the largest table.
@@ -81,7 +82,7 @@ def _sections(report: Report) -> Iterator[str]:
         yield f"<h2>{title}</h2>{listing(((fact.label, [fact.text]) for fact in report.facts), css=css)}"
     yield _keys(report)
     if report.guarantee is not None:
-        yield _guarantee(report.guarantee)
+        yield _guarantee(report.guarantee, report.title)
     open_to_all = report.guarantee is not None and not report.guarantee.private
     about = _RAW if report.raw else _OPEN if open_to_all else _PUBLIC
     yield f"<footer><p>Made by Eigenveil {escaped(report.eigenveil)}. {about}</p></footer>"
@@ -145,8 +146,8 @@ def cumulative_of(part: ComponentsPart) -> Chart:
 def plan_of(part: PlanPart, *, mark: str = "asked") -> Chart:
     """The curve of a plan, with its epsilon marked."""
     points = [Point(one.epsilon, one.captured, one.sine, one.nothing) for one in part.points]
-    title = f"Accuracy against epsilon: {part.method}"
-    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark)
+    title = f"Accuracy against epsilon: {method_words(part.method)}"
+    return plan_chart(points, asked=part.asked, title=title, note=part.note, mark=mark, of=part.of)
 
 
 def _variance(part: ComponentsPart) -> str:
@@ -173,10 +174,25 @@ def _about_noise(part: ComponentsPart) -> Iterator[str]:
         )
     elif part.noise_floor > 0:
         yield "No intervals are drawn: none are known for this method."
-    if part.fill is not None:
-        yield f"Fill {part.fill:.2g}: the mean squared norm of the clipped rows over the squared row bound."
+    # An item space has neither, and no unit.
+    if part.scale:
+        yield "Columns were divided by their scale first, so variances have no unit, and each column counts alike."
+    elif part.mean or part.shares:
+        yield "Variances are in squared units of the columns, so columns with large numbers weigh more."
     if part.clipped is not None:
-        yield f"About {part.clipped:.0%} of people were clipped, at the bound that was found."
+        yield f"Clipped share: about {part.clipped:.0%} of people had rows beyond the row bound, which were shortened to it."
+    if part.taken is not None and part.unseen is not None:
+        one = part.taken
+        yield (
+            f"Clipping took about {one.value:.0%} of all squared norms ({one.low:.0%} to {one.high:.0%}), as far as the released "
+            f"norms show. They do not show how long the longest {part.unseen:.1%} of the rows are. The variances here are those "
+            "of the clipped rows."
+        )
+    if part.fill is not None:
+        yield (
+            f"Bound usage: {part.fill:.2g}. This is the mean squared norm of the clipped rows over the squared row bound. Near "
+            "0, the bound is larger than needed and the noise is too. Near 1, nearly every row was clipped."
+        )
 
 
 def _loadings(part: ComponentsPart) -> str:
@@ -186,19 +202,26 @@ def _loadings(part: ComponentsPart) -> str:
         for at, weights in enumerate(part.weights[:_BARS])
     ]
     drawn = f'<div class="charts">{"".join(charts)}</div>'
+    drawn += f"<p>Bars are drawn of the first {_BARS} components. The picture below has all.</p>" * (rank > _BARS)
     if len(names) > MOST_BARS or rank > _BARS:
         drawn += f"<h3>All at a glance</h3>{figure(heat_chart(names, part.weights, _importance(part)), 'heat')}"
-    few, order = part.weights[:_COLUMNS], list(range(len(names)))
+    around = [(name, numbers) for name, numbers in (("mean", part.mean), ("scale", part.scale)) if numbers]
+    few, order = part.weights[: _COLUMNS - len(around)], list(range(len(names)))
     if len(names) > _ROWS:
         # A catalogue of items may have more rows than a browser can show. Those that matter most stay, in their order.
         heavy = _importance(part)
         order = sorted(sorted(order, key=lambda at: -heavy[at])[:_ROWS])
-    header = ("column", *(f"component {at}" for at in range(1, len(few) + 1)))
-    # A sign for every number: they are compared down a column.
-    rows = [(names[at], *(f"{one[at]:+.4f}" for one in few)) for at in order]
+    header = ("column", *(name for name, _ in around), *(f"component {at}" for at in range(1, len(few) + 1)))
+    # A sign for every weight: they are compared down a column.
+    rows = [
+        (names[at], *(f"{numbers[at]:.4g}" for _, numbers in around), *(f"{one[at]:+.4f}" for one in few))
+        for at in order
+    ]
     left = f" The other {rank - len(few)} are in the JSON report." if rank > len(few) else ""
     which = "every column" if len(order) == len(names) else f"the {len(order)} of {len(names)} columns that matter most"
-    said = f"<p>Weights of {which} in the first {len(few)} components.{left}</p>" if rank > 1 else ""
+    said = f"<p>Weights of {which} in {'the component' if rank == 1 else f'the first {len(few)} components'}.{left}"
+    said += " This mean was subtracted from the columns first." * bool(part.mean)
+    said += " Then they were divided by this scale." * bool(part.scale) + "</p>"
     whole = _scrolling(table(header, rows, sorts=True), "weights of columns", len(rows))
     return f"<h2>What the components are made of</h2>{drawn}<h3>Every weight</h3>{said}{whole}"
 
@@ -294,8 +317,9 @@ def _keys(report: Report) -> str:
     return f"<h2>Keys of those who take part</h2>{_scrolling(table(header, pins), 'keys', len(pins))}"
 
 
-def _guarantee(guarantee: Guarantee) -> str:
-    parts = [f"<h2>Guarantee</h2><p><strong>{prose(guarantee.title)}</strong></p>"]
+def _guarantee(guarantee: Guarantee, title: str) -> str:
+    # On paper it is a page of its own, and whoever signs it must see what for.
+    parts = [f"<h2>Guarantee</h2><p>{prose(title)}</p><p><strong>{prose(guarantee.title)}</strong></p>"]
     if guarantee.epsilon is not None and guarantee.delta is not None:
         # Noise from a known seed protects nobody, so there is no strength to show and nothing to sign.
         if guarantee.private:
@@ -322,6 +346,6 @@ def _strength(guarantee: Guarantee, epsilon: float, delta: float) -> Iterator[st
         f"Delta {delta:g} is an allowance in these probabilities: 1 in {1 / delta:,.0f}."
     )
     yield (
-        "Ranges on the scale: at most 1 is called strong, up to 10 usual, and above 10 weak (Ponomareva and others 2023, "
-        '"How to DP-fy ML"). What is acceptable depends on the data and on who sees the result.'
+        'The words on the scale are those of Ponomareva and others (2023), "How to DP-fy ML". What is acceptable depends on the '
+        "data and on who sees the result."
     )

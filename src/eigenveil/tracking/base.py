@@ -11,6 +11,7 @@ from eigenveil.errors import require
 from eigenveil.linalg import Subspace
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Exact, Mechanism
+from eigenveil.tasks.levels import Change
 
 __all__ = ["NOTHING_ASKED", "SketchTracker", "Tracker", "require_exact", "require_rows"]
 
@@ -59,6 +60,10 @@ class SketchTracker(Tracker[State]):
     @abstractmethod
     def noise_floor(self, state: State) -> float:
         """An eigenvalue of the scatter below this cannot be told from noise; 0 without noise."""
+
+    def change(self, state: State) -> Change | None:
+        """Whether the last released rows are clearly unlike the rest, in their level or in their spread. Only with noise."""
+        return None
 
     @property
     @abstractmethod

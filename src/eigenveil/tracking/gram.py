@@ -14,8 +14,9 @@ from eigenveil.linalg import Array
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Exact, Mechanism, Slot
 from eigenveil.tasks import lies_far
+from eigenveil.tasks.levels import Change, Levels
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sums import Sums, SumTerms, floor_of, mean_spike, offset_of, sketch_of
+from eigenveil.tracking.sums import Sums, SumTerms, floor_of, levels_of, mean_spike, offset_of, sketch_of
 
 __all__ = ["GramState", "GramTracker"]
 
@@ -37,6 +38,7 @@ class GramState:
     syncs: int
     rank: int
     spike: float = 0.0
+    levels: Levels | None = None  # Of the increments, around the center.
 
 
 @final
@@ -87,18 +89,23 @@ class GramTracker(SketchTracker[GramState]):
         rows = self.terms.person_blocks
         fresh = state.held.released(self.terms, mechanism, rows=rows, label="increment", slot=slot)
         public = state.public.and_then(fresh, state.fade) if state.syncs else fresh
+        levels = levels_of(fresh, state.syncs)
+        if state.levels is not None:
+            levels = state.levels.times(state.fade).and_also(levels)
         # Only where nothing is pending: raw sums around the old center would have to be moved as well.
         center, moved = self._recentered(state.center, public, mechanism)
         # A mean that is subtracted now leaves its error. Otherwise `noise_floor` works it out from the sums.
         left = 0.0 if moved is public else mean_spike(public.total, public.weight, noise=public.total_noise)
         spike, public = state.fade * state.spike + left, moved
+        if center is not None and center is not state.center:
+            levels = levels.around(center if state.center is None else center - state.center)
         rank, adapt = state.rank, self.terms.adapt
         if adapt is not None:
             values = sketch_of(public, center).subspace.values
             # FPCA (4) moves the rank by one for each block, and several blocks may have been waiting.
             for _ in range(min(state.blocks, len(values))):
                 rank = adapt.adjusted(rank, values)
-        return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank, spike)
+        return GramState(center, Sums.none(self.terms), public, 1.0, 0, state.syncs + 1, rank, spike, levels)
 
     def sketch(self, state: GramState, *, most: int | None = None) -> Sketch:
         """Of released numbers only."""
@@ -113,6 +120,13 @@ class GramTracker(SketchTracker[GramState]):
     def noise_floor(self, state: GramState) -> float:
         """That of the released sum."""
         return floor_of(state.public, spike=state.spike)
+
+    def change(self, state: GramState) -> Change | None:
+        """From increment to increment."""
+        if state.levels is None:
+            return None
+        terms = self.terms
+        return state.levels.change(radius=terms.domain.radius, looks=state.syncs, centered=terms.center)
 
     @property
     def cost(self) -> int:

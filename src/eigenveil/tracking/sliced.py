@@ -17,6 +17,7 @@ from eigenveil.linalg import Array, Subspace, complement, merge, merged_edge
 from eigenveil.linalg.sketch import Sketch, without_shift
 from eigenveil.linalg.sparse import is_sparse
 from eigenveil.privacy import Bounded, Mechanism, Slot, bounded_sum, gram_columns
+from eigenveil.tasks.levels import Change, Levels
 from eigenveil.tracking.base import SketchTracker, require_rows
 from eigenveil.tracking.sums import SumTerms, as_block, as_block_rows, mean_spike, offset_of
 
@@ -43,6 +44,7 @@ class SlicedState:
     total_noise: float
     blocks: int
     rank: int
+    levels: Levels | None = None
 
 
 @final
@@ -114,16 +116,26 @@ class SlicedTracker(SketchTracker[SlicedState]):
         # In data scale. Merging eigenvalues of covariances as Alg. 3 prints it would add their squares.
         joint = merge(state.space, space, rank=width, forget=terms.forget) if state.space.rank else space
         rank = state.rank if terms.adapt is None else terms.adapt.adjusted(state.rank, joint.values)
+        # Symmetric noise has half the variance off the diagonal.
+        gram_noise, count = (louder * mechanism.scale(by_gram, share=share)) ** 2 / 2, float(rows.shape[0])
+        levels = Levels.of(
+            state.blocks,
+            total,
+            energy=energy,
+            weight=count,
+            total_noise=total_noise,
+            energy_noise=2 * terms.domain.dim * gram_noise,
+        )
         return SlicedState(
             joint,
             fade * state.energy + energy,
             fade * state.total + total,
-            fade * state.weight + rows.shape[0],
-            # Symmetric noise has half the variance off the diagonal.
-            fade**2 * state.gram_noise + (louder * mechanism.scale(by_gram, share=share)) ** 2 / 2,
+            fade * state.weight + count,
+            fade**2 * state.gram_noise + gram_noise,
             fade**2 * state.total_noise + total_noise,
             state.blocks + 1,
             rank,
+            levels if state.levels is None else state.levels.times(fade).and_also(levels),
         )
 
     def sketch(self, state: SlicedState, *, most: int | None = None) -> Sketch:
@@ -154,6 +166,13 @@ class SlicedTracker(SketchTracker[SlicedState]):
         width = min(state.rank + self.oversample, dim)
         spike = mean_spike(state.total, state.weight, noise=state.total_noise)
         return entry * merged_edge(dim, width, parts=float(fades.sum())) + spike
+
+    def change(self, state: SlicedState) -> Change | None:
+        """From block to block."""
+        if state.levels is None:
+            return None
+        terms = self.terms
+        return state.levels.change(radius=terms.domain.radius, looks=state.blocks, centered=terms.center)
 
     @property
     def cost(self) -> int:

@@ -13,6 +13,7 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace
 from eigenveil.linalg.sketch import Sketch
+from eigenveil.tasks.levels import Levels
 from eigenveil.tracking.block import BlockState
 from eigenveil.tracking.gram import GramState
 from eigenveil.tracking.sliced import SlicedState
@@ -23,7 +24,7 @@ __all__ = ["restored", "taken_apart"]
 
 # A file can name only these classes, so reading one never executes anything else.
 _KNOWN: Final = {
-    kind.__name__: kind for kind in (Subspace, Sketch, Sums, BlockState, GramState, SlicedState, TreeState)
+    kind.__name__: kind for kind in (Subspace, Sketch, Sums, Levels, BlockState, GramState, SlicedState, TreeState)
 }
 
 
@@ -63,8 +64,9 @@ def restored(tree: Any, arrays: Mapping[str, Array]) -> Any:
             require(name in _KNOWN, f"there is no state of type {name!r}")
             kind: Any = _KNOWN[name]
             expected = {f.name for f in fields(kind)}
-            # Version 0.1 did not write this one, which no guarantee depends on.
+            # Version 0.1 did not write these, which no guarantee depends on.
             parts = {"spike": 0.0} | parts if kind is GramState else parts
+            parts = {"levels": None} | parts if "levels" in expected else parts
             # All of them: without `apart`, sums would take its default of zero and claim too small a sensitivity.
             require(set(parts) == expected, f"a {name} has the parts {sorted(expected)}, got {sorted(parts)}")
             return kind(**{key: restored(part, arrays) for key, part in parts.items()})

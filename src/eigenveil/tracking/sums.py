@@ -35,9 +35,10 @@ from eigenveil.privacy import (
 )
 from eigenveil.tasks import shrunk
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.levels import Levels
 from eigenveil.tracking.rank import EnergyBounds
 
-__all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "mean_spike", "sketch_of"]
+__all__ = ["MEAN_SHARE", "SumTerms", "Sums", "as_block_rows", "floor_of", "levels_of", "mean_spike", "sketch_of"]
 
 # The share of a release's mu^2 for the sum of rows: the mean needs little.
 MEAN_SHARE = 0.05
@@ -319,6 +320,18 @@ def _inside(rows: Any, domain: Domain) -> Array:
 
 def _plus(later: Array, earlier: Array, fade: float) -> Array:
     return later + earlier if fade == 1.0 else later + fade * earlier
+
+
+def levels_of(sums: Sums, number: int) -> Levels:
+    """A release of this number, as one stretch of a stream. A diagonal entry has twice the variance of the others."""
+    return Levels.of(
+        number,
+        sums.total,
+        energy=float(np.trace(sums.gram)),
+        weight=sums.weight,
+        total_noise=sums.total_noise,
+        energy_noise=2 * len(sums.total) * sums.gram_noise,
+    )
 
 
 def as_block_rows(rows: Any) -> Rows:

@@ -13,8 +13,9 @@ import numpy as np
 from eigenveil.errors import require
 from eigenveil.linalg.sketch import Sketch
 from eigenveil.privacy import Mechanism, Slot
+from eigenveil.tasks.levels import Change
 from eigenveil.tracking.base import SketchTracker, require_rows
-from eigenveil.tracking.sums import Sums, SumTerms, floor_of, sketch_of
+from eigenveil.tracking.sums import Sums, SumTerms, floor_of, levels_of, sketch_of
 
 __all__ = ["TreeState", "TreeTracker"]
 
@@ -119,6 +120,18 @@ class TreeTracker(SketchTracker[TreeState]):
     def noise_floor(self, state: TreeState) -> float:
         """That of the sum of the intervals."""
         return 0.0 if state.blocks == 0 else floor_of(self._public(state))
+
+    def change(self, state: TreeState) -> Change | None:
+        """From interval to interval. Where one is the whole stream, only its mean can tell."""
+        if state.blocks == 0:
+            return None
+        public = [sums for sums in reversed(state.public) if sums is not None]
+        # From the longest interval to the shortest, each faded by the blocks after it.
+        lengths = [2**level for level, sums in reversed(list(enumerate(state.public))) if sums is not None]
+        found = levels_of(public[0], 0)
+        for number, (sums, length) in enumerate(zip(public[1:], lengths[1:], strict=True), 1):
+            found = found.times(self.terms.fade(length)).and_also(levels_of(sums, number))
+        return found.change(radius=self.terms.domain.radius, looks=state.blocks, centered=self.terms.center)
 
     @property
     def cost(self) -> int:

@@ -51,7 +51,7 @@ def test_the_answer_comes_first_and_then_the_trade_the_cost_and_the_next_command
         )
     ]
     assert places == sorted(places)
-    assert "captured, a guess" in result.stdout
+    assert "captured of clipped, a guess" in result.stdout
     assert result.stderr == ""
 
 

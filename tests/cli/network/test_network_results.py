@@ -126,5 +126,7 @@ def test_a_party_reads_what_its_model_says_of_itself(capsys: pytest.CaptureFixtu
     model = replace(a_model({"noise_floor": 9.0, "fill": 0.25, "clipped": 0.5}), warnings=(warned,))
     Results.named(Path("heart.toml"), ME, None, None).show(Voice(), model, role="peer")
     said = capsys.readouterr().out
-    places = [said.index(words) for words in ("Nothing stands out", "fill: 0.25", "clipped: about 50%", warned)]
+    places = [
+        said.index(words) for words in ("Nothing stands out", "bound usage: 0.25", "clipped share: about 50%", warned)
+    ]
     assert places == sorted(places)

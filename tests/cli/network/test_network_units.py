@@ -1,6 +1,7 @@
 """Rows are not people: what the commands of a site say and refuse, and whole studies over TLS that protect patients."""
 
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from eigenveil.cli.network.view import Voice
 from eigenveil.network.agents.site import SiteAgent
 from eigenveil.network.ledger.durable import DurableLedger
 from eigenveil.privacy import Neighbours, PrivacyUnit
+from network.ledger.ledger_children import LIFE, account
 
 ME = "site 0"
 PERSON = "patient_id"
@@ -140,6 +142,32 @@ def test_the_same_table_under_another_name_is_refused_or_asked_about(tmp_path: P
     assert typed[-2:] == ["Give the same people a second budget? [y/N]", "Take part? [y/N]"]
     folders.policy(ME, more='[datasets]\naliases = [["visits", "trial 7"]]\n')
     assert eigenveil(*site, "--dataset", "trial 7", "--yes").stderr == "error: as far as this goes\n"
+
+
+def test_the_ledger_of_another_site_is_noticed(tmp_path: Path, typed: list[str]) -> None:
+    """Two sites call their dataset the same, and their ledgers were exchanged."""
+    folders = hospital(tmp_path, person=False)
+    path = folders.of(ME) / "ledger.db"
+    with DurableLedger.open(path) as ledger:
+        ledger.join(replace(account("an earlier study", dataset="visits", mu=0.01), party="south"), life=LIFE)
+        ledger.finish(account("an earlier study").study)
+    path.chmod(0o600)
+    site = folders.site(ME, "--policy", folders.policy(ME), "--dataset", "visits")
+    before = path.read_bytes()
+    refused = eigenveil(*site, "--yes")
+    assert refused.exit_code == 2 and 'is the ledger of "south"' in refused.stderr and "--ledger" in refused.stderr
+    assert "WARNING: " in said(*site, "--dry-run") and path.read_bytes() == before
+    typed[:] = ["n"]
+    declined = eigenveil(*site)
+    assert declined.exit_code == 1 and "Nothing was sent" in declined.stdout
+    assert path.read_bytes() == before
+    # A person says that it is the right one, and after that nobody is asked again.
+    typed[:] = ["y", "yes"]
+    assert eigenveil(*site).stderr == "error: as far as this goes\n"
+    assert typed[-2:] == [f'Charge "{ME}" to this ledger? [y/N]', "Take part? [y/N]"]
+    with DurableLedger.open(path) as ledger:
+        ledger.join(replace(account("a later study", dataset="visits", mu=0.01), party=ME), life=LIFE)
+    assert eigenveil(*site, "--yes").stderr == "error: as far as this goes\n"
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,7 @@ def expected(method: str, captured: float, **other: Any) -> Forecast:
     made = Forecast(
         method=method,
         captured=Interval(captured, captured - 0.03, captured + 0.02),
+        clipped=Interval(captured, captured - 0.03, captured + 0.02),
         sine=Interval(0.31, 0.21, 0.41),
         nothing=0.07,
         noise=12.5,

@@ -90,8 +90,8 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
     lines = planned(*SMALL, "--sites", 3, "--trust", "masked").stdout
     words = " ".join(lines.split())
     assert words.startswith(
-        "With epsilon = 1 expect 0.90 (0.87 to 0.92) of the variance that 2 components can capture. Use masked/covariance: "
-        "trust='masked', method='covariance'. Random directions would capture 0.07."
+        "With epsilon = 1 expect 0.90 (0.87 to 0.92) of the variance that exact PCA with 2 components finds in the clipped rows. "
+        "Use masked/covariance: trust='masked', method='covariance'. Random directions would capture 0.07."
     )
     for part in (
         "masked/krylov 0.88 (0.85-0.90) 0.31 (0.21-0.41) 7 67.8 kB 2.35 MB",
@@ -102,7 +102,7 @@ def test_the_answer_comes_first_and_all_of_it_is_there(oracle: Oracle) -> None:
         "0.90 (0.87 to 0.92) <- asked",
         "about 5000 people with one row each, 6 columns, 2 components",
         "a guess: eigenvalue i proportional to i^-1",
-        "Rows whose norm exceeds the row bound are clipped to it",
+        "Nothing public says how long the longest rows are",
         "FederatedPCA(2, epsilon=1.0, delta=1e-06, trust='masked', method='covariance')",
         "eigenveil study new study.toml",
     ):
@@ -167,6 +167,8 @@ def test_json_has_every_forecast_as_the_planner_says(oracle: Oracle) -> None:
     assert found["chosen"] | {"guarantee": "", "call": "", "parameters": {}} == {
         "method": "hub/covariance",
         "captured": {"value": 0.9, "low": pytest.approx(0.87), "high": pytest.approx(0.92)},
+        "captured_of": "clipped rows",
+        "captured_of_clipped_rows": {"value": 0.9, "low": pytest.approx(0.87), "high": pytest.approx(0.92)},
         "sine": {"value": 0.31, "low": 0.21, "high": 0.41},
         "nothing": 0.07,
         "noise": 12.5,
@@ -197,7 +199,7 @@ def test_a_guess_that_was_said_is_not_asked_for_again(oracle: Oracle) -> None:
     assert "a better one: --explained" in planned(*SMALL).stdout
     said = " ".join(planned(*SMALL, "-k", 1, "--explained", 0.7).stdout.split())
     assert "a better one: a --public-data table" in said
-    assert "of the variance that 1 component can capture" in said
+    assert "of the variance that exact PCA with 1 component finds in" in said
 
 
 MISTAKES = {
@@ -282,7 +284,7 @@ def test_with_the_planner_itself_a_plan_is_what_it_advises() -> None:
 def test_with_the_planner_itself_a_hopeless_plan_is_called_hopeless() -> None:
     result = planned("-n", 50, "-d", 40, "-k", 2, "--epsilon", 0.05, "--delta", 1e-6, "--epsilons", "0.05")
     assert result.exit_code == 0
-    assert result.stdout.startswith("Nothing can work here: ")
+    assert result.stdout.startswith("Nothing can work here, if the spectrum is as guessed: ")
     assert result.stderr == ""
 
 

@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.csv as pc
 import pytest
 
-from cli.cli_tables import arrow_table, rows
+from cli.cli_tables import arrow_table, eigenveil, rows, written
 from cli.plan.plan_runs import Oracle, planned
 from eigenveil import PrivatePCA
 from eigenveil.plan import Spectrum
@@ -30,6 +30,7 @@ def test_a_plan_of_the_page_runs(line: str, tmp_path: Path, monkeypatch: pytest.
     pc.write_csv(arrow_table(rows(), remark=["none"] * len(rows())), "last-decade.csv")
     PrivatePCA(3, epsilon=None).fit(np.clip(rows(), -5, 5)).save("last-year.safetensors")
     Path("spectrum.json").write_text(json.dumps(Spectrum.guessed(30).to_json()))
+    assert eigenveil("bounds", written(tmp_path, "npy"), "--no-privacy", "-o", "bounds.json").exit_code == 0
     result = planned(*shlex.split(line)[2:])
     assert result.exit_code == 0, result.output
 

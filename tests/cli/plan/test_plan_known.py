@@ -9,7 +9,7 @@ import numpy as np
 import pyarrow.csv as pc
 import pytest
 
-from cli.cli_tables import FORMATS, arrow_table, rows, written
+from cli.cli_tables import FORMATS, arrow_table, eigenveil, rows, written
 from cli.plan.plan_runs import ASKED, Oracle, planned, refused
 from eigenveil import PrivatePCA
 from eigenveil.plan import Spectrum
@@ -63,7 +63,7 @@ def test_without_a_bound_rows_fill_what_is_said_and_that_is_a_guess(oracle: Orac
     source = written(tmp_path, "npy")
     assert spectrum_of(oracle, "--public-data", source).fill == pytest.approx(0.5)
     assert spectrum_of(oracle, "--public-data", source, "--fill", 0.3).fill == pytest.approx(0.3)
-    guessed = "mean squared norm 0.5 of its square"
+    guessed = "as usual for a bound that is found privately"
     assert guessed in " ".join(planned(*ASKED, "--public-data", source).stdout.split())
     for said in (("--fill", 0.5), ("--row-bound", 40)):
         assert json.loads(planned(*ASKED, "--public-data", source, *said, "--json").stdout)["guessed"] == []
@@ -106,10 +106,52 @@ def test_an_earlier_model_lends_its_variances(oracle: Oracle, tmp_path: Path) ->
     fitted.save(target)
     found = spectrum_of(oracle, "--from-model", target, "--row-bound", 50)
     exact = variances(rows()) * len(rows()) / (len(rows()) - 1)
+    assert found.values[:3] == pytest.approx(exact[:3] / 50**2, rel=1e-9)
     # The model does not say how the rest is spread, only how much there is.
-    told = [*exact[:3], *[exact[3:].sum() / 2] * 2]
-    assert found.values == pytest.approx(np.array(told) / 50**2, rel=1e-9)
+    assert found.values.sum() == pytest.approx(exact.sum() / 50**2, rel=1e-9)
     assert found.spread > 0
+
+
+@pytest.fixture
+def bounds(tmp_path: Path) -> Path:
+    """What `eigenveil bounds` wrote of a table."""
+    target = tmp_path / "bounds.json"
+    result = eigenveil("bounds", written(tmp_path, "npy"), "--no-privacy", "-o", target)
+    assert result.exit_code == 0, result.output
+    return target
+
+
+def test_released_bounds_give_the_row_bound_and_the_norms(oracle: Oracle, bounds: Path) -> None:
+    assert planned(*ASKED, "--explained", 0.6, "--bounds", bounds).exit_code == 0
+    told = json.loads(bounds.read_text())
+    assert oracle.facts is not None and oracle.facts.norms is not None
+    assert oracle.facts.row_bound == told["row_bound"] and oracle.facts.dim == told["dim"]
+    assert oracle.facts.denominator == "all rows"
+    seen = {one["clipped"]: one["bound"] for one in told["candidates"] if one["clipped"] > 0}
+    assert dict(zip(oracle.facts.norms.beyond, oracle.facts.norms.norms, strict=True)) == seen
+    (chosen,) = (one for one in told["candidates"] if one["bound"] == told["row_bound"])
+    assert oracle.facts.spectrum.fill == pytest.approx(chosen["fill"])
+
+
+def test_bounds_are_refused_with_what_contradicts_them(bounds: Path) -> None:
+    assert "--bounds has the row bound: leave out --row-bound" in refused(*ASKED, "--bounds", bounds, "--row-bound", 3)
+    assert "--bounds has the row bound" in refused(*ASKED, "--bounds", bounds, "--scale", "private")
+    assert "--features is 9" in refused(*ASKED, "-d", 9, "--bounds", bounds)
+    bounds.write_text("{}")
+    assert "its format must be" in refused(*ASKED, "--bounds", bounds)
+    assert "does not exist" in refused(*ASKED, "--bounds", bounds.parent / "none.json")
+
+
+def test_a_public_table_and_a_model_tell_norms_too(oracle: Oracle, tmp_path: Path) -> None:
+    source = written(tmp_path, "npy")
+    assert planned(*ASKED, "--public-data", source, "--row-bound", 50).exit_code == 0
+    norms = np.linalg.norm(rows() - rows().mean(axis=0), axis=1)
+    assert oracle.facts is not None and oracle.facts.norms is not None
+    for share, norm in zip(oracle.facts.norms.beyond, oracle.facts.norms.norms, strict=True):
+        assert np.mean(norms > norm * (1 + 1e-9)) <= share <= np.mean(norms >= norm * (1 - 1e-9))
+    PrivatePCA(2, epsilon=8.0, delta=1e-6, random_state=0).fit(rows()).save(tmp_path / "model.safetensors")
+    assert planned(*ASKED, "--from-model", tmp_path / "model.safetensors", "--row-bound", 50).exit_code == 0
+    assert oracle.facts.norms is not None and oracle.facts.denominator == "all rows"
 
 
 BAD = {

@@ -90,11 +90,17 @@ def test_the_summary_says_what_was_planned_guaranteed_and_written_and_no_private
     assert "warning" not in done.stdout
     hidden = eigenveil(
         *("recommend", "fit", source, *PRIVATE, "-o", target, "--force"),
+        *("--neighbours", "add-remove", "--delta", 1e-6, "--users-at-least", 5000),
+    )
+    assert "5000 users" in re.sub(r"\s+", " ", hidden.stdout)
+    unplanned = eigenveil(
+        *("recommend", "fit", source, *PRIVATE, "-o", target, "--force", "--even-if-noise"),
         *("--neighbours", "add-remove", "--delta", 1e-6),
     )
-    assert "unknown, because the number of users is private" in hidden.stdout
-    assert str(USERS) not in hidden.output
-    for said in (done.output, hidden.output):
+    assert "unknown, because nothing is known of the number of users" in unplanned.stdout
+    for said in (hidden.output, unplanned.output):
+        assert str(USERS) not in said
+    for said in (done.output, hidden.output, unplanned.output):
         assert str(PLAYS.nnz) not in said
 
 
@@ -210,6 +216,11 @@ def test_a_hopeless_budget_is_refused_with_what_would_do(tmp_path: Path) -> None
         (("-k", 3, "--epsilon", 1, "--no-privacy"), "contradict each other"),
         (("-k", 3, "--delta", 1e-6, "--no-privacy"), "--delta has no meaning"),
         ((*PRIVATE, "--neighbours", "add-remove"), "--delta is required with --neighbours add-remove"),
+        (
+            (*PRIVATE, "--neighbours", "add-remove", "--delta", 1e-6),
+            "--users-at-least is required with --neighbours add-remove",
+        ),
+        ((*PRIVATE, "--users-at-least", 100), "--users-at-least is for --neighbours add-remove"),
         ((*PRIVATE, "--unit", "item", "--neighbours", "replace-one"), "--neighbours is for --unit user"),
         ((*PRIVATE, "--normalise", "both"), "--normalise both needs --item-degrees"),
         ((*PRIVATE, "--survivors", 2), "--survivors is for --trust masked"),

@@ -71,7 +71,7 @@ def test_every_graph_finds_the_exact_components(tmp_path: Path, graph: str) -> N
     said = flat(result.stdout)
     assert "100.0000% of the variance" in said
     assert f"{graph}: 6 peers, " in said
-    assert re.search(r"disagreement \d\.\de-1\d, the largest sine between peers", said)
+    assert re.search(r"disagreement \d\.\de-1\d, the sine of the largest principal angle between peers", said)
     assert re.search(r"traffic [\d.]+ [kM]B from site \d, the busiest peer; [\d.]+ [kM]B in all", said)
     assert "No privacy: exact PCA was asked for." in said
 
@@ -416,7 +416,7 @@ def test_the_example_in_the_docs_says_what_it_says(tmp_path: Path, monkeypatch: 
     subprocess.run([sys.executable, "-c", script], check=True)
     said = eigenveil(*command.split()).stdout
     # How far directions move, and the last digits of the answer, depend on noise.
-    plain = [re.sub(r"\d\.\d+e-\d\d|(?<=fill: )[\d.]+", "~", " ".join(text.split())) for text in (shown, said)]
+    plain = [re.sub(r"\d\.\d+e-\d\d|(?<=usage: )[\d.]+", "~", " ".join(text.split())) for text in (shown, said)]
     assert plain[0] == plain[1]
     again = re.findall(r"\$ eigenveil (simulate wards[^\n]* --restarts [^\n]*)\n", page)[0]
     assert "left behind   site 3 in round" in eigenveil(*again.split()).stdout

@@ -67,15 +67,12 @@ MISTAKES: dict[str, tuple[object, ...]] = {
         9,
     ),
     "--resume needs a state to continue from": ("--resume",),
-    "the state. Leave out --epsilon, --publish, --no-privacy, --bounds": (
-        *("--resume", "--state", "none", "--no-privacy", "--epsilon", 1, "--publish", "sync", "--bounds", "none"),
-    ),
-    "with --resume all settings of the stream come from the state. Leave out --components, --forget": (
-        *("--resume", "--state", "none", "-k", 2, "--forget", 0.5),
-    ),
+    "--epsilon and --no-privacy contradict": ("--resume", "--state", "none", "--no-privacy", "--epsilon", 1),
+    "--bounds none does not exist": ("--resume", "--state", "none", "--bounds", "none"),
+    "--state none does not exist": ("--resume", "--state", "none", "-k", 2, "--forget", 0.5),
     "--features is for svmlight files": (*EXACT, "--features", 5),
     "has no column 'what'": (*EXACT, "--drop", "what"),
-    "--no-header is for csv files": (*EXACT, "--format", "npy", "--no-header"),
+    "--no-header is for csv and xlsx files": (*EXACT, "--format", "npy", "--no-header"),
 }
 
 
@@ -107,7 +104,7 @@ def test_outputs_and_states_are_not_overwritten(tmp_path: Path, target: Path) ->
     assert "the folder" in refusal(*begin, tmp_path / "none" / "state")
     assert "is a folder" in refusal(*begin, tmp_path)
     state.rename(tmp_path / "stream.state.resumed")
-    assert "was resumed by a command that is still running" in refusal(*begin, state)
+    assert "was resumed by a program that is still running" in refusal(*begin, state)
     assert target.read_text() == "something else"
 
 

@@ -262,10 +262,11 @@ def test_a_signal_just_before_waiting_is_not_slept_through() -> None:
 
 
 def test_a_state_that_cannot_be_saved_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(*_: object) -> None:
+    def full(*_: object, **__: object) -> None:
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(StreamingPCA, "save_state", full)
+    monkeypatch.setattr(StreamingPCA, "checkpoint", lambda *_, **__: None)
     source, state, target = written(tmp_path, "npy"), tmp_path / "stream.state", tmp_path / "model.safetensors"
     command = ("stream", source, *EXACT, "-o", target, "--force", "--state", state)
     late = eigenveil(*command)

@@ -203,9 +203,13 @@ def test_a_stream_is_charged_whole_before_anything_leaves(table: Path, tmp_path:
     assert found.unit == PrivacyUnit("row", Neighbours.ZERO_OUT)
     # A stream that goes on has its budget already.
     again = ("stream", table, "--resume", "--state", states, "-o", target, "--force")
-    assert "was charged when the stream began" in refusal(*again, "--ledger", ledger)
-    assert eigenveil(*again).exit_code == 0
-    assert state(ledger).spent == found.spent
+    for named in ((), ("--ledger", ledger)):
+        assert eigenveil(*again, *named).exit_code == 0
+        assert state(ledger).spent == found.spent
+    assert "does not exist" in refusal(*again, "--ledger", tmp_path / "none.db")
+    other = ("stream", table, "-k", 2, *PRIVATE, "--epsilon", 0.1, "--ledger", tmp_path / "new.db", *LIFE)
+    assert eigenveil(*other, "-o", tmp_path / "new.safetensors").exit_code == 0
+    assert "is not the ledger of the stream in the state" in refusal(*again, "--ledger", tmp_path / "new.db")
     more = (*command[:-1], tmp_path / "other.state", "--force", "--epsilon", 1.4)
     assert "does not fit" in refusal(*more, code=1)
     # Rows are protected as in a stream, so a fit that hides their number is of another kind.

@@ -5,12 +5,14 @@ from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pc
 import pyarrow.parquet as pq
 import pytest
 from typer.testing import CliRunner, Result
 
+from eigenveil import GossipPCA
 from eigenveil.cli import _terminal as terminal
 from eigenveil.cli.study import options as choice
 from eigenveil.cli.study.command import study
@@ -18,7 +20,9 @@ from eigenveil.cli.study.keys import keys as keys_command
 from eigenveil.network.identity.authority import Authority, file_stem, new_request, write_new
 from eigenveil.network.identity.certificates import Role, pin_words
 from eigenveil.network.study.file import StudyFile
+from eigenveil.network.study.rules import fatal_peers
 from eigenveil.params.declarations.study import PeerStudy
+from eigenveil.runtimes import Faults
 from network.study_parties import authority, certificate
 
 TASK = ("-k", "2", "--columns", "age,weight,pulse", "--row-bound", "3")
@@ -210,6 +214,60 @@ def test_peers_need_no_hub(tmp_path: Path, keys: Path) -> None:
     assert isinstance(found.params, PeerStudy) and found.params.graph == (("peer 0", "peer 1"), ("peer 1", "peer 2"))
     assert len(found.params.noise_graph) == 3
     assert found.parameters()["restarts"] == 1 and found.parameters()["consensus"] == "tree"
+
+
+def peers_of(tmp_path: Path, keys: Path, count: int, *options: object) -> StudyFile:
+    """What `study new` makes of peers, from the shortest command."""
+    for path in keys.glob("*peer*.crt"):
+        path.unlink()
+    for at in range(count):
+        (keys / f"{file_stem(f'peer {at}')}.crt").write_text(certificate(f"peer {at}", "peer").pem)
+    file = tmp_path / "peers.toml"
+    where = [text for at in range(count) for text in ("--peer-address", f"peer {at}=10.0.0.{at}:70")]
+    result = run("new", file, "--authority", keys, *TASK, *PRIVATE, *options, *where, "--force")
+    assert result.exit_code == 0, result.output
+    return StudyFile.read(file)
+
+
+@pytest.mark.parametrize("options", [(), ("--noise", "independent"), ("--quorum", "3")])
+@pytest.mark.parametrize("graph", ["ring", "complete"])
+def test_peers_survive_the_loss_of_any_one_unless_told_otherwise(
+    tmp_path: Path, keys: Path, graph: str, options: tuple[str, ...]
+) -> None:
+    found = peers_of(tmp_path, keys, 5, "--graph", graph, *options)
+    assert isinstance(found.params, PeerStudy) and found.params.restarts == 1
+    assert fatal_peers(found) == ()
+    assert "The study survives the loss of any one peer" in " ".join(found.words())
+    pca: Any = found.estimator()
+    rng = np.random.default_rng(3)
+    rows = {place.name: rng.standard_normal((200, 3)) for place in found.peers}
+    for name in rows:
+        fitted = GossipPCA(**{**pca.get_params(), "faults": Faults(dies={name: 20})}).fit(rows)
+        assert set(fitted.peers_) == set(rows) - {name}
+
+
+@pytest.mark.parametrize(
+    "count, options",
+    [
+        (5, ("--graph", "ring", "--restarts", "0")),
+        (5, ("--graph", "ring", "--quorum", "5")),
+        (3, ("--graph", "ring")),
+    ],
+)
+def test_where_one_lost_peer_ends_the_study_it_says_so_and_keeps_no_budget_for_it(
+    tmp_path: Path, keys: Path, count: int, options: tuple[str, ...]
+) -> None:
+    found = peers_of(tmp_path, keys, count, *options)
+    assert isinstance(found.params, PeerStudy) and found.params.restarts == 0
+    (words,) = [words for words in found.words() if words.startswith("Lost peers")]
+    assert f"NOT ONE MAY STOP. If any of the {count} peers" in words
+    assert "[privacy] restarts" in words and "more peers or edges" in words
+
+
+def test_a_peer_that_holds_the_others_together_is_named(tmp_path: Path, keys: Path) -> None:
+    found = peers_of(tmp_path, keys, 5, "--graph", "star", "--noise", "independent")
+    assert fatal_peers(found) == ("peer 0",)
+    assert "But if peer 0 is lost" in " ".join(found.words())
 
 
 @pytest.mark.parametrize("kind", ["csv", "parquet", "txt"])

@@ -424,6 +424,27 @@ def test_a_lasting_ledger_knows_the_rows_of_a_cluster_again(folder: Path) -> Non
     assert not set(marks) & set(fingerprints(DenseRows(ROWS + 1)))
 
 
+def test_what_stands_for_a_missing_value_does_so_on_a_cluster_and_in_processes(client: Any, tmp_path: Path) -> None:
+    gone = np.random.default_rng(6).random(ROWS.shape) < 0.1
+    for name, mark in (("marked", -9999.0), ("empty", np.nan)):
+        columns = {column: np.where(gone[:, at], mark, ROWS[:, at]) for at, column in enumerate(NAMES)}
+        FRAME.assign(**columns).to_parquet(tmp_path / f"{name}.parquet", row_group_size=400)
+    common = ["-k", 2, "--epsilon", 2, "--delta", 1e-6, "--seed", 7, "--row-bound", 30, "--person", "patient"]
+    common += ["--missing", "counts"]
+    ways: dict[str, list[object]] = {
+        "empty": [tmp_path / "empty.parquet"],
+        "here": [tmp_path / "marked.parquet", "--na-values", "-9999"],
+        "dask": [tmp_path / "marked.parquet", "--na-values", "-9999", "--dask", client.scheduler.address],
+        "pool": [tmp_path / "marked.parquet", "--na-values", "-9999", "--processes", 2],
+    }
+    found = []
+    for name, way in ways.items():
+        result = eigenveil("fit", *way, *common, "-o", tmp_path / f"{name}.safetensors")
+        assert result.exit_code == 0, result.output
+        found.append(Model.load(tmp_path / f"{name}.safetensors").components.tobytes())
+    assert len(set(found)) == 1
+
+
 def test_a_site_of_a_network_study_may_have_its_table_on_a_cluster(tmp_path: Path) -> None:
     """Over real connections: the model is that of the simulation with all tables in memory, to the last bit."""
     company = Company(tmp_path, sections={"privacy": {"trust": "site"}, "rehearsal": {"seed": 7}})

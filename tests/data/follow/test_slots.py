@@ -1,12 +1,25 @@
 """Slots closed by count and by clock: every row in one slot, resumed from any closed slot, jumps of the clock refused."""
 
 import os
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import pytest
 
-from eigenveil.data.follow import ByClock, ByCount, Closed, FollowedRows, Follower, Instant, Offset, SlotStart, follow
+from eigenveil.data.follow import (
+    ByClock,
+    ByCount,
+    Closed,
+    FollowedRows,
+    Follower,
+    Instant,
+    Left,
+    Offset,
+    SlotEnd,
+    SlotStart,
+    follow,
+    watcher,
+)
 from eigenveil.errors import ClockJumped, SourceChanged
 
 NOW = Instant(1000.0, 5.0)
@@ -21,19 +34,41 @@ def table(path: Path, count: int) -> Path:
     return path
 
 
-def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[FollowedRows | Closed]:
+def polled(follower: Follower, now: Instant = NOW, most: int = 3) -> list[FollowedRows | Closed | Left]:
     found = []
     while (event := follower.poll(now, most=most)) is not None:
         found.append(event)
     return found
 
 
-def slots(events: list[FollowedRows | Closed]) -> dict[int, list[float]]:
+def slots(events: list[FollowedRows | Closed | Left], slot: int = 0) -> dict[int, list[float]]:
+    """The rows of each slot, of which `slot` is the first."""
     found: dict[int, list[float]] = {}
     for event in events:
         if isinstance(event, FollowedRows):
-            found.setdefault(event.slot, []).extend(event.rows[:, 0].tolist())
+            found.setdefault(slot, []).extend(event.rows[:, 0].tolist())
+            continue
+        rows = found.pop(slot, [])
+        if isinstance(event, Closed):
+            found[event.slot] = rows
+        slot = event.then.slot
     return found
+
+
+@dataclass
+class Ends:
+    """Ends of slots, noted by hand."""
+
+    path: Path
+    noted: list[SlotEnd] = field(default_factory=list)
+    first: int = 0
+    over: bool = False
+
+    def note(self, slot: int, wall: float) -> None:
+        self.noted.append(SlotEnd(slot, wall, tuple(watcher.reach(str(self.path)))))
+
+    def following(self, slot: int) -> SlotEnd | None:
+        return next((end for end in self.noted if end.slot >= slot), None)
 
 
 def test_slots_by_count_and_a_restart_after_each(tmp_path: Path) -> None:
@@ -45,7 +80,7 @@ def test_slots_by_count_and_a_restart_after_each(tmp_path: Path) -> None:
     assert [(one.slot, one.count) for one in closed] == [(slot, 5) for slot in range(4)]
     for one in closed:
         start = SlotStart.from_text(one.then.to_text())
-        again = slots(polled(Follower(source, ByCount(rows=5, horizon=10), start=start), most=2))
+        again = slots(polled(Follower(source, ByCount(rows=5, horizon=10), start=start), most=2), start.slot)
         assert again == {slot: rows for slot, rows in whole.items() if slot > one.slot}
 
 
@@ -53,56 +88,153 @@ def test_the_horizon_ends_it(tmp_path: Path) -> None:
     follower = Follower(follow(table(tmp_path / "x.csv", 22)), ByCount(rows=5, horizon=2))
     assert set(slots(polled(follower))) == {0, 1}
     assert follower.over
-    timed = Follower(follow(tmp_path / "x.csv"), ByClock(start=1000.0, seconds=10.0, horizon=2))
+    ends = Ends(tmp_path / "x.csv")
+    timed = Follower(follow(ends.path), ByClock(start=1000.0, seconds=10.0, horizon=2), ends=ends)
     polled(timed)
-    assert isinstance(polled(timed, later(100.0))[-1], Closed)
+    ends.note(0, 1010.0)
+    ends.note(1, 1020.0)
+    assert [one.slot for one in polled(timed, later(100.0)) if isinstance(one, Closed)] == [0, 1]
     assert timed.over
     assert polled(timed, later(200.0)) == []
 
 
+def grown(path: Path, text: str) -> None:
+    with path.open("a") as more:
+        more.write(text)
+
+
 def test_slots_by_clock(tmp_path: Path) -> None:
     path = table(tmp_path / "x.csv", 2)
-    follower = Follower(follow(path), ByClock(start=1010.0, seconds=10.0, horizon=100))
+    rule, ends = ByClock(start=1010.0, seconds=10.0, horizon=100), Ends(path)
+    follower = Follower(follow(path), rule, ends=ends)
     # Not begun yet: rows wait.
     assert polled(follower) == []
     assert slots(polled(follower, later(10.0))) == {0: [0.0, 1.0]}
-    with path.open("a") as more:
-        more.write("2\n")
-    assert slots(polled(follower, later(19.0))) == {0: [2.0]}
-    with path.open("a") as more:
-        more.write("3\n")
-    closed, *rest = polled(follower, later(20.0))
+    grown(path, "2\n")
+    # A look first, and what it saw is read at the next.
+    assert polled(follower, later(19.0)) == []
+    assert slots(polled(follower, later(19.5))) == {0: [2.0]}
+    # What comes before the end is noted is in the slot, and half of a row is not.
+    grown(path, "3\n4")
+    assert polled(follower, later(20.0)) == []
+    ends.note(0, 1020.5)
+    grown(path, "0\n50\n")
+    rows, closed, *rest = polled(follower, later(21.0))
+    assert isinstance(rows, FollowedRows)
     assert isinstance(closed, Closed)
-    assert (closed.slot, closed.count, closed.then.slot) == (0, 3, 1)
-    assert slots(rest) == {1: [3.0]}
-    # Away for three slots and started again: slots 2 to 4 were never open here.
-    with path.open("a") as more:
-        more.write("4\n")
-    again = Follower(follow(path), ByClock(start=1010.0, seconds=10.0, horizon=100), start=closed.then)
-    first, *rest = polled(again, replace(later(62.0), steady=1.0))
-    assert isinstance(first, Closed)
-    assert (first.slot, first.count) == (1, 0)
-    assert slots(rest) == {5: [3.0, 4.0]}
+    assert rows.rows.tolist() == [[3.0]]
+    assert slots(rest, 1) == {1: [40.0, 50.0]}
+    assert (closed.slot, closed.count, closed.then.slot, closed.then.wall) == (0, 4, 1, 1020.5)
+    # Away for three slots and started again: nobody noted when slots 1 to 4 ended.
+    grown(path, "60\n")
+    again = Follower(follow(path), rule, start=closed.then, ends=ends)
+    ends.first = 5
+    assert again.next == 5
+    assert polled(again, replace(later(62.0), steady=1.0)) == []
+    ends.note(5, 1070.0)
+    found = polled(again, replace(later(72.0), steady=11.0))
+    assert slots(found) == {5: [40.0, 50.0, 60.0]}
+    assert again.next == 6
+
+
+def test_ends_that_nobody_has_read_up_to_are_closed_in_order_each_with_its_own_rows(tmp_path: Path) -> None:
+    path = table(tmp_path / "x.csv", 20)
+    ends = Ends(path)
+    for slot in range(3):
+        ends.note(slot, 1010.0 + 10 * slot)
+        grown(path, "".join(f"{100 * slot + row}\n" for row in range(7)))
+    follower = Follower(follow(path), ByClock(start=1000.0, seconds=10.0, horizon=100), ends=ends)
+    found = polled(follower, later(31.0))
+    closed = [one for one in found if isinstance(one, Closed)]
+    assert [(one.slot, one.count) for one in closed] == [(0, 20), (1, 7), (2, 7)]
+    assert slots(found)[2] == [100.0 + row for row in range(7)]
+    # Stopped after any of them, the others are as they were.
+    start = SlotStart.from_text(closed[0].then.to_text())
+    rest = polled(Follower(follow(path), follower.rule, start=start, ends=ends), later(32.0), most=5)
+    assert [one for one in rest if isinstance(one, Closed)] == closed[1:]
+
+
+def test_where_a_person_has_rows_in_several_slots_a_slot_needs_both_of_its_ends(tmp_path: Path) -> None:
+    path = table(tmp_path / "x.csv", 5)
+    rule, ends = ByClock(start=1010.0, seconds=10.0, horizon=100), Ends(path)
+
+    def begun(start: SlotStart | None = None) -> Follower:
+        return Follower(follow(path), rule, start=start, ends=ends, several=True)
+
+    ends.note(-1, 1010.0)
+    for slot in (0, 1, 4, 5):
+        grown(path, f"{10 * slot}\n")
+        ends.note(slot, 1020.0 + 10 * slot)
+    found = polled(begun(), later(80.0))
+    # Nobody noted when slot 3 ended, so the rows of slots 2 to 4 may be three of one person.
+    assert slots(found) == {0: [0.0], 1: [10.0], 5: [50.0]}
+    assert [one.then.slot for one in found if isinstance(one, Left)] == [0, 5]
+    # The same from any point at which something was stored.
+    for one in found:
+        if isinstance(one, Closed):
+            rest = slots(polled(begun(SlotStart.from_text(one.then.to_text())), later(90.0)), one.then.slot)
+            assert rest == {slot: [10.0 * slot] for slot in (1, 5) if slot > one.slot}
+    # Not begun before the first slot: what was there before it cannot be told apart.
+    ends.noted.pop(0)
+    assert slots(polled(begun(), later(80.0))) == {1: [10.0], 5: [50.0]}
+
+
+def test_a_file_that_was_left_when_a_slot_ended_stays_left(tmp_path: Path) -> None:
+    folder = tmp_path / "rows"
+    folder.mkdir()
+    one = table(folder / "a.csv", 3)
+    rule, ends = ByClock(start=1000.0, seconds=10.0, horizon=100), Ends(folder)
+    follower = Follower(follow(folder), rule, ends=ends)
+    ends.note(0, 1010.0)
+    grown(one, "3\n")
+    table(folder / "b.csv", 2)
+    # Nobody goes on to the next file before the end of a slot says how far this one came.
+    assert slots(polled(follower, later(11.0))) == {0: [0.0, 1.0, 2.0], 1: [3.0]}
+    grown(one, "4\n")
+    ends.note(1, 1020.0)
+    grown(one, "5\n")
+    table(folder / "c.csv", 1)
+    assert slots(polled(follower, later(21.0)), 1) == {1: [4.0, 0.0, 1.0]}
+    ends.note(2, 1030.0)
+    assert slots(polled(follower, later(31.0)), 2) == {2: [0.0]}
+    # The file ends within a line, and a later one was there.
+    grown(folder / "c.csv", "7")
+    table(folder / "d.csv", 1)
+    ends.note(3, 1040.0)
+    grown(folder / "c.csv", "0\n")
+    with pytest.raises(SourceChanged, match="ends within a line"):
+        polled(follower, later(41.0))
+
+
+def test_a_pipe_is_refused_where_slots_end_by_the_clock() -> None:
+    reading, writing = os.pipe()
+    os.write(writing, b"a\n1\n")
+    os.close(writing)
+    with os.fdopen(reading, "rb", buffering=0) as file, pytest.raises(ValueError, match="is a pipe"):
+        Follower(follow(file), ByClock(start=0.0, seconds=10.0, horizon=3), ends=Ends(Path()))
 
 
 def test_a_clock_that_jumps_is_refused_and_nothing_changes(tmp_path: Path) -> None:
     path = table(tmp_path / "x.csv", 2)
-    follower = Follower(follow(path), ByClock(start=990.0, seconds=10.0, horizon=100))
+    rule, ends = ByClock(start=990.0, seconds=10.0, horizon=100), Ends(path)
+    follower = Follower(follow(path), rule, ends=ends)
     polled(follower, Instant(995.0, 0.0))
-    with path.open("a") as more:
-        more.write("2\n")
+    grown(path, "2\n")
     with pytest.raises(ClockJumped, match="went back by 6 seconds"):
         follower.poll(Instant(995.0, 6.0))
     with pytest.raises(ClockJumped, match="jumped ahead by 3599 seconds"):
         follower.poll(Instant(4600.0, 6.0))
     # A small correction is tolerated, and never opens a slot again that was closed.
-    assert slots(polled(follower, Instant(998.0, 6.0))) == {0: [2.0]}
-    closed = polled(follower, Instant(1000.0, 8.0))[0]
+    assert slots(polled(follower, Instant(998.0, 6.0))) == {0: [0.0, 1.0, 2.0]}
+    ends.note(0, 1000.0)
+    closed = polled(follower, Instant(1000.0, 8.0))[-1]
     assert isinstance(closed, Closed)
     assert follower.start == closed.then
+    grown(path, "3\n")
     assert polled(follower, Instant(999.0, 8.0)) == []
+    assert polled(follower, Instant(999.5, 8.5)) == []
     assert follower.start.slot == 1
-    again = Follower(follow(path), ByClock(start=990.0, seconds=10.0, horizon=100), start=closed.then)
+    again = Follower(follow(path), rule, start=closed.then, ends=ends)
     with pytest.raises(ClockJumped, match="went back"):
         again.poll(Instant(900.0, 1.0))
 
@@ -141,7 +273,7 @@ def test_a_pipe_that_ended_cannot_fill_its_last_slot() -> None:
     with os.fdopen(reader, "rb", buffering=0) as incoming:
         follower = Follower(follow(incoming), ByCount(rows=2, horizon=5), start=SlotStart(3, Offset(rows=6)))
         events = polled(follower)
-    assert slots(events) == {3: [1.0, 2.0], 4: [3.0]}
+    assert slots(events, 3) == {3: [1.0, 2.0], 4: [3.0]}
     assert follower.over
 
 

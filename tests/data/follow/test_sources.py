@@ -116,6 +116,17 @@ def test_a_bad_row_stops_the_file_and_names_no_value(file: Path) -> None:
     assert all_rows(source, offset)[0] == [[8, 1], [9, -9]]
 
 
+def test_a_pipe_without_a_size_is_refused_before_anything_is_read(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    reading, writing = os.pipe()
+    # Nothing is written into either, and nobody waits for it.
+    with os.fdopen(reading, "rb", buffering=0) as stream:
+        for source in (stream, tmp_path / "pipe"):
+            with pytest.raises(ValueError, match="Append the rows to a file"):
+                follow(source, sized=True)
+    os.close(writing)
+
+
 def test_what_cannot_be_followed_is_said(tmp_path: Path, file: Path) -> None:
     (tmp_path / "empty.csv").write_text("a,b")
     with pytest.raises(ValueError, match="no complete first line yet"):
@@ -260,3 +271,51 @@ def test_a_named_pipe_is_followed_and_an_empty_one_refused(tmp_path: Path) -> No
 def test_a_file_is_followed_by_its_own_class(file: Path) -> None:
     assert isinstance(follow(file), FollowedFile)
     assert follow(file, how=PLAIN).columns == ("a", "b")
+
+
+SAID: dict[str, tuple[str, FileParams]] = {
+    "comments": ("# a \"title\n#\na,b\n0,0\n# it's\n1,-1\n", FileParams(comment="#")),
+    "a mark and skipped lines": ('\ufeffa title\n"\na,b\n0,0\n1,-1\n', FileParams(skip_rows=2)),
+    "a stated separator": ("sep=;\r\na;b\r\n0;0\r\n1;-1\r\n", FileParams()),
+    "marks in numbers": ("a;b\n0;0\n1;-1,0\n", FileParams(decimal=",", thousands=".")),
+    "no header": ("#\n0,0\n#\n1,-1\n", FileParams(comment="#", header=False)),
+}
+
+
+@pytest.mark.parametrize("name", SAID)
+def test_what_is_said_of_a_file_holds_as_it_grows(tmp_path: Path, name: str) -> None:
+    text, how = SAID[name]
+    path = tmp_path / "sensor.csv"
+    path.write_text(text)
+    found, offset = all_rows(follow(path, how=how), most=1)
+    assert found == [[0, 0], [1, -1]]
+    line = text.splitlines()[-1]
+    with path.open("a") as more:
+        more.write((line + "\n") * 3 + ("# end\n" if how.comment else ""))
+    assert all_rows(follow(path, how=how), offset)[0] == [[1, -1]] * 3
+    read, write = os.pipe()
+    with os.fdopen(read, "rb", buffering=0) as end:
+        os.write(write, text.encode())
+        os.close(write)
+        assert all_rows(follow(end, how=how))[0] == [[0, 0], [1, -1]]
+
+
+def test_files_of_a_folder_may_have_other_comments(tmp_path: Path) -> None:
+    how = FileParams(comment="#", na_values=("-9999",))
+    (tmp_path / "a.csv").write_text("# of Monday\na,b\n1,-9999.0\n# end of Monday\n")
+    (tmp_path / "b.csv").write_text("# of Tuesday\n#\na,b\n2,-2\n")
+    found, offset = all_rows(follow(tmp_path, how=how))
+    assert found[0][0] == 1 and found[0][1] != found[0][1] and found[1] == [2, -2]
+    (tmp_path / "c.csv").write_text("a,c\n3,-3\n")
+    with pytest.raises(SourceChanged, match="another first line"):
+        all_rows(follow(tmp_path, how=how), offset)
+    (tmp_path / "b.csv").write_text("# of Wednesday\n#\na,b\n2,-2\n")
+    with pytest.raises(SourceChanged, match=r"shorter|other rows|another"):
+        all_rows(follow(tmp_path, how=how), offset)
+
+
+def test_lines_above_a_header_that_never_comes_are_not_read_for_ever(tmp_path: Path) -> None:
+    path = tmp_path / "sensor.csv"
+    path.write_text("# x\n" * 300_000)
+    with pytest.raises(ValueError, match="no complete first line yet"):
+        follow(path, how=FileParams(comment="#"))

@@ -1,19 +1,22 @@
 """Lines without pyarrow, against the reader with it: the same numbers, the same refusals, never a value in an error."""
 
 import io
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from eigenveil.data.follow.text_rows import TextRows, whole_records
+from eigenveil.data.follow.text_rows import TextRows, preamble, whole_records
 from eigenveil.data.streams import open_source
 from eigenveil.data.text_files import CsvHeader
 from eigenveil.errors import ColumnsError
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams
+from eigenveil.params.declare import checked
 
 FIELDS = (
     *("1", "+1", "-1", " 1 ", "1.", ".", ".5", "1e5", "1E+5", "1_000", "inf", "-Infinity", "nan", "NAN", "-nan", "na"),
@@ -34,18 +37,22 @@ LINES = (
 
 
 def read_plainly(data: bytes, how: FileParams, columns: tuple[str, ...] | None = None) -> Array:
-    head, _, rest = data.partition(b"\n")
+    at, separator = preamble(data, how) or (0, None)
+    how = how if separator is None or how.separator is not None else replace(how, separator=separator)
+    head, _, rest = data[at:].partition(b"\n")
     text = TextRows.of(CsvHeader.of(head, Path("the stream"), how), columns)
-    records, _ = whole_records(rest, quote=text.quote, most=10**6)
-    return text.rows(records, seen=0)
+    records, _ = whole_records(rest if how.header else data[at:], quote=text.quote, most=10**6, comment=text.comment)
+    rows = text.rows(records, seen=0)
+    # Good rows before a bad one are given out first, and the next look refuses it.
+    return rows if len(rows) == len(records) else text.rows(records[len(rows) :], seen=len(rows))
 
 
-def both(data: bytes, decimal: str = ".") -> tuple[list[list[float]] | None, list[list[float]] | None]:
+def both(data: bytes, **how: Any) -> tuple[list[list[float]] | None, list[list[float]] | None]:
     """What the two readers find in a csv, None where they refuse it."""
     found: list[list[list[float]] | None] = []
     for read in (
-        lambda: read_plainly(data, FileParams(decimal=decimal)),
-        lambda: np.concatenate(list(open_source(io.BytesIO(data), kind="csv", decimal=decimal).batches)),
+        lambda: read_plainly(data, FileParams(**how)),
+        lambda: [row for batch in open_source(io.BytesIO(data), kind="csv", **how).batches for row in batch.tolist()],
     ):
         try:
             found.append(np.asarray(read()).tolist())
@@ -60,10 +67,148 @@ def test_a_field_is_what_pyarrow_says(field: str) -> None:
     np.testing.assert_equal(plain, arrow)
 
 
-@pytest.mark.parametrize("field", ["1,5", "1.5", "1.234,5", "1,2,3", "-,5"])
-def test_a_decimal_comma_is_an_option(field: str) -> None:
-    plain, arrow = both(f"a;b\n2;{field}\n".encode(), decimal=",")
-    assert plain == arrow
+# A field, and what it is with a decimal comma alone, and with points between thousands as well; None is a refusal.
+COMMAS: dict[str, tuple[float | None, float | None]] = {
+    "1,5": (1.5, 1.5),
+    "-,5": (-0.5, -0.5),
+    "7": (7, 7),
+    "1,5e-3": (0.0015, 0.0015),
+    "1,2,3": (None, None),
+    # Not 1.243: the number would shrink a thousandfold without a word.
+    "1.243": (None, 1243),
+    "-1.243": (None, -1243),
+    "1.234,5": (None, 1234.5),
+    "12.345.678,25": (None, 12345678.25),
+    "1.243e2": (None, 124300),
+    "1.24.3": (None, None),
+    "12.34,5": (None, None),
+    "1234.567": (None, None),
+    "0.123": (None, None),
+    ".123": (None, None),
+    "1.243.": (None, None),
+    "1,234.5": (None, None),
+    "1 243": (None, None),
+}
+
+
+@pytest.mark.parametrize("field", COMMAS)
+def test_a_point_is_no_decimal_mark_where_a_comma_is(field: str) -> None:
+    for thousands, value in zip((None, "."), COMMAS[field], strict=True):
+        for text in (field, f'"{field}"', f" {field} "):
+            plain, arrow = both(f"a;b\n2;{text}\n".encode(), decimal=",", thousands=thousands)
+            assert plain == arrow == (None if value is None else [[2, value]])
+    # Quotes keep a comma inside a field, also where commas separate fields.
+    plain, arrow = both(f'a,b\n2,"{field}"\n'.encode(), decimal=",")
+    assert plain == arrow == (None if COMMAS[field][0] is None else [[2, COMMAS[field][0]]])
+
+
+@pytest.mark.parametrize(
+    ("field", "thousands"),
+    [
+        *(("1,243.5", ","), ("1 243.5", " "), ("1\u202f243.5", "space"), ("1\xa0243.5", " "), ("1'243.5", "'")),
+        *(("1\u2019243.5", "'"), ("+1,243.5", ","), ("1243.5", ",")),
+    ],
+)
+def test_thousands_have_the_marks_of_several_languages(field: str, thousands: str) -> None:
+    how = checked(FileParams, FileParams(thousands=thousands))
+    plain, arrow = both(f"a;b\n2;{field}\n".encode(), thousands=how.thousands)
+    assert plain == arrow == [[2, 1243.5]]
+    if field != "1243.5":
+        assert both(f"a;b\n2;{field}\n".encode()) == (None, None)
+
+
+@pytest.mark.parametrize("word", ["-9999", "-9999.0", "-9.999e3"])
+@pytest.mark.parametrize(
+    "field", ["-9999", "-9999.0", "-9999.00", "-9999.", "-9.999e3", '"-9999"', " -9999 ", "?", "unknown"]
+)
+def test_what_stands_for_a_missing_value_is_compared_as_a_number(word: str, field: str) -> None:
+    plain, arrow = both(f"a,b\n2,{field}\n3,-9998\n".encode(), na_values=(word, "?", "unknown"))
+    np.testing.assert_equal(plain, [[2, np.nan], [3, -9998]])
+    np.testing.assert_equal(plain, arrow)
+
+
+def test_what_stands_for_a_missing_value_may_have_marks_in_the_file() -> None:
+    plain, arrow = both(b"a;b\n-9.999;-99,5\n", decimal=",", thousands=".", na_values=("-9999", "-99.5"))
+    np.testing.assert_equal(plain, [[np.nan, np.nan]])
+    np.testing.assert_equal(plain, arrow)
+
+
+ABOVE: dict[str, tuple[bytes, dict[str, Any]]] = {
+    "comments": (b"# it's a \"sensor\n#\na,b\n1,2\n# 'x\n3,4\n", {"comment": "#"}),
+    "a mark and comments": (b"\xef\xbb\xbf# x\na,b\n1,2\n3,4\n#", {"comment": "#"}),
+    "skipped lines": (b'a title\n"\na,b\n1,2\n3,4\n', {"skip_rows": 2}),
+    "a skipped line and comments": (b"x;y\n#\na,b\n#\n1,2\n3,4\n", {"skip_rows": 1, "comment": "#"}),
+    "a stated separator": (b"sep=;\r\na;b\r\n1;2\r\n3;4\r\n", {}),
+    "a stated tab": (b"\xef\xbb\xbfsep=\t\na\tb\n1\t2\n3\t4\n", {}),
+    "a stated separator in quotes": (b'"sep=|"\na|b\n1|2\n3|4\n', {}),
+    "a stated separator that is skipped": (b"sep=;\na,b\n1,2\n3,4\n", {"skip_rows": 1}),
+    "no header": (b"#\n1,2\n#\n3,4\n", {"comment": "#", "header": False}),
+    "no header below a separator": (b"sep=;\n1;2\n3;4\n", {"header": False}),
+}
+
+
+@pytest.mark.parametrize("name", ABOVE)
+def test_lines_above_the_header_are_left_out(name: str) -> None:
+    data, how = ABOVE[name]
+    assert both(data, **how) == ([[1, 2], [3, 4]], [[1, 2], [3, 4]])
+
+
+def test_between_quotes_no_line_is_a_comment() -> None:
+    data = b'a,b,note\n1,2,"x\n# y"\n# z"\n3,4,w\n'
+    how = FileParams(comment="#")
+    assert read_plainly(data, how, ("a", "b")).tolist() == [[1, 2], [3, 4]]
+    source = open_source(io.BytesIO(data), kind="csv", comment="#", drop=["note"])
+    assert np.concatenate(list(source.batches)).tolist() == [[1, 2], [3, 4]]
+
+
+MARKS = st.sampled_from([".", ",", " ", "'", "\u202f"])
+DIGITS = st.text("0123456789", min_size=1, max_size=4)
+
+
+@st.composite
+def written_numbers(draw: st.DrawFn) -> str:
+    """Numbers with marks, well formed or not."""
+    groups = draw(st.lists(st.one_of(DIGITS, st.sampled_from(["000", "243", "999"])), min_size=1, max_size=4))
+    text = draw(st.sampled_from(["", "-", "+"])) + groups[0] + "".join(draw(MARKS) + group for group in groups[1:])
+    return text + draw(st.sampled_from(["", "", "", "e3", "E-2", ",", "."]))
+
+
+@given(
+    st.integers(-(10**12), 10**12),
+    st.text("0123456789", max_size=6),
+    st.sampled_from(
+        [(".", ","), (",", "."), (",", " "), (",", "\u202f"), (".", "'"), (",", "'"), (".", None), (",", None)]
+    ),
+)
+def test_numbers_of_every_language_come_back(whole: int, fraction: str, marks: tuple[str, str | None]) -> None:
+    decimal, thousands = marks
+    text = f"{whole:,}".replace(",", thousands or "") + decimal * bool(fraction) + fraction
+    how = checked(FileParams, FileParams(decimal=decimal, thousands=thousands))
+    plain, arrow = both(f"a;b\n{text};1\n".encode(), decimal=how.decimal, thousands=how.thousands)
+    assert plain == arrow == [[float(f"{whole}.{fraction or 0}"), 1]]
+
+
+WORDS = st.sampled_from(["", "NA", "nan", "true", "FALSE", "-9999", "-9999,0", "-9.999", "?", "x", "# 1", "inf"])
+
+
+@settings(max_examples=400, deadline=None)
+@given(st.data())
+def test_both_readers_agree_however_numbers_are_written(data: st.DataObject) -> None:
+    """Marks, quotes, comments and gaps in any combination: the same numbers, or a refusal from both."""
+    separator = data.draw(st.sampled_from([",", ";", "\t", "|"]))
+    decimal = data.draw(st.sampled_from([".", ","]))
+    thousands = data.draw(st.sampled_from([None, ".", ",", " ", "'"]).filter(lambda mark: mark != decimal))
+    comment = data.draw(st.sampled_from([None, "#"]))
+    marked = data.draw(st.sampled_from([None, ("-9999",), ("-9999", "?")]))
+    lines = [separator.join(("a", "b"))]
+    for _ in range(data.draw(st.integers(1, 3))):
+        fields = [data.draw(st.one_of(written_numbers(), written_numbers(), WORDS)) for _ in range(2)]
+        quoted = [f'"{one}"' if separator in one or data.draw(st.booleans()) else one for one in fields]
+        lines += ["# it's \""] * (comment is not None and data.draw(st.booleans())) + [separator.join(quoted)]
+    text = "\n".join([*lines, ""]).encode()
+    how = {"separator": separator, "decimal": decimal, "thousands": thousands, "comment": comment, "na_values": marked}
+    plain, arrow = both(text, **how)
+    np.testing.assert_equal(plain, arrow)
 
 
 @pytest.mark.parametrize("data", LINES)

@@ -81,6 +81,50 @@ def test_forgetting_follows_a_drift_and_adapting_follows_the_spectrum() -> None:
     assert adapting.n_components_ > 1
 
 
+@pytest.mark.parametrize("trust", ["site", "hub", "masked"])
+@pytest.mark.parametrize(
+    "more", [{"neighbours": "add-remove"}, {}, {"neighbours": "replace-one"}, {"device": True}], ids=str
+)
+@pytest.mark.filterwarnings("ignore::eigenveil.errors.ParameterWarning")
+def test_a_site_without_rows_takes_part_like_any_other(trust: Any, more: dict[str, Any]) -> None:
+    """Neighbours may differ in the only row of a slot. Who is counted, asked again or charged must not tell them apart."""
+
+    def seen(*own: Array | None) -> list[Any]:
+        stream = FederatedStream(1, **PRIVATE | more, slots=2, trust=trust, origin=0.5)
+        stream.partial_fit(slot_of(0))
+        rows: dict[str, Any] = {**slot_of(1), **dict.fromkeys("a", *own)} if own else slot_of(1)
+        if not own:
+            del rows["a"]
+        stream.partial_fit(rows).finish()
+        spent = {name: [charge.label for charge in ledger.charges] for name, ledger in stream.ledgers_.items()}
+        return [stream.transcript_, stream.absent(0), stream.absent(1), stream.refused_, spent]
+
+    one = seen(np.ones((1, 6)))
+    assert one[1:4] == [(), (), ()]
+    assert one == seen(np.empty((0, 6))) == seen(None) == seen()
+
+
+@pytest.mark.parametrize("rule", ["counts", "groups"])
+@pytest.mark.filterwarnings("ignore::eigenveil.errors.ParameterWarning")
+def test_a_fill_is_a_number_whatever_the_noise(rule: Any) -> None:
+    """The trace of divided sums may be zero or less. What was clipped is known from the sums before."""
+    more: dict[str, Any] = {"missing_groups": [[0, 1]]} if rule == "groups" else {}
+    for seed in range(40):
+        given = PRIVATE | {"epsilon": 0.3, "random_state": seed, "slots": 2}
+        stream = FederatedStream(2, **given, trust="site", missing=rule, **more)
+        stream.partial_fit({name: rows[:20] for name, rows in torn_slot(seed, rule).items()})
+        assert stream.fill_ is not None and np.isfinite(stream.fill_)
+
+
+def test_rows_far_from_the_origin_are_all_clipped_and_the_bound_is_not_called_large() -> None:
+    """Rows are clipped around the origin, so their norms count from there, and not from their mean."""
+    stream = FederatedStream(1, **PRIVATE | {"row_bound": 5.0}, slots=1)
+    with pytest.warns(ParameterWarning, match="Nearly every row was clipped"):
+        stream.partial_fit({name: rows + 500.0 for name, rows in slot_of(0, 2000).items()})
+    assert stream.fill_ is not None and stream.fill_ > 0.9
+    assert not any("times the typical" in words for words in stream.warnings_)
+
+
 @pytest.mark.filterwarnings("ignore:Nothing stands out")
 def test_a_device_is_one_person_in_every_slot() -> None:
     stream = FederatedStream(1, **PRIVATE, slots=4, device=True)
@@ -145,7 +189,7 @@ def test_bad_rows_are_refused_and_no_slot_passes() -> None:
             stream.partial_fit(sites)
     assert (stream.n_slots_, stream.components_.tobytes()) == (1, before)
     stream.partial_fit({"a": None, **{name: slot_of(1)[name] for name in "bcde"}})
-    assert stream.absent(1) == ("a",)
+    assert stream.absent(1) == ()
     with pytest.raises(ValueError, match="all 2 slots are over"):
         stream.partial_fit(slot_of(2))
 

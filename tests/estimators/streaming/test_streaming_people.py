@@ -99,7 +99,9 @@ def test_the_share_that_the_found_bound_clips_is_told_and_kept(tmp_path: Path) -
     first = pca._stream.terms.plan.first_block
     norms = np.linalg.norm(values[:first] - values[:first].mean(axis=0), axis=1)
     assert pca.clipped_ == pytest.approx(np.mean(norms > pca._stream.bound), abs=0.1)
-    found = pca.clipped_
+    found, seen = pca.clipped_, pca.model_.settings["norms"]
+    assert seen
     pca.save_state(tmp_path / "state")
-    assert StreamingPCA.resume(tmp_path / "state").clipped_ == found
+    resumed = StreamingPCA.resume(tmp_path / "state")
+    assert resumed.clipped_ == found and resumed.model_.settings["norms"] == seen
     assert private().fit(VALUES).clipped_ is None

@@ -1,5 +1,6 @@
 """A saved state goes on as if nothing had happened, at any moment; a damaged or foreign one is refused and runs nothing."""
 
+import gc
 import json
 import shutil
 from collections.abc import Callable
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 from safetensors import safe_open
 from safetensors.numpy import save_file
 
+from cli.cli_tables import files_in
 from eigenveil import Ledger, StateFileError, StreamingPCA
 from eigenveil.estimators.streaming import state_file as stream_file
 from eigenveil.linalg import Array
@@ -315,3 +317,55 @@ def test_sums_that_are_held_back_are_kept_as_whole_numbers(tmp_path: Path) -> No
     with safe_open(tmp_path / "state", framework="numpy") as file:
         kinds = {name: file.get_tensor(name).dtype for name in file.keys()}  # noqa: SIM118
     assert list(kinds.values()).count(np.int64) == 2
+
+
+def test_a_stream_with_a_checkpoint_goes_on_and_is_resumed_only_once_it_is_gone(tmp_path: Path) -> None:
+    path = tmp_path / "state"
+    pca = private(random_state=None).partial_fit(VALUES[:200]).sync()
+    pca.checkpoint(path, notes={"place": 200})
+    released = shown(pca)
+    (tmp_path / ".state.half").write_bytes(b"raw data of a process that was killed while it wrote")
+    # Replaced while it is held, and the new one is held before it has its name.
+    pca.partial_fit(VALUES[200:300]).checkpoint(path, notes={"place": 300})
+    assert files_in(tmp_path) == {"state"}
+    assert path.stat().st_mode & 0o777 == 0o600
+    for checkpoints in (False, True):
+        with pytest.raises(StateFileError, match="still running"):
+            StreamingPCA.resume(path, checkpoints=checkpoints)
+    # It dies without a word, also with a release that nobody saw.
+    pca.sync()
+    del pca
+    gc.collect()
+    assert stream_file.notes_in(path) == {"place": 300}
+    went_on = StreamingPCA.resume(path, checkpoints=True)
+    assert (shown(went_on), went_on.n_samples_seen_) == (released, 300)
+    with pytest.raises(StateFileError, match="still running"):
+        StreamingPCA.resume(path)
+    # Killed again, before it released anything: the file is still there.
+    del went_on
+    gc.collect()
+    claimed = StreamingPCA.resume(path)
+    assert files_in(tmp_path) == {"state.resumed"}
+    assert claimed.partial_fit(VALUES[300:]).sync().n_samples_seen_ == 400
+    assert claimed.ledger_ is not None and claimed.ledger_.epsilon() <= 1 + 1e-9
+
+
+def test_a_checkpoint_that_cannot_be_written_leaves_the_last_one_and_the_stream(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, pca = tmp_path / "state", private(random_state=None).partial_fit(VALUES[:200]).sync()
+    pca.checkpoint(path)
+    before = path.read_bytes()
+
+    def full(self: Path, target: Any) -> Any:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(Path, "replace", full)
+    with pytest.raises(OSError, match="No space left"):
+        pca.partial_fit(VALUES[200:]).checkpoint(path)
+    monkeypatch.undo()
+    assert path.read_bytes() == before
+    with pytest.raises(StateFileError, match="still running"):
+        StreamingPCA.resume(path)
+    pca.sync().save_state(path)
+    assert StreamingPCA.resume(path).model_.settings["rows"] == 400

@@ -19,7 +19,7 @@ from eigenveil.network.agents.durable.slot_hub import DurableSlotHub, snapshot_f
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
 from eigenveil.network.ledger.durable import DurableLedger, LedgerError, StudyBudget
 from eigenveil.privacy import Charge, packed_size
-from eigenveil.protocols import Ask, Give, Message
+from eigenveil.protocols import Ask, Decline, Give, Message
 from eigenveil.protocols.keys import Identity
 from eigenveil.protocols.limits import FitSize, hub_limits, site_limits
 from eigenveil.protocols.wire import decode, encode
@@ -222,6 +222,38 @@ def test_a_site_repeats_its_bytes_after_a_restart_and_knows_where_to_read_on(tmp
     assert before.ledger.series()["slots"][:2] == (2, 3)
     with pytest.raises(ValueError, match="closed already"):
         world.close(1, NAMES[0])
+
+
+def test_a_question_for_an_open_slot_waits_where_slots_end_by_the_clock(tmp_path: Path) -> None:
+    world = World(tmp_path, BASE)
+    site, name = world.sites[NAMES[0]], NAMES[0]
+    site._waits = True
+
+    def asked(round_: int, slot: int) -> list[Any]:
+        answers = site.take("hub", encode(Message("hub", name, Ask(round_, Question(slot)))))
+        return [decode(raw).body for _, raw in answers]
+
+    assert asked(0, 0) == []
+    assert site.awaited == 0
+    assert site.held() == []
+    world.close(0, name)
+    ((_, raw),) = site.held()
+    assert isinstance(decode(raw).body, Give)
+    assert (site.awaited, site.held()) == (None, [])
+    # The next one takes too long, and the hub goes on. Asked again, it is there.
+    assert asked(1, 1) == []
+    ((_, raw),) = site.held(patient=False)
+    assert isinstance(decode(raw).body, Decline)
+    world.close(1, name)
+    (answer,) = asked(2, 1)
+    assert isinstance(answer, Give)
+    # A slot that was skipped is never closed, and neither is any after the last.
+    site.party.skip(3)
+    (answer,) = asked(3, 2)
+    assert isinstance(answer, Decline)
+    site.end()
+    (answer,) = asked(4, 3)
+    assert isinstance(answer, Decline)
 
 
 def test_asked_in_a_later_round_a_site_says_the_same_numbers_from_its_ledger(tmp_path: Path) -> None:

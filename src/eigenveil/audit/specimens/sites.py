@@ -3,6 +3,8 @@
 Each is the smallest change to a shipped fit. An audit that does not refute it is blind.
 """
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import lru_cache, partial
 from typing import Any, Final, cast
 
@@ -96,6 +98,10 @@ class _Silent:
 
     def words(self, count: int) -> NDArray[np.uint64]:
         return np.zeros(count, dtype=np.uint64)
+
+    @contextmanager
+    def batch(self) -> Iterator[Callable[[int], NDArray[np.uint64]]]:
+        yield self.words
 
 
 def _missing_share(budget: Budget, rng: Generator, state: int | None, *, sites: int) -> Trial:

@@ -6,7 +6,7 @@ The file is checked strictly: it may have been edited or truncated, or belong to
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final, TypeAlias, final
 
@@ -26,6 +26,8 @@ __all__ = ["FORMAT", "LARGEST", "BoundsFile", "guarantee_in", "plain_in", "reach
 FORMAT: Final = "eigenveil bounds 1"
 # 64 MB: a file of bounds is far smaller, and reading a huge file by mistake would fill the memory.
 LARGEST: Final = 1 << 26
+# A share of people that is less than so many of its deviations may be noise alone.
+_SEEN: Final = 2.5
 # How a file of a ledger begins.
 _SQLITE: Final = b"SQLite format 3\0"
 _PUBLIC: Final = (
@@ -64,6 +66,9 @@ class BoundsFile:
     settings: Mapping[str, Any]
     fixed: tuple[str, ...]
     guarantee: "Guarantee"
+    # Norms by the share of people with longer rows, as far as noise lets them be seen, and the fill of each.
+    norms: Mapping[float, float] = field(default_factory=dict)
+    fills: Mapping[float, float] = field(default_factory=dict)
 
     @classmethod
     def read(cls, path: Path) -> "BoundsFile":
@@ -96,7 +101,8 @@ class BoundsFile:
         require(isinstance(plain.get("guarantee"), Mapping), "guarantee must record what the bounds cost")
         guarantee = Guarantee.from_dict(plain["guarantee"])
         settings, fixed = _of_rows(plain, dim) if kind == "rows" else _of_columns(plain, dim)
-        return cls(path, dim, None if names is None else tuple(names), settings, fixed, guarantee)
+        columns = None if names is None else tuple(names)
+        return cls(path, dim, columns, settings, fixed, guarantee, *_norms(plain.get("candidates")))
 
     @property
     def of_columns(self) -> bool:
@@ -240,6 +246,20 @@ def _of_rows(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[
         # for every center that it wrote.
         around = {"center": "private", "origin": center, "mean_bound": bound}
     return {"row_bound": bound, "scale": scale, **around}, ("row_bound", "scale", "center", "origin", "mean_bound")
+
+
+def _norms(candidates: Any) -> tuple[dict[float, float], dict[float, float]]:
+    """The norms of the candidates by the share of people beyond, and the fill by norm. What is no candidate is left out."""
+    norms, fills = {}, {}
+    for one in candidates if isinstance(candidates, list) else []:
+        named = isinstance(one, Mapping) and all(
+            _is_number(one.get(name)) for name in ("bound", "clipped", "error", "fill")
+        )
+        if named and 0 < one["clipped"] < 1 and one["bound"] > 0 and 0 < one["fill"] <= 1:
+            fills[float(one["bound"])] = float(one["fill"])
+            if one["clipped"] >= _SEEN * one["error"]:
+                norms[float(one["clipped"])] = float(one["bound"])
+    return norms, fills
 
 
 def _of_columns(plain: Mapping[str, Any], dim: int) -> tuple[dict[str, Any], tuple[str, ...]]:

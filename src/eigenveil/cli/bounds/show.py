@@ -171,7 +171,7 @@ def _trade(found: FoundBounds, asked: Asked) -> Table:
     names = ["bound", "people clipped", "noise", "fill"]
     if asked.rank is not None and asked.budget is not None:
         captured = found.captured(min(asked.rank, found.dim), asked.budget)
-        names.append("captured, a guess")
+        names.append("captured of clipped, a guess")
     for name in [*names, ""]:
         table.add_column(name, justify="right", no_wrap=True)
     for one, share in zip(found.candidates, captured, strict=True):

@@ -35,6 +35,7 @@ __all__ = [
     "opened_ledger",
     "question_of",
     "require_names",
+    "require_own_ledger",
     "require_rehearsal",
     "require_unit",
     "study_in",
@@ -178,6 +179,33 @@ def require_names(
         # The same entry as after the last question: which of the two was answered may depend on rows.
         ledger.note(study.digest, _DECLINED)
         voice.say(f"Nothing was sent and nothing was charged. To go on: --dataset {shlex.quote(others[0])}")
+        raise typer.Exit(DECLINED)
+
+
+def require_own_ledger(voice: "Voice", ledger: "DurableLedger", party: str, *, yes: bool, dry_run: bool) -> None:
+    """Refuse a ledger that only other parties have used so far, unless a person says that it is the right one.
+
+    Two sites whose ledgers were exchanged both have a dataset of the name they ask for, and each would charge the other's people.
+    """
+    parties = {state.account.party for state in ledger.studies()} - {""}
+    if not parties or party in parties:
+        return
+    others = " and ".join(f'"{name}"' for name in sorted(parties))
+    words = (
+        f'{ledger.path} is the ledger of {others}, and "{party}" has never used it. If two sites have each other\'s ledgers, the '
+        "people of one would be charged for the other"
+    )
+    require(
+        not yes,
+        f"{words}. Give --ledger with the ledger of {party!r}. If this is the right one, for example after a change of name, "
+        "take part once without --yes",
+    )
+    if dry_run:
+        voice.say(f"WARNING: {words}.", style="bold yellow")
+        return
+    voice.say(f"{words}.", style="bold yellow")
+    if _ask(f'Charge "{party}" to this ledger? [y/N]') not in _YES:
+        voice.say(f"Nothing was sent and nothing was charged. Give --ledger with the ledger of {party!r}.")
         raise typer.Exit(DECLINED)
 
 

@@ -20,8 +20,9 @@ from eigenveil.cli.network.run import TOO_FEW, carried, refused, say_red
 from eigenveil.cli.network.view import PartyView, Voice
 from eigenveil.cli.page.live import live_page
 from eigenveil.cli.report.output import ENDINGS, require_report, write
+from eigenveil.cli.score_files import require_flat
 from eigenveil.cli.study.passphrase import passphrase_from
-from eigenveil.cli.transform import require_carried, require_flat
+from eigenveil.cli.transform import require_carried
 from eigenveil.errors import ProtocolError, require
 
 if TYPE_CHECKING:
@@ -172,12 +173,14 @@ def _take_part(given: Given, kind: Kind[Agent]) -> None:
     if holding.carried is not None:
         # No study has more components than columns.
         require_carried(holding.carried.schema.names, len(study.columns))
-        if results.scores is not None and results.scores.suffix.lower() == ".csv":
+        if results.scores is not None and results.scores.suffix.lower() in (".csv", ".tsv", ".xlsx"):
             require_flat(holding.carried.schema)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role=role)
         joined = None if known is None else kind.joined(known)
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, yes=given.yes, dry_run=given.dry_run)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role=role)
         settings = {"keys": keys, "holding": holding, "ledger": ledger, "dataset": dataset, "memory": given.memory}
         settings |= {"policy": rules, "on_event": view.on_event}

@@ -90,8 +90,8 @@ SiteSource: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy or .npz. Columns that the study "
-        "does not name are not read.",
+        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
+        "study does not name are not read.",
         show_default=False,
     ),
 ]
@@ -99,8 +99,8 @@ Follow: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="WHERE",
-        help="For a study of streams, in place of --data: a csv file that grows, a folder of csv files, a pipe, or - for "
-        "standard input.",
+        help="For a study of streams, in place of --data: a csv file that grows, or a folder of csv files. Where slots have so "
+        "many rows, also a pipe, or - for standard input.",
         show_default=False,
     ),
 ]
@@ -115,8 +115,8 @@ Data: TypeAlias = Annotated[
     typer.Option(
         "--data",
         metavar="FILE",
-        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, .npy or .npz. Columns that the study "
-        "does not name are not read.",
+        help="Your table: csv (also .gz, .zst), Parquet (a file or a folder), Arrow, xlsx, jsonl, .npy or .npz. Columns that the "
+        "study does not name are not read.",
         show_default=False,
     ),
 ]
@@ -171,7 +171,7 @@ Scores: TypeAlias = Annotated[
     Path | None,
     typer.Option(
         metavar="FILE",
-        help="Where the scores of your rows go: .csv, .parquet or .npy. They are raw data and stay here.",
+        help="Where the scores of your rows go: .csv, .xlsx, .jsonl, .parquet or .npy. They are raw data and stay here.",
         show_default="STUDY-NAME-scores.csv in this folder",
     ),
 ]

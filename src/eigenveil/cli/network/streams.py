@@ -74,11 +74,12 @@ def _told(line: str) -> dict[str, Any]:
 
 def followed(given: Given, source: Path, *, connect: str | None) -> None:
     """Take part in a study of streams, from the study file to the end, with consent in between."""
-    from eigenveil.data.follow import follow
+    from eigenveil.data.follow import ByClock, follow
     from eigenveil.network.agents.site_data import place_of
     from eigenveil.network.agents.slot_site import SlotSiteAgent
     from eigenveil.network.policy import Policy
     from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.streams import rule_of
     from eigenveil.params import FileParams
 
     _give_back_memory()
@@ -88,7 +89,7 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
         given.study, study, given.keys, role="site", passphrase=passphrase_from(given.passphrase_file)
     )
     # Called for its refusals: keys of somebody else, or out of date, end the command before a row is read.
-    place_of(study, keys, role="site")
+    place = place_of(study, keys, role="site")
     consent.require_rehearsal(study, given.rehearsal)
     rules = None if given.policy is None else Policy.read(given.policy)
     # With --yes nobody is asked, so the policy must have said who is protected.
@@ -99,10 +100,13 @@ def followed(given: Given, source: Path, *, connect: str | None) -> None:
         consent.dataset_named(given.ledger, None, given.dataset, None, role="site")
     # Before the ledger is opened, which may make it: a source that cannot be read leaves nothing behind.
     how = FileParams(**given.reading)
-    rows = follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how)
+    sized = isinstance(rule_of(study), ByClock)
+    rows = follow(sys.stdin.buffer if str(source) == "-" else source, columns=study.columns, how=how, sized=sized)
     view = PartyView(voice := Voice())
     with consent.opened_ledger(given.ledger, head=given.require_head, dry_run=given.dry_run) as ledger:
         known = consent.known_study(ledger, study.digest, role="site")
+        if known is None:
+            consent.require_own_ledger(voice, ledger, place.name, yes=given.yes, dry_run=given.dry_run)
         dataset = consent.dataset_named(given.ledger, ledger, given.dataset, known, role="site")
         settings: dict[str, Any] = {"keys": keys, "ledger": ledger, "dataset": dataset, "policy": rules}
         # The file is read anew each time, so a key can be withdrawn while the stream runs.

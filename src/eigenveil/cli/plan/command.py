@@ -32,6 +32,7 @@ def plan(
     spectrum: planning.SpectrumFile = None,
     public_data: planning.PublicData = None,
     from_model: planning.FromModel = None,
+    bounds: planning.BoundsJson = None,
     epsilons: planning.Epsilons = planning.DEFAULT_EPSILONS,
     plot: planning.Plot = None,
     report: option.ReportFile = None,
@@ -64,10 +65,14 @@ def plan(
     Without --row-bound the fit finds one privately. With --scale private
     it finds the units of columns. The plan includes what that costs.
 
+    Clipping costs more, the more of the variance few rows have. A plan
+    cannot know that, so its intervals allow for it. What eigenveil bounds
+    wrote narrows them (--bounds), and so do --public-data and --from-model.
+
     If nothing can work, the first line says so and the plan says what would.
     """
     asked = checked(PlanParams, PlanParams(**settings))
-    known = KnownSpectrum(asked, file=spectrum, table=public_data, model=from_model, reading=reading)
+    known = KnownSpectrum(asked, spectrum, public_data, from_model, reading, bounds)
     known.require_files()
     # A typing error here is found before the rehearsals, too.
     drawn = planning.epsilons_from(epsilons, asked=asked.epsilon)
@@ -97,7 +102,7 @@ def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
     from eigenveil.plan import Facts
     from eigenveil.privacy import Budget, Neighbours
 
-    spectrum = known.spectrum()
+    asked, spectrum = known.asked_with_bounds(), known.spectrum()
     return Facts(
         dim=spectrum.dim,
         rank=asked.rank,
@@ -116,6 +121,7 @@ def _facts(asked: PlanParams, known: KnownSpectrum) -> "Facts":
         trust=tuple(dict.fromkeys(asked.trust or ())),
         row_bound=asked.row_bound,
         scale="private" if isinstance(asked.scale, str) else None,
+        norms=known.norms(),
         **({} if asked.memory_limit is None else {"memory_limit": asked.memory_limit}),
     )
 
@@ -166,4 +172,5 @@ def _draw(answer: PlanAnswer, path: Path) -> None:
     facts = answer.facts
     about = f"{facts.rank} components of {facts.dim} columns, about {facts.people} people, {answer.note}"
     title = f"What an epsilon buys: {answer.plotted}"
-    write_picture(plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about), path)
+    chart = plan_chart(answer.curve, asked=facts.budget.epsilon, title=title, note=about, of=facts.denominator)
+    write_picture(chart, path)

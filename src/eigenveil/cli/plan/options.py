@@ -46,6 +46,17 @@ FromModel: TypeAlias = Annotated[
         show_default=False,
     ),
 ]
+BoundsJson: TypeAlias = Annotated[
+    Path | None,
+    typer.Option(
+        "--bounds",
+        metavar="FILE",
+        help="What `eigenveil bounds --output` wrote, for a fit with --bounds: its row bound, and norms, which narrow what is "
+        "forecast of the loss by clipping.",
+        rich_help_panel=SPECTRUM,
+        show_default=False,
+    ),
+]
 Epsilons: TypeAlias = Annotated[
     str,
     typer.Option(

@@ -29,9 +29,20 @@ _HOPE: Final = 0.2
 _LAX: Final = 20.0
 # Two neighbouring variances closer than this, relatively, count as tied.
 _TIED: Final = 0.05
-_BEYOND: Final = (
-    "Rows whose norm exceeds the row bound are clipped to it. These figures do not include what that does to the "
-    "components: the spectrum is taken to be that of the clipped rows."
+# What a figure does not include, by what it is a share of.
+_GIVEN_BOUND: Final = (
+    "Captured variance is a share of what exact PCA finds in the clipped rows. What clipping to a given row bound takes from the "
+    "components is not included: nobody knows how many rows are longer. `eigenveil bounds` releases their norms; give its output "
+    "as --bounds."
+)
+_NO_NORMS: Final = (
+    "Nothing public says how long the longest rows are. If few rows have most of the variance (heavy tails), clipping them loses "
+    "it, and far less is captured. The range allows for that as it was found among other tables. To narrow it, release norms "
+    "with `eigenveil bounds -o bounds.json` and give --bounds bounds.json, or give a --public-data table."
+)
+_NORMS: Final = (
+    "The loss by clipping is forecast from norms around the center that they were released with. The longest {} of the rows were "
+    "not seen: if few of them have most of the variance, far less is captured."
 )
 _SENDS: Final = "; sends: what one site sends in total"
 _ALIKE: Final = (
@@ -87,9 +98,10 @@ class PlanAnswer:
             yield f"{first.method} {span(first.captured)}. Random directions would capture {first.nothing:.2f}."
         elif verdict == "works":
             yield (
-                f"With {asked} expect {span(best.captured)} of the variance that {_counted(facts.rank)} can capture. "
-                f"Use {best.method}: {choice_of(best.params)}."
+                f"With {asked} expect {span(best.captured)} of the variance that exact PCA with {_counted(facts.rank)} finds in "
+                f"{_rows(best)}. Use {best.method}: {choice_of(best.params)}."
             )
+            yield from self._of_clipped(best)
             yield f"Random directions would capture {best.nothing:.2f}."
         elif verdict == "needless":
             yield self.recommendation.reasons[0]
@@ -97,9 +109,15 @@ class PlanAnswer:
             only = ", if the spectrum is as guessed" if self._doubtful() else ""
             yield f"Nothing can work here{only}: with {asked} and about {facts.people} people no method is worth its budget."
             yield (
-                f"The best, {best.method}, would capture {span(best.captured)} of the variance that "
-                f"{_counted(facts.rank)} can capture. Random directions would capture {best.nothing:.2f}."
+                f"The best, {best.method}, would capture {span(best.captured)} of the variance that exact PCA with "
+                f"{_counted(facts.rank)} finds in {_rows(best)}. Random directions would capture {best.nothing:.2f}."
             )
+
+    def _of_clipped(self, best: "Forecast") -> Iterator[str]:
+        """What is captured of the clipped rows, where the answer is of all rows."""
+        if best.of == "all rows":
+            why = "heavy tails may cost" if self.facts.norms is None else "clipping may cost"
+            yield f"Of the clipped rows alone it is {span(best.clipped)}: the rest is what {why}."
 
     def _doubtful(self) -> bool:
         """Whether something might work after all, if the guessed spectrum is wrong."""
@@ -167,10 +185,7 @@ class PlanAnswer:
             better = "" if said else "--explained, "
             yield f"a better one: {better}a --public-data table, or one release with eigenveil spectrum"
         elif not self.known.fill_known:
-            yield (
-                f"row norms relative to the bound: mean squared norm {spectrum.fill:.2g} of its square; set it with "
-                "--row-bound or --fill"
-            )
+            yield (f"row norms relative to the bound: {self._filled()}; set it with --row-bound or --fill")
         # A released spectrum knows its error, and a list does not.
         if self.known.file is not None and spectrum.error == 0:
             yield (
@@ -181,6 +196,11 @@ class PlanAnswer:
             if zeros:
                 yield f"that the {zeros} directions beyond the list have no variance"
 
+    def _filled(self) -> str:
+        if self.facts.seeks == "bound" and self.facts.spectrum.assumed:
+            return "as usual for a bound that is found privately, which is smaller where there is more noise"
+        return f"mean squared norm {self.facts.spectrum.fill:.2g} of its square"
+
     def _shape(self) -> str:
         rank = self.facts.rank
         share = self.facts.spectrum.explained(rank)
@@ -188,7 +208,12 @@ class PlanAnswer:
 
     def unpredicted(self) -> Iterator[str]:
         """What these figures do not include."""
-        yield _BEYOND
+        if self.facts.denominator == "clipped rows":
+            yield _GIVEN_BOUND
+        elif self.facts.norms is None:
+            yield _NO_NORMS
+        else:
+            yield _NORMS.format(f"{self.facts.norms.beyond[-1]:.1%}")
         rank, values = self.facts.rank, self.facts.spectrum.values
         tied = rank < len(values) and values[rank] > (1 - _TIED) * values[rank - 1]
         here = f" Here components {rank} and {rank + 1} are that close: trust the captured variance and not the sine."
@@ -249,6 +274,11 @@ def _line(*words: str) -> str:
     return shlex.join(["eigenveil", *words])
 
 
+def _rows(found: "Forecast") -> str:
+    """The rows that a captured variance is a share of."""
+    return "all rows before clipping" if found.of == "all rows" else "the clipped rows"
+
+
 def _counted(rank: int) -> str:
     return f"{rank} component{'s' * (rank != 1)}"
 
@@ -297,6 +327,8 @@ def _forecast_values(found: "Forecast") -> dict[str, Any]:
     return {
         "method": found.method,
         "captured": _interval_values(found.captured),
+        "captured_of": found.of,
+        "captured_of_clipped_rows": _interval_values(found.clipped),
         "sine": _interval_values(found.sine),
         "nothing": found.nothing,
         "noise": found.noise,
@@ -321,7 +353,7 @@ def _interval_values(found: "Interval") -> dict[str, float] | None:
 
 def as_report(answer: PlanAnswer) -> "Report":
     """The plan as a report: the answer, every method, the curve, and what it all depends on."""
-    from eigenveil.report import ListPart, Report, TablePart, forecast_part
+    from eigenveil.report import ListPart, Report, TablePart, forecast_part, method_words
 
     facts, recommendation = answer.facts, answer.recommendation
     first, *rest = answer.sentences()
@@ -330,7 +362,12 @@ def as_report(answer: PlanAnswer) -> "Report":
         (found.method, span(found.captured), span(found.sine), found.rounds, in_bytes(found.traffic), found.guarantee)
         for found in possible
     )
-    header = ("method", "captured variance", "largest sine", "rounds", "one site sends", "who is protected from whom")
+    header = ("method", "captured variance", "largest angle", "rounds", "one site sends", "who is protected from whom")
+    names = "; ".join(f"{found.method}: {method_words(found.method)}" for found in possible)
+    note = (
+        "Captured variance: along the private components, relative to exact PCA. Largest angle: the largest principal angle "
+        f"between private and exact components, as a sine; 0 if all are found, 1 if one is lost. Methods: {names}."
+    )
     refused = tuple(f"{found.method}: {found.refused}" for found in recommendation.forecasts if found.refused)
     lists = {
         "In comparison" if recommendation.best is not None else "Without these limits": tuple(rest),
@@ -351,7 +388,7 @@ def as_report(answer: PlanAnswer) -> "Report":
         plan=None
         if answer.plotted is None
         else forecast_part(answer.plotted, facts.budget.epsilon, answer.points, note=answer.note),
-        tables=(TablePart("Every method", header, rows),) if rows else (),
+        tables=(TablePart("Every method", header, rows, note),) if rows else (),
         lists=tuple(ListPart(title, items) for title, items in filled if items),
     )
 
@@ -372,7 +409,8 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if possible:
         _headed(
             console,
-            "every method, best first; in brackets the range of nine fits in ten" + _SENDS * (answer.facts.sites > 1),
+            f"every method, best first: captured variance of {_rows(possible[0])}, in brackets the range of nine fits in ten; "
+            "angles as sines" + _SENDS * (answer.facts.sites > 1),
         )
         console.print(_table(possible, chosen, sites=answer.facts.sites, roomy=console.width >= _ROOMY))
         _headed(console, "who is protected from whom")
@@ -385,7 +423,7 @@ def show(console: "Console", answer: PlanAnswer) -> None:
     if chosen is not None:
         _listed(console, "why this one", answer.recommendation.reasons)
     if answer.points:
-        _headed(console, f"what an epsilon buys: captured variance with {answer.plotted}")
+        _headed(console, f"what an epsilon buys: captured variance of {_rows(answer.points[0][1])}, {answer.plotted}")
         console.print(CurveChart(answer.curve, answer.facts.budget.epsilon))
     _listed(
         console,
@@ -446,7 +484,7 @@ def _table(forecasts: "Sequence[Forecast]", chosen: "Forecast | None", *, sites:
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False, show_edge=False, padding=(0, 1, 0, 0))
     table.add_column("method", no_wrap=True)
     # A single curator has no rounds and sends nothing.
-    names = ["captured", "largest sine", *["rounds", "sends"] * (sites > 1), "memory"]
+    names = ["captured", "largest angle", *["rounds", "sends"] * (sites > 1), "memory"]
     for name in names:
         table.add_column(name, justify="right", no_wrap=True)
     for found in forecasts:

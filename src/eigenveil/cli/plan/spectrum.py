@@ -7,7 +7,7 @@ passed.
 import json
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, final
 
@@ -18,12 +18,12 @@ from eigenveil.params.words import as_options
 
 if TYPE_CHECKING:
     from eigenveil.linalg import Array
-    from eigenveil.plan import Spectrum
+    from eigenveil.plan import Norms, Spectrum
 
 __all__ = ["KnownSpectrum"]
 
-# Between rows that all reach the bound and rows of which most are short.
-_FILL: Final = 0.5
+# The share of rows that a bound found privately is taken to clip, where nothing says it.
+_USUALLY_CLIPPED: Final = 0.25
 _ENDINGS: Final = (".json", ".csv", ".txt")
 # A public table is read into memory whole. Beyond this many numbers a sample says as much.
 _LARGEST_TABLE: Final = 1 << 27
@@ -40,6 +40,7 @@ class KnownSpectrum:
     table: Path | None = None
     model: Path | None = None
     reading: TableParams = field(default_factory=TableParams)
+    bounds: Path | None = None
 
     def __post_init__(self) -> None:
         fill, bound = self.asked.fill, self.asked.row_bound
@@ -54,6 +55,10 @@ class KnownSpectrum:
         require(
             len(given) <= 1,
             f"{' and '.join(given)} each give the spectrum: choose one of them",
+        )
+        require(
+            self.bounds is None or (bound is None and not isinstance(self.asked.scale, str)),
+            "--bounds has the row bound: leave out --row-bound and --scale private",
         )
         # A guess is in units of the bound already, so the two options do not compete there.
         units = self.file is not None or self.table is not None or self.model is not None
@@ -74,7 +79,7 @@ class KnownSpectrum:
     @property
     def files(self) -> list[Path]:
         """The file that is read, if any."""
-        return [path for path in (self.file, self.table, self.model) if path is not None]
+        return [path for path in (self.file, self.table, self.model, self.bounds) if path is not None]
 
     @property
     def fill_known(self) -> bool:
@@ -84,6 +89,50 @@ class KnownSpectrum:
         # In the units of its columns a public table is clipped as a fit would.
         found = self.table is not None and isinstance(self.asked.scale, str)
         return released or found or fill is not None or (bound is not None and not self.guessed)
+
+    def asked_with_bounds(self) -> PlanParams:
+        """What is asked, with the row bound of a file of bounds, and how rows fill it."""
+        if self.bounds is None:
+            return self.asked
+        from eigenveil.cli.bounds.file import BoundsFile
+
+        found = BoundsFile.read(self.bounds)
+        require(
+            not found.of_columns,
+            f"--bounds {self.bounds} has a range for each column, and a plan needs a bound on rows",
+        )
+        self._require_dim(found.dim, self.bounds)
+        bound = float(found.settings["row_bound"])
+        # A file with the spectrum says itself how rows fill the bound.
+        fill = found.fills.get(bound) if self.guessed and self.asked.fill is None else self.asked.fill
+        return replace(self.asked, dim=found.dim, row_bound=bound, fill=fill)
+
+    def norms(self) -> "Norms | None":
+        """What is known of the norms of rows, in units of the row bound, or where the fit finds one, of about that."""
+        import numpy as np
+
+        from eigenveil.model import Model
+        from eigenveil.plan import Norms
+
+        bound = self.asked.row_bound
+        if self.bounds is not None:
+            from eigenveil.cli.bounds.file import BoundsFile
+
+            found = BoundsFile.read(self.bounds).norms
+            known = Norms.read(found)
+            return None if known is None or known.power is None else known
+        if self.model is not None:
+            known = Norms.read(Model.load(self.model).settings.get("norms"))
+        elif self.table is not None and not isinstance(self.asked.scale, str):
+            table = Reading(self.reading, people=False).table(self.table)
+            known = Norms.of_rows(_whole(table.rows, self.asked.scale, self.table))
+        else:
+            return None
+        if known is None or known.power is None or not known.norms[0] > 0:
+            return None
+        # A search usually takes a bound that a quarter of the rows exceed, or more of them.
+        usual = float(np.interp(-_USUALLY_CLIPPED, [-share for share in known.beyond], known.norms))
+        return known if bound is not None else known.over(usual)
 
     def spectrum(self) -> "Spectrum":
         """The spectrum, read or guessed."""
@@ -95,7 +144,7 @@ class KnownSpectrum:
             return self._of_columns(self._from_model(self.model), self.model)
         from eigenveil.plan import Spectrum
 
-        asked = self.asked
+        asked = self.asked_with_bounds()
         # A file has the number of columns in it. A guess does not.
         if asked.dim is None:
             raise ParameterError("{dim} is missing. Say how many columns the table has")
@@ -104,17 +153,16 @@ class KnownSpectrum:
             rank=None if asked.explained is None else asked.rank,
             explained=asked.explained,
             decay=asked.decay,
-            fill=self._fill,
+            fill=asked.fill,
         )
 
-    @property
-    def _fill(self) -> float:
-        return _FILL if self.asked.fill is None else self.asked.fill
-
     def _of_columns(self, found: "Spectrum", path: Path) -> "Spectrum":
-        dim = self.asked.dim
-        require(dim is None or dim == found.dim, f"--features is {dim}, but {path} has {found.dim} columns")
+        self._require_dim(found.dim, path)
         return found
+
+    def _require_dim(self, found: int, path: Path) -> None:
+        dim = self.asked.dim
+        require(dim is None or dim == found, f"--features is {dim}, but {path} has {found} columns")
 
     def require_files(self) -> None:
         """Refuse missing or unreadable files at once, before anything heavy is imported."""
@@ -159,13 +207,13 @@ class KnownSpectrum:
 
         rows = _whole(Reading(self.reading, people=False).table(path).rows, self.asked.scale, path)
         try:
-            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self._fill)
+            return Spectrum.of_rows(rows, row_bound=self._clipped_at(rows.shape[1]), fill=self.asked.fill)
         except ValueError as error:
             raise _in_file(path, error) from error
 
     def _clipped_at(self, dim: int) -> float | None:
         """The norm that rows of a public table are clipped to, None where --fill says enough."""
-        asked = self.asked
+        asked = self.asked_with_bounds()
         units = isinstance(asked.scale, str) and asked.row_bound is None and asked.fill is None
         # What a fit that finds units clips at.
         return math.sqrt(dim) if units else asked.row_bound
@@ -174,9 +222,9 @@ class KnownSpectrum:
         from eigenveil.model import Model
         from eigenveil.report import spectrum_of
 
-        asked = self.asked
+        asked = self.asked_with_bounds()
         return spectrum_of(
-            Model.load(path), source=path.name, dim=asked.dim, row_bound=asked.row_bound, fill=self._fill
+            Model.load(path), source=path.name, dim=self.asked.dim, row_bound=asked.row_bound, fill=self.asked.fill
         )
 
     def _of_variances(self, variances: Sequence[Any], path: Path, *, spread: float) -> "Spectrum":
@@ -185,8 +233,8 @@ class KnownSpectrum:
         return Spectrum.of_variances(
             variances,
             dim=self.asked.dim,
-            row_bound=self.asked.row_bound,
-            fill=self._fill,
+            row_bound=self.asked_with_bounds().row_bound,
+            fill=self.asked.fill,
             source=f"from {path.name}",
             spread=spread,
         )

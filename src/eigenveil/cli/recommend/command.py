@@ -273,13 +273,14 @@ def _expected(fitted: "PrivateRecommender") -> Iterator[tuple[str, str]]:
     """The forecast of a private fit, where the planner has not already warned."""
     expected = fitted.plan_.expected
     if expected is not None:
+        about = "from public numbers" if fitted.users_at_least is None else f"for {fitted.users_at_least} users"
         yield (
             "expected",
-            f"by estimate from public numbers, {expected.share:.0%} of the filter was found, and {expected.above} of "
+            f"by estimate {about}, {expected.share:.0%} of the filter was found, and {expected.above} of "
             f"{fitted.n_components} directions are above the noise",
         )
     elif fitted.epsilon is not None:
-        yield "expected", "unknown, because the number of users is private"
+        yield "expected", "unknown, because nothing is known of the number of users. Pass --users-at-least"
 
 
 def _given(have: Sequence[str] | None, history: Path | None) -> list[tuple[str, str]]:

@@ -56,9 +56,9 @@ Files: TypeAlias = Annotated[
     list[Path],
     typer.Argument(
         metavar="FILE...",
-        help="Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow or .xlsx with one interaction per line, "
-        "or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, named after the "
-        "file. A user must be in one file only.",
+        help="Histories: csv (also .tsv, .gz, .zst), Parquet (a file or a folder), Arrow, .xlsx or .jsonl with one interaction "
+        "per line, or a matrix of users and items: .npz, .npy or .svm; or - for standard input. Each file is one site, "
+        "named after the file. A user must be in one file only.",
         show_default=False,
     ),
 ]

@@ -50,6 +50,14 @@ def report(
             show_default=False,
         ),
     ] = None,
+    title: Annotated[
+        str | None,
+        typer.Option(
+            metavar="TEXT",
+            help="The title, such as the name of the dataset. Everybody who sees the report sees it.",
+            show_default=False,
+        ),
+    ] = None,
     force: option.Force = False,
 ) -> None:
     """Write a report of a model, a run or a study: one file, to show and sign.
@@ -79,6 +87,8 @@ def report(
     # A function, so that the files are read while `write` shows that it is busy.
     def made() -> "Report":
         found = _read(source)
+        if title:
+            found = replace(found, title=title)
         return found if scores is None else replace(found, scores=_scores(scores))
 
     write(path, made)

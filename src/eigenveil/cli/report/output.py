@@ -47,13 +47,25 @@ def write(path: Path | None, made: "Callable[[], Report]", *, say: Callable[[str
         say(words)
 
 
-def write_model(path: Path | None, model: "Model", *, say: Callable[[str], None] | None = None, **more: Any) -> None:
-    """Write the report of a `model`, with what else `model_report` takes, and `say` where it is."""
+def write_model(
+    path: Path | None,
+    model: "Model",
+    *,
+    data: Path,
+    dataset: str | None = None,
+    say: Callable[[str], None] | None = None,
+    **more: Any,
+) -> None:
+    """Write the report of a `model`, with what else `model_report` takes, and `say` where it is.
+
+    Without a name for the `dataset`, the report has the name of the file `data`. Whoever asked for the report chose that name,
+    and the model does not have it. A pipe has none.
+    """
 
     def made() -> "Report":
         from eigenveil.report import model_report
 
-        return model_report(model, **more)
+        return model_report(model, dataset=dataset or (data.name if data.exists() else "") or None, **more)
 
     write(path, made, say=say)
 

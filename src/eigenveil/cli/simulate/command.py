@@ -147,7 +147,8 @@ def simulate(
 
     The process that runs this has all rows. The table at the end has one
     line for each round: who answered, bytes on all links, how far the
-    directions moved (the largest sine), and the charge.
+    directions moved (the sine of the largest principal angle), and the
+    charge.
     """
     read = Reading(reading, settings["person"], tuple(carry or ()), gaps=settings["missing"] != "refuse")
     asked = simulating.asked_of(settings, was_given(context, tuple(settings)))
@@ -198,15 +199,20 @@ def _run(job: _Job) -> None:
     _show(output(), job, pca, model, compared)
     _show_guarantee(output(), job, model)
     # What was compared with the exact components is not in the report: no guarantee covers it.
-    write_model(job.report, model, rounds=pca.transcript_, refused=len(pca.refused_), title=_title(job, parted, model))
+    write_model(
+        job.report,
+        model,
+        data=job.data,
+        rounds=pca.transcript_,
+        refused=len(pca.refused_),
+        among=_among(job, parted),
+    )
 
 
-def _title(job: _Job, parted: Parted, model: "Model") -> str:
+def _among(job: _Job, parted: Parted) -> str:
     from eigenveil.report import counted
 
-    who = "site" if job.hub else "peer"
-    found = counted(len(model.components), "principal component")
-    return f"{found.capitalize()} over {counted(len(parted.sites), f'simulated {who}')}"
+    return f"over {counted(len(parted.sites), 'simulated site' if job.hub else 'simulated peer')}"
 
 
 def _fitted(job: _Job, view: "_View") -> tuple[Parted, "Estimator", list[str]]:
@@ -498,7 +504,10 @@ def _comparison(job: _Job, parted: Parted, pca: "Estimator") -> str:
     # In a table without variance every answer is as good as the exact one.
     share = captured[0] / captured[1] if captured[1] > 0 else 1.0
     sine = float(sines(pca.subspace_.basis, exact.subspace_.basis)[0])
-    return f"{share:.4%} of the variance that the exact components of the whole table capture; largest sine {sine:.1e}"
+    return (
+        f"{share:.4%} of the variance that the exact components of the whole table capture; "
+        f"sine of the largest principal angle {sine:.1e}"
+    )
 
 
 def _show_guarantee(console: "Console", job: _Job, model: "Model") -> None:

@@ -59,7 +59,7 @@ def facts(pca: "GossipPCA", *, split: str, asked: str) -> Iterator[tuple[str, st
         yield "noise", f"pairwise, against {few}: {now.pairing.excess:.4g} times that of a trusted hub{among}"
     elif pca.epsilon is not None:
         yield "noise", f"independent: {len(pca.peers_) ** 0.5:.4g} times that of a trusted hub{among}"
-    yield "disagreement", f"{pca.disagreement_:.1e}, the largest sine between peers"
+    yield "disagreement", f"{pca.disagreement_:.1e}, the sine of the largest principal angle between peers"
 
 
 def traffic(pca: "GossipPCA") -> str:

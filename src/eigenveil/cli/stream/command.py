@@ -9,18 +9,19 @@ from typing import Any
 import typer
 
 from eigenveil.cli import _options as option
-from eigenveil.cli._derived import with_options, written_out
+from eigenveil.cli._derived import typed_settings, with_options, written_out
 from eigenveil.cli._files import Reading, require_output
 from eigenveil.cli._terminal import errors_as_lines, output
 from eigenveil.cli.bounds.file import BoundsFile, BoundsPath, show_bounds, was_given
 from eigenveil.cli.page.address import Page, PageToken, page_at
 from eigenveil.cli.report.output import require_report
 from eigenveil.cli.stream import options as streaming
-from eigenveil.cli.stream.follow import Job, require_source, run
+from eigenveil.cli.stream.follow import Job, outputs_in, require_source, run, spare_names
 from eigenveil.cli.stream.merge import merge_states
 from eigenveil.cli.study import spending as kept
-from eigenveil.errors import require, require_param
+from eigenveil.errors import listed, require, require_param
 from eigenveil.params import StreamingParams, TableParams
+from eigenveil.params.words import in_options
 
 __all__ = ["stream"]
 
@@ -74,7 +75,8 @@ def stream(
     Ctrl-C stops between two steps, leaves the model of the last release,
     and saves the state, in --state or beside the output. The state is
     RAW DATA; only you can read it (mode 0600). A private stream can be
-    resumed only once from each state.
+    resumed only once from each state. After a crash or kill -9, give the
+    same command again with --resume.
 
     This makes one model of the streams of several devices, from their
     states. --merge may be repeated:
@@ -90,10 +92,15 @@ def stream(
     read = Reading(reading, None if settings is None else settings["person"], tuple(carry or ()), gaps=gaps)
     require_source(source, read)
     lasting = kept.LastingLedger(ledger, dataset, life_epsilon, life_delta)
+    before: Path | None = None
+    own: tuple[Path, ...] = ()
+    typed: dict[str, Any] = {}
     if settings is None:
-        _require_nothing_new(context)
-        require(ledger is None, "--ledger was charged when the stream began, for all of its budget. Leave it out")
-        require(state is not None, "--resume needs a state to continue from. Name it with --state FILE")
+        require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
+        before = _state_to_resume(state, model)
+        typed = _typed(context, bounds)
+        # What the stream wrote before, it may write again.
+        own = outputs_in(before)
     else:
         lasting.require_sense(settings)
         bounded = settings["row_bound"] is not None or settings["column_bounds"] is not None
@@ -107,9 +114,10 @@ def stream(
             known = BoundsFile.read(bounds)
             settings = known.for_stream(settings, was_given(context, tuple(settings)))
     # The state is among them: a model must not replace what the stream goes on from.
-    inputs = [path for path in (source, state, bounds, ledger) if path is not None]
-    require_output(model, endings=(".safetensors",), force=force, inputs=inputs)
-    require_report(report, force=force, inputs=[*inputs, model])
+    inputs = [path for path in (source, state or before, bounds, ledger) if path is not None]
+    require_output(model, endings=(".safetensors",), force=force or model.resolve() in own, inputs=inputs)
+    again = report is not None and report.resolve() in own
+    require_report(report, force=force or again, inputs=[*inputs, model])
     require(state is None or not no_state, "--state and --no-state contradict each other. Give one of them")
     if state is not None:
         _require_state(state, resume=resume, others=[source, model, *([] if bounds is None else [bounds])])
@@ -128,6 +136,8 @@ def stream(
         lasting,
         report,
         shown_at,
+        before,
+        typed,
     )
     run(job)
     # With --json, stdout has lines of JSON and nothing else.
@@ -167,12 +177,26 @@ def _merge(paths: list[Path], context: typer.Context, *, target: Path, state: Pa
     merge_states(paths, target=target, state=state)
 
 
-def _require_nothing_new(context: typer.Context) -> None:
-    """Refuse options that would change the stream in the state."""
-    given = ", ".join(
-        [*written_out(context, StreamingParams), *(f"--{name}" for name in was_given(context, ("bounds",)))]
+def _typed(context: typer.Context, bounds: Path | None) -> dict[str, Any]:
+    """Settings that were given although they come from the state, by name. They may not differ."""
+    typed = typed_settings(context, StreamingParams, in_options(StreamingParams))
+    known = {} if bounds is None else BoundsFile.read(bounds).merged({}, tuple(typed))
+    # A stream has no such parameter.
+    known.pop("mean_bound", None)
+    return {**known, **typed}
+
+
+def _state_to_resume(state: Path | None, model: Path) -> Path:
+    """The state that was named, or the only one beside the output."""
+    if state is not None:
+        return state
+    found = [path for path in spare_names(model) if path.exists()]
+    require(
+        len(found) == 1,
+        "--resume needs a state to continue from. Name it with --state FILE"
+        + f": {listed(map(str, found))}" * bool(found),
     )
-    require(not given, f"with --resume all settings of the stream come from the state. Leave out {given}")
+    return found[0]
 
 
 def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
@@ -182,7 +206,7 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     # Compared after links are followed, because two names may be one file.
     same = [other for other in others if other.resolve() == path.resolve()]
     require(not same, f"--state {path} is also the source or the output of this command. Give it another name")
-    # While a private stream continues from a state, the file has this name, so that nobody resumes it twice.
+    # A private stream that was resumed in Python, without checkpoints, leaves its state under this name.
     claimed = path.with_name(f"{path.name}.resumed")
     if resume:
         require(
@@ -193,6 +217,6 @@ def _require_state(path: Path, *, resume: bool, others: list[Path]) -> None:
     require(not path.exists(), f"--state {path} already exists. Continue from it with --resume, or choose another name")
     require(
         not claimed.exists(),
-        f"--state {path} was resumed by a command that is still running or was killed. Choose another name, or delete "
+        f"--state {path} was resumed by a program that is still running or was killed. Choose another name, or delete "
         f"{claimed} if nobody needs it",
     )

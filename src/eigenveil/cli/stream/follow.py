@@ -5,13 +5,15 @@ steps, and that state is saved.
 """
 
 import json
+import os
 import sys
 import time
 import warnings
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, Final, final
 
 from eigenveil.cli._files import Reading
@@ -20,6 +22,7 @@ from eigenveil.cli._options import COUNTED, SEEDED
 from eigenveil.cli._terminal import busy, despite_noise, leaves, message_of, output, wrote
 from eigenveil.cli.page.address import PageAddress
 from eigenveil.cli.report.output import write_model
+from eigenveil.cli.stream.kept import RowsRead, rest_of
 from eigenveil.cli.stream.live import LiveView, live_view
 from eigenveil.cli.study.spending import LastingLedger, StreamSpending
 from eigenveil.errors import ParameterWarning, listed, require, require_param
@@ -31,15 +34,16 @@ if TYPE_CHECKING:
     from eigenveil.estimators.streaming.pca import StreamingPCA
     from eigenveil.model import Model
     from eigenveil.plan import StreamPlan
-    from eigenveil.privacy import PrivacyUnit
+    from eigenveil.privacy import Budget, PrivacyUnit
 
-__all__ = ["Job", "require_source", "run"]
+__all__ = ["Job", "outputs_in", "require_source", "run", "spare_names"]
 
 _WORDS: Final = in_options(StreamingParams, X="the stream")
 # The trackers that release every block by themselves.
 _EVERY_BLOCK: Final = ("slices", "tree")
 _NO_LEDGER: Final = LastingLedger(None, None, None, None)
 _ADVICE: Final = "Next time, --state FILE keeps them"
+_RAW: Final = "raw data that only you can read"
 
 
 @final
@@ -47,9 +51,10 @@ _ADVICE: Final = "Next time, --state FILE keeps them"
 class Job:
     """What to do: follow the rows of `source`, read as `reading` says.
 
-    A new stream has `settings`; None resumes the one in `state`. It also releases after every `sync_every` rows. The model is
-    written to `target` at every release, and the stream to `state` if one is named. If it is interrupted without one, `spare`
-    allows a state beside the target. With `as_json` each release is a line of JSON. A new stream is charged to `ledger`.
+    A new stream has `settings`; None resumes the one in `before`, unless its settings differ from those `typed`. It also
+    releases after every `sync_every` rows. At every release the stream is written to `state`, and then the model to
+    `target`. If no state is named, `spare` allows one beside the target: that of a private stream until it ends, and that
+    of one that is interrupted. With `as_json` each release is a line of JSON. A new stream is charged to `ledger`.
     """
 
     source: Path
@@ -64,6 +69,8 @@ class Job:
     ledger: LastingLedger = _NO_LEDGER
     report: Path | None = None
     page: PageAddress | None = None
+    before: Path | None = None
+    typed: Mapping[str, Any] = field(default_factory=dict)
 
 
 def require_source(path: Path, reading: Reading) -> None:
@@ -79,15 +86,25 @@ def run(job: Job) -> None:
 
     with heard() as stop:
         # Checked before the first row, which may take long to arrive.
-        pca = StreamingPCA.resume(_state(job)) if job.settings is None else StreamingPCA(**job.settings)
+        pca, notes = (StreamingPCA(**job.settings), None) if job.settings is not None else _resumed(job)
         pca.require_parameters()
+        if notes is not None and job.sync_every is None:
+            # The schedule is of the stream, and not of one run.
+            job = replace(job, sync_every=notes.get("sync_every"))
         # A resumed stream has rows of earlier runs, which must not count towards the speed of this one.
         before, began = _rows(pca), time.monotonic()
         # A file that cannot be read leaves no trace in a ledger. For the first line of a pipe the ledger does not wait.
         source = None if is_pipe(job.source) else _opened(job, pca, stop, when_quiet=lambda: None)
-        with job.ledger.streamed(job.settings or {}, _unit(pca), title=f"stream, {job.target.name}") as spending:
-            writer = _Writer(pca, job, spending)
+        charged = None if notes is None else notes.get("ledger")
+        require(
+            notes is None or charged is not None or job.ledger.path is None,
+            "the stream in the state has no ledger: --ledger is for the command that begins one. Leave it out",
+        )
+        title = f"stream, {job.target.name}"
+        with job.ledger.streamed(_budget(pca), _unit(pca), title=title, notes=charged) as spending:
+            writer = _Writer(pca, job, spending, notes or {})
             try:
+                writer.show_again()
                 with live_view(before, job.page) as view:
                     _follow(pca, job, source, stop, writer, view)
                     model = _ended(pca, job, writer)
@@ -99,60 +116,147 @@ def run(job: Job) -> None:
                 if _rows(pca) > 0 and not stop.torn:
                     stopped = isinstance(error, KeyboardInterrupt)
                     leaves(_kept(pca, job, writer, before=before, stopped=stopped))
+                elif writer.kept:
+                    leaves(f"the state of the first {writer.kept} rows is in {writer.state}, {_RAW}")
                 raise
             seconds, reason = time.monotonic() - began, pca.plan_.reason
             if job.state is not None:
                 # Said before the attempt, so that an error while saving is reported with what is there already.
                 leaves(f"the model had been written to {job.target}, but the state could not be saved")
-                pca.save_state(job.state)
+                pca.save_state(job.state, notes=writer.notes())
                 leaves(f"the model had been written to {job.target} and the state to {job.state}")
+            elif writer.state is not None:
+                # Kept for a process that is killed, and nobody asked for it.
+                writer.state.unlink(missing_ok=True)
     if job.as_json:
         # The terminal is for lines of JSON alone.
-        write_model(job.report, model, say=lambda _: None)
+        write_model(job.report, model, data=job.source, say=lambda _: None)
         return
     _show(pca, model, job, reason=reason)
     spending.show()
     _show_what_came(_rows(pca) - before, seconds, job, before=before)
-    write_model(job.report, model)
+    write_model(job.report, model, data=job.source)
 
 
 @final
 class _Writer:
-    """Writes the model at every release. Changes in place: it counts them, and a release is charged before it is written."""
+    """Writes the state and the model at every release. Changes in place: it counts them.
 
-    def __init__(self, pca: "StreamingPCA", job: Job, spending: StreamSpending) -> None:
+    A release is in the state on disk and charged before it is written or shown. So a process that is killed in between loses
+    nothing, and whoever resumes the state shows the same numbers. What is not in the state was seen by nobody.
+    """
+
+    def __init__(self, pca: "StreamingPCA", job: Job, spending: StreamSpending, notes: Mapping[str, Any]) -> None:
         self._pca, self._job, self._spending = pca, job, spending
+        # What the state says that this stream was resumed from, and the release that nobody may have seen yet.
+        self._notes, self._unshown = notes, notes.get("unshown")
         # How many times the model was written, and the rows in it.
         self.times, self.rows = 0, 0
+        # Where the state is kept, from the first checkpoint on, and the rows in it.
+        self.state, self.kept = job.before, _rows(pca)
+        self._read = RowsRead()
+        self._charged = self._charges()
 
     def pay(self) -> None:
         """Charge the whole budget to a ledger that lasts, once: before anything leaves, or a state is kept that could release."""
-        epsilon, delta = self._pca.epsilon, self._pca.delta
-        if epsilon is not None and delta is not None:
-            from eigenveil.privacy import Budget
+        self._spending.pay()
 
-            self._spending.paid(Budget(epsilon, delta).mu)
+    def notes(self) -> dict[str, Any]:
+        """What `--resume` needs beside the stream."""
+        job = self._job
+        return {
+            # Until the first row comes from this source, what was read of the last one.
+            "source": self._read.facts() if self._read.count else self._notes.get("source"),
+            "sync_every": job.sync_every,
+            "outputs": [str(path.resolve()) for path in (job.target, job.report) if path is not None],
+            "ledger": self._spending.notes() or self._notes.get("ledger"),
+            "unshown": self._unshown,
+        }
+
+    @property
+    def was_killed(self) -> bool:
+        """Whether the stream comes from a process that could not end it."""
+        return bool(self._notes.get("running"))
+
+    def skipped(self, source: "Source", *, again: "Callable[[], Source]") -> "Source":
+        """The rows of a file after those that the stream has read, if it begins with them: whoever resumes may name it again."""
+        known = self._notes.get("source")
+        if known is None:
+            return source
+        found = rest_of(source, known)
+        if found is None:
+            return again()
+        rest, self._read = found
+        words = f"note: {self._job.source} begins with the {self._read.count} rows that were read before. Only later rows are new"
+        output(stderr=True).print(words, soft_wrap=True)
+        return rest
+
+    def took(self, rows: Any, *, due: bool) -> None:
+        """After the stream has taken rows: release if that is `due`, and keep what was drawn before anybody can look."""
+        self._read.add(rows)
+        if due:
+            self.write()
+        elif self._charges() != self._charged or self._spending.waits:
+            # The state first: if this process is killed in between, the next one reserves and pays.
+            self._keep()
+            self._spending.join()
+
+    def show_again(self) -> None:
+        """Write the release of a process that was killed, which nobody may have seen. Nothing is drawn or charged anew."""
+        if self._unshown is None:
+            return
+        self.pay()
+        model = replace(self._model(), warnings=tuple(self._unshown["warnings"]))
+        self.times, self.rows = int(self._unshown["times"]), int(model.settings["rows"])
+        self._show(model, final=False)
 
     def write(self, *, final: bool = False) -> "Model":
         """Release what is pending and rewrite the model. Whoever reads the file sees the old one or the new one."""
         # At the end of a block nothing is pending. Then this only says what the last release warns of.
         _, warned = despite_noise(self._pca.sync, _WORDS, even_if_noise=True)
         # After the release is computed and before it is written: nothing has left this process yet.
-        self.pay()
-        learned = self._pca.model_
+        learned = self._model()
         # What was said before the first release names no parameter. The rest is in the words of the command.
         first = learned.warnings[: len(learned.warnings) - len(warned)]
-        settings = {**learned.settings, **self._job.reading.facts}
-        model = replace(learned, settings=settings, warnings=first + tuple(warned))
-        model.save(self._job.target)
-        wrote(self._job.target)
+        model = replace(learned, warnings=first + tuple(warned))
         # The end of the stream may come with the last release. Then it is said, and not counted, again.
         self.times += int(model.settings["rows"]) > self.rows
         self.rows = int(model.settings["rows"])
+        self._unshown = {"times": self.times, "warnings": list(model.warnings)}
+        self._keep()
+        self.pay()
+        self._show(model, final=final)
+        return model
+
+    def _keep(self) -> None:
+        """Write the state, for whoever resumes after a kill. A private stream has one beside the target if none was named."""
+        private = self._pca.epsilon is not None
+        # Elsewhere nobody could tell whether the process that wrote it still runs.
+        possible = not private or os.name == "posix"
+        if self.state is None and possible:
+            self.state = self._job.state or (_spare(self._job) if private else None)
+        if self.state is not None and possible:
+            self._pca.checkpoint(self.state, notes={**self.notes(), "running": True})
+            self.kept, self._spending.kept = _rows(self._pca), True
+        self._charged = self._charges()
+
+    def _model(self) -> "Model":
+        learned = self._pca.model_
+        return replace(learned, settings={**learned.settings, **self._job.reading.facts})
+
+    def _show(self, model: "Model", *, final: bool) -> None:
+        model.save(self._job.target)
+        wrote(self._job.target)
         if self._job.as_json:
             # Flushed, because a program at the other end of the pipe waits for this line. NaN is not JSON.
             print(json.dumps(self._line(model, final=final), allow_nan=False), flush=True)
-        return model
+        self._unshown = None
+
+    def _charges(self) -> Any:
+        """Changes whenever noise is drawn."""
+        ledger = self._pca.ledger_ if _rows(self._pca) else None
+        # A slot may be charged without a new entry: releases of disjoint slots share one charge.
+        return None if ledger is None or not ledger.charges else (len(ledger.charges), ledger.series())
 
     def _line(self, model: "Model", *, final: bool) -> dict[str, Any]:
         ledger = self._pca.ledger_
@@ -169,6 +273,36 @@ class _Writer:
             "epsilon_spent": None if ledger is None else ledger.epsilon(),
             "warnings": list(model.warnings),
         }
+
+
+def _resumed(job: Job) -> "tuple[StreamingPCA, dict[str, Any]]":
+    """The stream in a state, and what was noted there. Options that would change the stream are refused."""
+    from eigenveil.estimators.streaming.pca import StreamingPCA
+    from eigenveil.estimators.streaming.state_file import notes_in
+    from eigenveil.params.declare import checked, declared
+
+    assert job.before is not None
+    pca = StreamingPCA.resume(job.before, checkpoints=True)
+    known = {name: getattr(pca, name) for name in declared(StreamingParams)}
+    typed = vars(checked(StreamingParams, SimpleNamespace(**{**known, **job.typed})))
+    other = [_WORDS(name, ...) for name in job.typed if _plain(typed[name]) != _plain(known[name])]
+    require(
+        not other,
+        f"with --resume the settings of the stream are those in {job.before}, where {listed(other)} "
+        f"{'has another value' if len(other) == 1 else 'have other values'}. Leave them out, or begin another stream",
+    )
+    return pca, notes_in(job.before)
+
+
+def _plain(value: Any) -> str:
+    """A parameter as JSON, in which one list, tuple or array of numbers is like another."""
+    return json.dumps(value, default=lambda array: array.tolist())
+
+
+def _budget(pca: "StreamingPCA") -> "Budget | None":
+    from eigenveil.privacy import Budget
+
+    return None if pca.epsilon is None or pca.delta is None else Budget(pca.epsilon, pca.delta)
 
 
 def _unit(pca: "StreamingPCA") -> "PrivacyUnit":
@@ -200,6 +334,11 @@ def _follow(
         if source is None:
             source = _opened(job, pca, stop, when_quiet=lambda: view.look(pca) if view is not None else None)
         _require_same_columns(pca, source)
+        if job.settings is None and not is_pipe(job.source):
+            source = writer.skipped(source, again=lambda: _opened(job, pca, stop, when_quiet=lambda: None))
+        elif writer.was_killed:
+            words = f"note: the state has the first {_rows(pca)} rows of the stream. Give only the rows after them"
+            output(stderr=True).print(words, soft_wrap=True)
         if job.settings is not None and pca.person is None:
             # The number of rows is public in a stream. Of people with several rows, not all rows may count.
             pca.expect(source.count)
@@ -266,8 +405,8 @@ def _take(
         pca.partial_fit(_named(rows, columns) if seen == 0 and columns is not None and not table else rows)
         start += rows.shape[0]
         # Rows that a person has too many of are not taken. Then nothing is due that was not due before.
-        if _rows(pca) > seen and _due(plan, _rows(pca) - 1, sync_every) == 1 and _wanted(pca, sync_every):
-            writer.write()
+        at_end = _rows(pca) > seen and _due(plan, _rows(pca) - 1, sync_every) == 1
+        writer.took(rows, due=at_end and _wanted(pca, sync_every))
 
 
 def _wanted(pca: "StreamingPCA", sync_every: int | None) -> bool:
@@ -314,16 +453,17 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
         if writer.times:
             which = "model of all of them" if writer.rows == rows else f"last release, of the first {writer.rows},"
             said.append(f"the {which} was written to {job.target}")
-        state = job.state if job.state is not None else _spare(job)
+        state = job.state or writer.state or _spare(job)
         if state is not None:
             # The state may release later what is in it, so it is paid for before it is kept.
             writer.pay()
-            pca.save_state(state)
+            pca.save_state(state, notes=writer.notes())
             if rows == before:
                 return f"the state in {state} is unchanged"
             return f"{', '.join(said)}, and {_saved(state)}"
     except Exception as error:
-        return f"{', '.join(said)}, but their state could not be saved: {message_of(error)}"
+        earlier = f". The state of the first {writer.kept} is in {writer.state}" if writer.kept else ""
+        return f"{', '.join(said)}, but their state could not be saved: {message_of(error)}{earlier}"
     if writer.times == 0:
         nothing = "nothing was written" if pca.epsilon is None else "nothing of them was released or written"
         return f"{said[0]}, and {nothing}. {_ADVICE}"
@@ -331,19 +471,29 @@ def _kept(pca: "StreamingPCA", job: Job, writer: _Writer, *, before: int, stoppe
     return ", and ".join(said) + (lost if writer.rows < rows else "")
 
 
+def spare_names(target: Path) -> Iterator[Path]:
+    """Where the state is kept if none was named, beside the target: model.state, model-2.state, ..."""
+    return (target.with_name(f"{target.stem}{more}.state") for more in ("", *(f"-{i}" for i in range(2, 100))))
+
+
+def outputs_in(state: Path) -> tuple[Path, ...]:
+    """The files that the stream in a state has written."""
+    from eigenveil.estimators.streaming.state_file import notes_in
+
+    found = notes_in(state).get("outputs")
+    return tuple(Path(str(path)) for path in found) if isinstance(found, list) else ()
+
+
 def _spare(job: Job) -> Path | None:
-    """A name beside the target that is still free: model.state, model-2.state, ..."""
+    """A name beside the target that is still free."""
     # A name with `.resumed` behind it belongs to a stream that another command may still continue.
-    names = (job.target.with_name(f"{job.target.stem}{more}.state") for more in ("", *(f"-{i}" for i in range(2, 100))))
+    names = spare_names(job.target)
     free = (name for name in names if not name.exists() and not name.with_name(f"{name.name}.resumed").exists())
     return next(free, None) if job.spare else None
 
 
 def _saved(state: Path) -> str:
-    return (
-        f"their state was saved to {state}, raw data that only you can read. Continue with the rows after them: "
-        f"--state {state} --resume"
-    )
+    return f"their state was saved to {state}, {_RAW}. Continue with the rows after them: --state {state} --resume"
 
 
 def _rows(pca: "StreamingPCA") -> int:
@@ -354,11 +504,6 @@ def _rows(pca: "StreamingPCA") -> int:
         return pca.n_samples_seen_
     except NotFittedError:
         return 0
-
-
-def _state(job: Job) -> Path:
-    assert job.state is not None
-    return job.state
 
 
 def _show(pca: "StreamingPCA", model: "Model", job: Job, *, reason: str) -> None:
@@ -379,5 +524,5 @@ def _show_what_came(rows: int, seconds: float, job: Job, *, before: int) -> None
     console.print(f"model written to {job.target}", soft_wrap=True)
     console.print(f"show it again with: eigenveil inspect {job.target}", style="dim", soft_wrap=True)
     if job.state is not None:
-        console.print(f"state written to {job.state}, raw data that only you can read", soft_wrap=True)
+        console.print(f"state written to {job.state}, {_RAW}", soft_wrap=True)
         console.print(f"continue from it with: --state {job.state} --resume", style="dim", soft_wrap=True)

@@ -160,6 +160,8 @@ def _lines(pca: "StreamingPCA", model: "Model | None") -> Iterator[tuple[str, st
         yield "rank", str(len(model.values))
         yield "explained variance", _explained(model, private=spending is not None, rows=pca.n_samples_seen_)
         yield "variances", scree_words(model.explained_variance.tolist())
+        for warning in model.warnings:
+            yield "warning", warning
     yield "memory", f"{pca.plan_.memory / 2**20:.3g} MiB planned"
 
 

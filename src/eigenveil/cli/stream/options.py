@@ -37,8 +37,8 @@ State: TypeAlias = Annotated[
     typer.Option(
         "--state",
         metavar="FILE",
-        help="Save the stream to this file when it ends or is interrupted, to resume later. RAW DATA that only you can "
-        "read. Without this option, an interrupted stream is saved beside the output.",
+        help="Save the stream to this file at every release and when it ends or is interrupted, to resume later. RAW DATA that "
+        "only you can read. Without this option, a private stream that runs or is interrupted is saved beside the output.",
         rich_help_panel=_KEEPING,
         show_default=False,
     ),
@@ -47,7 +47,7 @@ NoState: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--no-state",
-        help="Save no state, not even when interrupted.",
+        help="Save no state, not even when interrupted. A release that was charged is then lost if the command is killed.",
         rich_help_panel=_KEEPING,
     ),
 ]
@@ -66,7 +66,8 @@ Resume: TypeAlias = Annotated[
     bool,
     typer.Option(
         "--resume",
-        help="Continue the stream in --state with the rows of SOURCE, which must be new. All settings come from the state.",
+        help="Continue the stream in --state, or beside the output, with the rows of SOURCE. A file may begin with the rows that "
+        "the stream has read; of a pipe give new ones only. All settings come from the state: give no others.",
         rich_help_panel=_KEEPING,
     ),
 ]

@@ -6,7 +6,7 @@ import time
 import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from eigenveil.cli import _options as option
 from eigenveil.cli._commands import Commands
@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["study"]
 
 study = Commands("study")
+
+# Up to so many peers `study new` lets all pairs share noise, if their graph alone would not survive the loss of one.
+_ALL_PAIRS: Final = 16
 
 
 @study.callback()
@@ -75,6 +78,11 @@ def new(
         --peer-address west=10.0.0.3:7443 \\
         -k 3 --columns age,weight,pulse,pressure \\
         --epsilon 1 --delta 1e-6
+
+    Peers that are killed in the middle cannot come back. So the budget
+    keeps room for one round to begin again without one, which makes the
+    noise of every round larger. --restarts 0 leaves that out: then one
+    lost peer ends the study, and what the others were charged is spent.
 
     The study finds a bound on rows privately. Nothing in this file comes
     from anyone's rows: if you give bounds, take them from elsewhere. The
@@ -248,7 +256,7 @@ def _write(
     from eigenveil.network.study.parties import said_before
 
     # A study that no site could run is found here, before the coordinator sends it out.
-    found = StudyFile.made(given, parties)
+    found = _surviving(StudyFile.made(given, parties), given, parties)
 
     def planned() -> None:
         for warning in said_before(found, memory=memory):
@@ -275,6 +283,34 @@ def _write(
     console.print(
         f"send it to every party; they can read it with: eigenveil study show {file.name}", style="dim", soft_wrap=True
     )
+
+
+def _surviving(found: "StudyFile", given: Mapping[str, Any], parties: Mapping[str, Any]) -> "StudyFile":
+    """The study itself, or between peers one that survives the loss of a peer, if no option says otherwise.
+
+    One that is killed in the middle cannot come back. Without room for one restart the budgets of all the others are lost.
+    """
+    from eigenveil.network.study.file import StudyFile
+    from eigenveil.network.study.rules import fatal_peers
+
+    if given["topology"] != "gossip" or not found.private or given["noise"] == "published" or "restarts" in given:
+        return found
+    names = [place.name for place in found.peers]
+    candidates = [{**given, "restarts": 1}]
+    if given["noise"] == "pairwise" and "noise_graph" not in given and len(names) <= _ALL_PAIRS:
+        # A ring without one peer is a path, and noise between its neighbours alone would protect nobody from a colluder.
+        pairs = tuple((one, other) for at, one in enumerate(names) for other in names[at + 1 :])
+        candidates.append({**given, "restarts": 1, "noise_graph": pairs})
+    best, fewest = found, len(names)
+    for candidate in candidates:
+        study = StudyFile.made(candidate, parties)
+        fatal = len(fatal_peers(study))
+        if fatal < fewest:
+            best, fewest = study, fatal
+        if fatal == 0:
+            break
+    # Where no choice of ours helps, nothing is reserved for it. `study show` says so.
+    return best
 
 
 def _show_parties(console: "Console", found: "StudyFile") -> None:

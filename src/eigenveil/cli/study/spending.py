@@ -8,6 +8,7 @@ process is killed, the reserve stays until `eigenveil ledger close`, although no
 import math
 import secrets
 import shlex
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -96,22 +97,58 @@ class FitSpending:
 @final
 @dataclass(slots=True, eq=False)
 class StreamSpending:
-    """One stream. Changes in place: it is `charged` once, before anything of it leaves. Without --ledger nothing is kept."""
+    """One stream. Changes in place: it is `charged` once, before anything of it leaves. Without --ledger nothing is kept.
+
+    A state that is on disk before the charge has the `account` and the `life` budget of the people, so that whoever
+    resumes it can pay. Both steps do nothing the second time.
+    """
 
     lasting: "DurableLedger | None" = None
-    study: str = ""
+    account: "StudyBudget | None" = None
+    life: "Budget | None" = None
+    joined: bool = False
     charged: bool = False
+    over: bool = False  # Ended in the ledger by an earlier run.
+    kept: bool = False  # A state on disk may still release, so what is reserved stays reserved.
     words: str | None = None
 
-    def paid(self, mu: float) -> None:
-        """Write the whole budget of the stream, a charge of `mu`, unless that was done before."""
+    @property
+    def waits(self) -> bool:
+        """Whether the budget is not reserved yet."""
+        return self.lasting is not None and not self.joined
+
+    def join(self) -> None:
+        """Reserve the whole budget of the stream, unless that was done before."""
+        if self.lasting is not None and self.account is not None and not self.joined:
+            self.over = self.lasting.join(self.account, life=self.life).finished
+            study = self.account.study
+            # A process that was killed may have paid.
+            self.charged = any(one.steps > 0 for one in self.lasting.studies() if one.account.study == study)
+            self.joined = True
+
+    def pay(self) -> None:
+        """Write the whole budget of the stream, unless that was done before."""
         from eigenveil.privacy import Charge
 
+        self.join()
         # Written once for the whole stream: every release after the first draws on the same budget.
-        if self.lasting is not None and not self.charged:
-            whole = [Charge("the whole budget of the stream", mu)]
-            self.lasting.commit(self.study, 0, came=b"", said=[], charges=whole, keep=False)
+        if self.lasting is not None and self.account is not None and not self.charged:
+            whole = [Charge("the whole budget of the stream", self.account.mu)]
+            self.lasting.commit(self.account.study, 0, came=b"", said=[], charges=whole, keep=False)
         self.charged = True
+
+    def notes(self) -> dict[str, Any] | None:
+        """What a state needs for `LastingLedger.streamed`; None without a ledger."""
+        if self.lasting is None or self.account is None or self.life is None:
+            return None
+        return {
+            "path": str(self.lasting.path),
+            "study": self.account.study,
+            "title": self.account.title,
+            "dataset": self.account.dataset,
+            "life": [self.life.epsilon, self.life.delta],
+            "charged": self.charged,
+        }
 
     def show(self) -> None:
         """Print how the dataset stands."""
@@ -190,27 +227,84 @@ class LastingLedger:
             spending.words = self._stands(lasting, dataset)
 
     @contextmanager
-    def streamed(self, settings: Mapping[str, Any], unit: "PrivacyUnit", *, title: str) -> Iterator["StreamSpending"]:
-        """Reserve the budget of a stream. It is charged as a whole when `paid` is called, before anything leaves.
+    def streamed(
+        self, cost: "Budget | None", unit: "PrivacyUnit", *, title: str, notes: Mapping[str, Any] | None = None
+    ) -> Iterator["StreamSpending"]:
+        """The budget of a stream in the ledger. All of it is charged when `pay` is called, before anything leaves.
 
         A stream may end, be saved and be resumed with the same budget, so nothing of it is given back after that. Its rows come
-        once, so they are not compared with those of other datasets.
+        once, so they are not compared with those of other datasets. With `notes` it is the stream of a state, which paid before
+        if it could.
         """
-        if self.path is None:
+        path = self.path
+        if notes is not None and not notes["charged"]:
+            path = Path(notes["path"]) if path is None else path
+            require(
+                path.is_file(),
+                f"the stream in the state is to be charged to {path}, which is not there. Name it with --ledger FILE",
+            )
+        if path is None or cost is None:
             yield StreamSpending()
             return
-        self._require_named()
-        with self._joined(settings, unit, title=title) as (lasting, study, dataset):
-            spending = StreamSpending(lasting, study)
+        from eigenveil.network.ledger.durable import DurableLedger
+
+        where = replace(self, path=path)
+        if notes is None:
+            where._require_named()
+        with DurableLedger.open(path, create=notes is None) as lasting:
+            account, life = where._account(lasting, cost, unit, title, notes)
+            if notes is None:
+                _afford(lasting, account, life)
+            spending = StreamSpending(lasting, account, life, kept=notes is not None)
             try:
                 yield spending
             finally:
-                if spending.charged:
-                    lasting.finish(study)
-                else:
+                if spending.charged and not spending.over:
+                    lasting.finish(account.study)
+                elif spending.joined and not spending.charged and not spending.kept:
                     # Nothing has left, and nothing of the stream is kept.
-                    lasting.abandon(study)
-                spending.words = self._stands(lasting, dataset)
+                    lasting.abandon(account.study)
+                if spending.joined:
+                    spending.words = where._stands(lasting, account.dataset)
+
+    def _account(
+        self,
+        lasting: "DurableLedger",
+        cost: "Budget",
+        unit: "PrivacyUnit",
+        title: str,
+        notes: Mapping[str, Any] | None,
+    ) -> tuple["StudyBudget", "Budget"]:
+        """The account of a stream and the life budget of its people: a new one, or the one in the `notes` of a state."""
+        from eigenveil.cli.network.consent import dataset_named
+        from eigenveil.network.ledger.budget import CURATOR
+        from eigenveil.network.ledger.durable import StudyBudget
+        from eigenveil.privacy import Budget
+
+        assert self.path is not None
+        if notes is None:
+            study, dataset = (
+                secrets.token_hex(32),
+                dataset_named(self.path, lasting, self.dataset, None, role="analyst"),
+            )
+            life = self._life(lasting, dataset, cost)
+        else:
+            study, title, dataset = (str(notes[name]) for name in ("study", "title", "dataset"))
+            known = any(one.account.study == study for one in lasting.studies())
+            require(
+                known or (not notes["charged"] and self.path.samefile(notes["path"])),
+                f"{self.path} is not the ledger of the stream in the state, which is {notes['path']}",
+            )
+            require(
+                self.dataset in (None, dataset),
+                f"the people in the stream are {dataset!r} in its ledger. Leave out --dataset",
+            )
+            life = Budget(*map(float, notes["life"]))
+        # The whole budget of the stream, whatever it will use.
+        account = StudyBudget(
+            study, title, dataset, CURATOR, epsilon=cost.epsilon, delta=cost.delta, mu=cost.mu, unit=unit
+        )
+        return account, life
 
     def _require_named(self) -> None:
         """Refuse what a new ledger lacks before an empty one is made, all of it at once."""
@@ -258,10 +352,11 @@ class LastingLedger:
             )
             # Before the rows are declared: a release that is refused leaves no trace.
             _afford(lasting, account, life)
-            warnings, console = lasting.declare(dataset, *prints, source=source) if prints else [], output(stderr=True)
-            # For a person alone. A file may be read by others, and a warning says that a row is another one.
-            for warning in warnings if console.is_terminal else ():
-                console.print(f"note: {warning}", style="yellow", soft_wrap=True)
+            warnings = lasting.declare(dataset, *prints, source=source) if prints else []
+            # For a person alone. A file may be read by others, and a warning says that a row is another one. The system is asked,
+            # not rich: an environment variable for colours must not make a terminal of a file.
+            for warning in warnings if sys.stderr.isatty() else ():
+                output(stderr=True).print(f"note: {warning}", style="yellow", soft_wrap=True)
             lasting.join(account, life=life)
             yield lasting, study, dataset
 

@@ -23,6 +23,7 @@ from eigenveil.data.engines import partitions as there
 from eigenveil.data.engines.partitions import ArrayPlan, FramePlan, PartitionFacts, PartitionPlan
 from eigenveil.data.engines.pieces import answer_of
 from eigenveil.data.named import ParquetTable
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.rows import NamedRows, Progress, person_weights
 from eigenveil.errors import EngineLost, require
 
@@ -256,7 +257,9 @@ def array_rows(X: Any, *, convert: Callable[[Any], Any] | None = None, gaps: boo
     return _opened(np.ravel(whole.to_delayed()).tolist(), ArrayPlan(int(X.shape[1]), convert, gaps))
 
 
-def frame_rows(X: Any, choice: ColumnChoice, *, gaps: bool = False) -> tuple[NamedRows, ColumnLayout]:
+def frame_rows(
+    X: Any, choice: ColumnChoice, *, gaps: bool = False, missing: MissingMarks = NO_MARKS
+) -> tuple[NamedRows, ColumnLayout]:
     """The chosen columns of a Dask dataframe, weighted by person if the choice names a column, and their layout."""
     require(X.ndim == 2, "a Dask series is one column: pass a dataframe or an array")
     names = tuple(X.columns)
@@ -266,7 +269,7 @@ def frame_rows(X: Any, choice: ColumnChoice, *, gaps: bool = False) -> tuple[Nam
         # The files are then read by column. Other frames are taken whole, so that each partition's own columns are seen.
         wanted = {*layout.read, layout.person}
         X = X[[name for name in names if name in wanted]]
-    rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout, gaps))
+    rows = _opened(X.to_delayed(), FramePlan(tuple(X.columns), layout, gaps, missing))
     rows = rows if layout.person is None else rows.weighed()
     return NamedRows(rows, layout.names, layout.person), layout
 
@@ -275,7 +278,8 @@ def parquet_rows(table: ParquetTable, choice: ColumnChoice, *, gaps: bool = Fals
     """The chosen columns of Parquet files that the workers can read by the same paths. Dask cuts them at row groups."""
     import dask.dataframe as dd
 
-    found, _ = frame_rows(dd.read_parquet([str(part) for part in table.parts]), choice, gaps=gaps)
+    frame = dd.read_parquet([str(part) for part in table.parts])
+    found, _ = frame_rows(frame, choice, gaps=gaps, missing=table.missing)
     return found
 
 

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from eigenveil.data.columns import ColumnLayout, kinds_of, require_kinds
 from eigenveil.data.elsewhere import Work
 from eigenveil.data.engines.pieces import PieceRefusal, attempted
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.people import identifiers
 from eigenveil.data.rows import (
     CheckedRows,
@@ -156,6 +157,7 @@ class FramePlan:
     names: tuple[str, ...]
     layout: ColumnLayout
     gaps: bool = False
+    missing: MissingMarks = NO_MARKS
 
     def partition(self, part: Any, number: int) -> Partition:
         """Check a partition: its names, their order and the types of its columns, and find the people in it."""
@@ -167,7 +169,7 @@ class FramePlan:
             f"{what} has other columns than the table declares, or another order. Make all partitions alike",
         )
         used = [*self.layout.read, *([] if self.layout.person is None else [self.layout.person])]
-        table = pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False)
+        table = self.missing.taken_out(pa.Table.from_pandas(part[list(dict.fromkeys(used))], preserve_index=False))
         require_kinds(kinds_of(table.schema), self.layout.plain, source=what)
         found = _checked(self.layout.numbers(table, gaps=self.gaps), gaps=self.gaps)
         if self.layout.person is None:

@@ -16,8 +16,9 @@ from eigenveil.data.columns import ColumnChoice, ColumnLayout
 from eigenveil.data.elsewhere import Work, refuse_to_copy
 from eigenveil.data.engines.pieces import PieceRefusal, answer_of, attempted
 from eigenveil.data.named import ParquetTable, kind_of, reading, require_readable
+from eigenveil.data.number_texts import NO_MARKS, MissingMarks
 from eigenveil.data.rows import CheckedRows, DenseRows, NamedRows, Progress, Rows, WeightedRows, person_weights
-from eigenveil.data.tables import FileRows, beside, person_ids, read_table
+from eigenveil.data.tables import FileRows, beside, person_ids, read_table, with_gaps
 from eigenveil.errors import ColumnsError, EngineLost, require
 from eigenveil.linalg import Array
 from eigenveil.linalg.kernel import cores
@@ -66,10 +67,11 @@ class ParquetPiece:
     layout: ColumnLayout
     groups: tuple[int, ...]
     count: int
+    missing: MissingMarks = NO_MARKS
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows, read a block at a time."""
-        part = replace(ParquetTable.open(self.mark.path), groups=self.groups, count=self.count)
+        part = replace(ParquetTable.open(self.mark.path, self.missing), groups=self.groups, count=self.count)
         return CheckedRows(FileRows(part, self.layout, gaps, most=_BLOCK_NUMBERS), gaps)
 
 
@@ -81,11 +83,12 @@ class ArrayPiece:
     mark: FileMark
     start: int
     count: int
+    missing: MissingMarks = NO_MARKS
 
     def rows(self, *, gaps: bool) -> Rows:
         """The rows in a memory map."""
         array = np.load(self.mark.path, mmap_mode="r", allow_pickle=False)
-        return CheckedRows(DenseRows(array[self.start : self.start + self.count]), gaps)
+        return CheckedRows(with_gaps(DenseRows(array[self.start : self.start + self.count]), self.missing), gaps)
 
 
 FilePiece = ParquetPiece | ArrayPiece
@@ -213,17 +216,18 @@ def rows_in_processes(
     path = Path(path)
     require_readable(path)
     kind = kind_of(path, said)
+    missing = MissingMarks(said.na_values or ())
     if kind == "npy":
         require(
             not (person or columns or drop or one_hot),
             f"{path} is npy and has no column names. Leave out person, columns, drop and one_hot",
         )
-        return NamedRows(replace(_array_rows(path, count), gaps=gaps), None)
+        return NamedRows(replace(_array_rows(path, count, missing), gaps=gaps), None)
     require(kind == "parquet", f"{path} is {kind}, which several processes cannot share. Convert it to Parquet first")
     levels = {name: tuple(map(str, every)) for name, every in (one_hot or {}).items()}
     wanted = None if columns is None else tuple(columns)
     choice = ColumnChoice(wanted, tuple(drop), levels, person, literal=literal)
-    return parquet_in_processes(ParquetTable.open(path), choice, processes=count, gaps=gaps)
+    return parquet_in_processes(ParquetTable.open(path, missing), choice, processes=count, gaps=gaps)
 
 
 def parquet_in_processes(table: ParquetTable, choice: ColumnChoice, *, processes: int, gaps: bool = False) -> NamedRows:
@@ -251,21 +255,22 @@ def _parquet_pieces(table: ParquetTable, layout: ColumnLayout, processes: int) -
         groups: list[int] = []
         for at, size in enumerate(sizes):
             if groups and count + size > most:
-                pieces.append(ParquetPiece(mark, layout, tuple(groups), count))
+                pieces.append(ParquetPiece(mark, layout, tuple(groups), count, table.missing))
                 groups, count = [], 0
             groups.append(at)
             count += size
         if groups:
-            pieces.append(ParquetPiece(mark, layout, tuple(groups), count))
+            pieces.append(ParquetPiece(mark, layout, tuple(groups), count, table.missing))
     require(len(pieces) > 0, f"{table.source} has no rows")
     return tuple(pieces)
 
 
-def _array_rows(path: Path, processes: int) -> PoolRows:
+def _array_rows(path: Path, processes: int, missing: MissingMarks) -> PoolRows:
     """Equal ranges of an npy file."""
     rows = read_table(path).rows
     count, dim = rows.shape
     require(count > 0, f"{path} has no rows")
     each, mark = -(-count // (processes * _PIECES_EACH)), FileMark.of(path)
     starts = range(0, count, each)
-    return PoolRows(tuple(ArrayPiece(mark, at, min(each, count - at)) for at in starts), dim, processes)
+    pieces = tuple(ArrayPiece(mark, at, min(each, count - at), missing) for at in starts)
+    return PoolRows(pieces, dim, processes)

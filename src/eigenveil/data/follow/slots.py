@@ -3,19 +3,39 @@
 `Follower` is asked again and again, with the time as an argument, and answers with rows of the open slot, or with its end. A
 closed slot comes with a `SlotStart`. Store it together with what was computed from the slot, and a restart goes on from there.
 Rows of the slot that was open are then read again, each once.
+
+**By the clock, one row more or less is in one slot, and changes no other row's slot.** Proof. Let t(r) be the instant at which
+the last byte of row r was in the source, and e(1) < e(2) < ... the instants at which ends of slots were noted. Row r is read in
+the first slot whose end was noted after t(r): rows are read in their order, whole ones only, up to what the source held at e(k),
+and all of them before slot k is closed. What is read before e(k) was there before e(k), so it is in no earlier slot than it
+should be. Neither how many rows are read at a time, nor how long that takes, nor a restart enters: the notes are on disk before
+rows are counted by them. So the slot of r depends on t(r) and the e(k) alone. The assumption is that these are the same for all
+other rows with and without r, and with another r: one row does not change when others arrive, nor when the ends are noted. For
+the ends a process of its own sees to that, which never waits for work on rows (`watcher`).
 """
 
 import json
 import math
-import time
 from dataclasses import dataclass, field
-from typing import Final, TypeAlias, final
+from typing import Final, Protocol, TypeAlias, final
 
-from eigenveil.data.follow.sources import Followed, Offset
+from eigenveil.data.follow import watcher
+from eigenveil.data.follow.sources import Followed, Offset, Reach, require_sized
 from eigenveil.errors import ClockJumped, require
 from eigenveil.linalg import Array
 
-__all__ = ["ByClock", "ByCount", "Closed", "FollowedRows", "Follower", "Instant", "SlotStart"]
+__all__ = [
+    "ByClock",
+    "ByCount",
+    "Closed",
+    "FollowedRows",
+    "Follower",
+    "Instant",
+    "Left",
+    "SlotEnd",
+    "SlotEnds",
+    "SlotStart",
+]
 
 # A clock may be corrected by this part of a slot. Further than that, rows would end up in slots they do not belong to.
 _TOLERATED: Final = 0.5
@@ -32,9 +52,7 @@ class Instant:
     @classmethod
     def now(cls) -> "Instant":
         """This moment. Nothing else here looks at a clock."""
-        # The plain steady clock of Linux stands still while a device sleeps, which would look like a jump.
-        steady = getattr(time, "CLOCK_BOOTTIME", None)
-        return cls(time.time(), time.monotonic() if steady is None else time.clock_gettime(steady))
+        return cls(*watcher.instant())
 
     def ahead_of(self, before: "Instant") -> float:
         """How many seconds the clock on the wall was set ahead between the two; negative if it was set back.
@@ -61,7 +79,10 @@ class ByCount:
 @final
 @dataclass(frozen=True, slots=True)
 class ByClock:
-    """Slots of `seconds` each, the first from `start` on, in seconds since 1970. A row is in the slot in which it is read."""
+    """Slots of `seconds` each, the first from `start` on, in seconds since 1970. A row is in the slot in which it arrives.
+
+    What arrived before the first slot is in it. Slots whose end nobody noted are skipped, and their rows are in the next one.
+    """
 
     start: float
     seconds: float
@@ -126,11 +147,61 @@ class SlotStart:
 
 
 @final
-@dataclass(frozen=True, slots=True, eq=False)
-class FollowedRows:
-    """Rows of the open slot, (n, d). Raw data."""
+@dataclass(frozen=True, slots=True)
+class SlotEnd:
+    """The end of a `slot`: when it was noted, by the clock on the wall, and how far the source reached then.
+
+    Slot -1 ends where the first slot begins.
+    """
 
     slot: int
+    wall: float
+    reach: Reach
+
+    @classmethod
+    def from_line(cls, line: bytes) -> "SlotEnd":
+        """One that was noted; ValueError if it is none.
+
+        >>> SlotEnd.from_line(b'{"slot": 3, "wall": 12.5, "files": [["", 80]]}').reach
+        (('', 80),)
+        """
+        try:
+            slot, wall, files = map(json.loads(line).__getitem__, ("slot", "wall", "files"))
+            reach = tuple((name, size) for name, size in files)
+        except (KeyError, TypeError):
+            raise ValueError("this is not the end of a slot") from None
+        known = all(isinstance(name, str) and type(size) is int and size >= 0 for name, size in reach)
+        require(known and type(slot) is int and slot >= -1 and isinstance(wall, float), "this is not the end of a slot")
+        return cls(slot, wall, reach)
+
+    def to_line(self) -> bytes:
+        """The same, as it is noted."""
+        return watcher.note(self.slot, self.wall, self.reach)
+
+
+class SlotEnds(Protocol):
+    """The ends of slots by the clock, as they are noted, in their order."""
+
+    def following(self, slot: int) -> SlotEnd | None:
+        """The first end of this slot or a later one; None if none is noted yet. Earlier ones are not asked for again."""
+        ...
+
+    @property
+    def first(self) -> int:
+        """The first slot whose end was still to come when the noting began."""
+        ...
+
+    @property
+    def over(self) -> bool:
+        """Whether no more ends will be noted."""
+        ...
+
+
+@final
+@dataclass(frozen=True, slots=True, eq=False)
+class FollowedRows:
+    """Rows of the slot that is closed next, (n, d). Raw data."""
+
     rows: Array
 
 
@@ -144,58 +215,115 @@ class Closed:
     then: SlotStart
 
 
-SlotEvent: TypeAlias = FollowedRows | Closed
+@final
+@dataclass(frozen=True, slots=True)
+class Left:
+    """Rows that came in more than one slot, of which only the last end was noted. They are in no slot, and nothing is stored."""
+
+    then: SlotStart
+
+
+SlotEvent: TypeAlias = FollowedRows | Closed | Left
 
 
 @final
 class Follower:
     """Rows of a source and the ends of its slots, in order. Changes in place: it reads on, and counts the rows of the open slot.
 
-    A source that has changed and a clock that jumps are refused, and the follower stays as it was.
+    Slots of a clock end where `ends` says. If a person has rows in `several` slots, a slot is closed only where both of its ends
+    were noted: together, slots could have several rows of a person. A source that has changed and a clock that jumps are refused,
+    and the follower stays as it was.
     """
 
-    def __init__(self, source: Followed, rule: ByCount | ByClock, *, start: SlotStart | None = None) -> None:
+    def __init__(
+        self,
+        source: Followed,
+        rule: ByCount | ByClock,
+        *,
+        start: SlotStart | None = None,
+        ends: SlotEnds | None = None,
+        several: bool = False,
+    ) -> None:
         self.source, self.rule = source, rule
         # Where the open slot began.
         self.start = SlotStart() if start is None else start
         self._offset, self._count = self.start.offset, 0
         self._last: Instant | None = None
+        require(
+            (ends is not None) == isinstance(rule, ByClock),
+            "the ends of slots must be noted by the clock, and only then",
+        )
+        if ends is not None:
+            require_sized(source)
+        self._ends, self._several = ends, several
+        # Whether the open slot began where an end was noted. What was there before the first slot has none.
+        self._whole = not several or self.start.slot > 0
+        # How far the source reached at the last look.
+        self._reach: Reach = ()
 
     @property
     def over(self) -> bool:
         """Whether all slots are closed, or no more rows can fill the one that is open."""
-        if self.start.slot >= self.rule.horizon or isinstance(self.rule, ByClock):
-            return self.start.slot >= self.rule.horizon
+        if self.start.slot >= self.rule.horizon:
+            return True
+        if self._ends is not None:
+            return self._ends.over and self._ends.following(self._wanted) is None
         # A slot that was full when its source ended is still to be closed.
+        assert isinstance(self.rule, ByCount)
         return self.source.ended and self._count < self.rule.rows
 
-    def poll(self, now: Instant, *, most: int = 200) -> SlotEvent | None:
-        """The next at most `most` rows of the open slot, or its end. None if there is nothing for now."""
-        slot = self._slot(now)
-        if slot > self.start.slot:
-            return self._close(slot, now)
-        if slot < 0 or self.start.slot >= self.rule.horizon:
-            return None
-        # By count, a read stops at the end of the slot, so that every row belongs to the slot that is open.
-        wanted = most if isinstance(self.rule, ByClock) else min(most, self.rule.rows - self._count)
-        rows, offset = self.source.read(self._offset, most=wanted)
-        # Only now, when nothing can be refused any more.
-        self._offset, self._count, self._last = offset, self._count + len(rows), now
-        return FollowedRows(self.start.slot, rows) if len(rows) else None
+    @property
+    def next(self) -> int:
+        """The first slot that can still be closed. Those before it are closed or skipped."""
+        if self._ends is None:
+            return self.start.slot
+        end = self._ends.following(self._wanted)
+        return max(self.start.slot, self._ends.first) if end is None else end.slot
 
-    def _slot(self, now: Instant) -> int:
-        """The slot that is open at this time. A slot that was closed is never opened again."""
+    @property
+    def _wanted(self) -> int:
+        # Before the first slot there is an end, too, at which it begins.
+        return self.start.slot if self._whole else self.start.slot - 1
+
+    def poll(self, now: Instant, *, most: int = 200) -> SlotEvent | None:
+        """The next at most `most` rows of the open slot, or its end. None if there is nothing for now.
+
+        `now` is a moment after the last poll.
+        """
+        if self.start.slot >= self.rule.horizon:
+            return None
         if isinstance(self.rule, ByCount):
-            return min(self.start.slot + (self._count == self.rule.rows), self.rule.horizon)
+            if self._count == self.rule.rows:
+                return self._closed(self.start.slot, now.wall)
+            # A read stops at the end of the slot, so that every row belongs to the slot that is open.
+            return self._taken(*self.source.read(self._offset, most=min(most, self.rule.rows - self._count)))
+        assert self._ends is not None
         # After a restart only the time on the wall is known, and a device may have been away for long.
         away = min(now.wall - self.start.wall, 0.0)
         self.rule.require_steady(away if self._last is None else now.ahead_of(self._last))
-        slot = self.rule.slot_at(now.wall)
-        # A clock that is set back must not open a closed slot again, and before the first slot nothing is read.
-        return slot if slot < 0 and self.start.slot == 0 else max(slot, self.start.slot)
+        # A clock that was set has been refused by now.
+        end = self._ends.following(self._wanted)
+        # What was there at the last look was there before `now`. So it is in this slot if its end is still to come, and those of
+        # all slots before it are known.
+        ahead = self._reach if self.rule.slot_at(now.wall) == self.start.slot else ()
+        until = ahead if end is None else end.reach
+        # Without a bound nothing is read, but a source that has changed is refused.
+        rows, offset = self.source.read(self._offset, most=most if until else 0, until=until or None)
+        reach = self.source.reach(offset)
+        # Only now, when nothing can be refused any more.
+        self._last, self._reach = now, reach
+        taken = self._taken(rows, offset)
+        if taken is not None or end is None:
+            return taken
+        left = self._several and not (self._whole and end.slot == self.start.slot)
+        closed = self._closed(end.slot, end.wall)
+        return Left(closed.then) if left else closed
 
-    def _close(self, slot: int, now: Instant) -> Closed:
-        # Slots that passed while nobody looked are skipped: this site has nothing to say of them.
-        closed = Closed(self.start.slot, self._count, SlotStart(slot, self._offset, now.wall))
-        self.start, self._count, self._last = closed.then, 0, now
+    def _taken(self, rows: Array, offset: Offset) -> FollowedRows | None:
+        self._offset, self._count = offset, self._count + len(rows)
+        return FollowedRows(rows) if len(rows) else None
+
+    def _closed(self, slot: int, wall: float) -> Closed:
+        closed = Closed(slot, self._count, SlotStart(slot + 1, self._offset, wall))
+        self.start, self._count, self._whole = closed.then, 0, True
         return closed

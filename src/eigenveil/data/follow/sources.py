@@ -5,26 +5,31 @@ restart, and a refusal changes nothing. Every read first checks that the source 
 what has come and cannot go back.
 """
 
+import contextlib
 import json
 import os
 import select
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, Final, Protocol, final
+from typing import Any, Final, Protocol, TypeAlias, final
 
 import numpy as np
 
-from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, whole_records
+from eigenveil.data.follow import watcher
+from eigenveil.data.follow.text_rows import LONGEST_LINE, TextRows, preamble, whole_records
 from eigenveil.data.named import require_readable
 from eigenveil.data.text_files import CsvHeader
 from eigenveil.errors import ParameterError, SourceChanged, require, verbatim
 from eigenveil.linalg import Array
 from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "follow"]
+__all__ = ["Followed", "FollowedFile", "FollowedFolder", "FollowedPipe", "Offset", "Reach", "follow", "require_sized"]
+
+# How far a source reaches: names and sizes of its files, in the order in which they are read. A single file has no name.
+Reach: TypeAlias = tuple[tuple[str, int], ...]
 
 _BOM: Final = b"\xef\xbb\xbf"
 # What is read at first, and at most at once unless a single line is longer.
@@ -101,15 +106,42 @@ class Followed(Protocol):
         """Whether no more rows can come."""
         ...
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
-        """The next rows after `offset`, (n, d) with n <= `most`, and the offset behind them. No rows: none are there yet."""
+    def reach(self, offset: Offset) -> Reach:
+        """How far the file at `offset` reaches now; nothing where no file has been begun."""
+        ...
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
+        """The next rows after `offset`, (n, d) with n <= `most`, and the offset behind them. No rows: none are there yet.
+
+        Where the source reached only `until` there, rows that were not whole by then are left. Which rows that leaves depends
+        on `until` alone, and not on `most`.
+        """
         ...
 
 
-def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None) -> Followed:
+def require_sized(source: Followed) -> None:
+    """Refuse a pipe where slots end by the clock.
+
+    A pipe runs full while its reader is busy with rows, and a full pipe stops its writer. Then rows decide when others arrive.
+    """
+    if isinstance(source, FollowedPipe):
+        raise _no_size(source.source)
+
+
+def _no_size(pipe: Path) -> ValueError:
+    return ValueError(
+        f"{pipe} is a pipe, and slots that end by the clock need a file: how far a pipe has come depends on how fast it is read. "
+        "Append the rows to a file and follow that, as in: sensor >> readings.csv"
+    )
+
+
+def follow(
+    source: Path | Any, *, columns: Sequence[str] | None = None, how: FileParams | None = None, sized: bool = False
+) -> Followed:
     """A csv file, a folder of csv files, a named pipe, or an open binary file such as standard input.
 
-    The header line is read now; a pipe is waited for until it has come. `columns` are names, in the order wanted, or all.
+    The header line is read now; a pipe is waited for until it has come, or refused if the source must be `sized`, as for slots
+    that end by the clock. `columns` are names, in the order wanted, or all.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -129,11 +161,15 @@ def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: Fil
     if "\n".encode(said.encoding) != b"\n":
         raise ParameterError("text in {encoding=} cannot be followed line by line", encoding=said.encoding)
     if not isinstance(source, Path):
+        if sized:
+            raise _no_size(Path("the stream"))
         return FollowedPipe(source, Path("the stream"), said, columns)
     require_readable(source)
     if source.is_dir():
         return FollowedFolder.open(source, said, columns)
     if not source.is_file():
+        if sized:
+            raise _no_size(source)
         return FollowedPipe(source.open("rb", buffering=0), source, said, columns)
     return FollowedFile.open(source, said, columns)
 
@@ -143,7 +179,7 @@ def follow(source: Path | Any, *, columns: Sequence[str] | None = None, how: Fil
 class FollowedFile:
     """A csv file that grows. A last line without a line end may be half a row, so it is left until its end has come.
 
-    `head` is the line of column names as it stands in the file, with its end; what a file without one begins with.
+    `head` is what comes before the rows: the line of column names as it stands in the file, with its end, and what is above it.
     """
 
     source: Path
@@ -155,14 +191,14 @@ class FollowedFile:
         """The first line is read and checked now."""
         if path.suffix.lower() in (".gz", ".zst"):
             raise ValueError(f"{path} is compressed, so it cannot be followed as it grows. Give the plain file")
-        head = _head(path)
+        head = _head(path, how)
         require(
             head is not None,
             f"{path} has no complete first line yet. It needs a line of column names, and rows below it",
         )
         assert head is not None
         # Without names the first line is a person's, and no digest of it is kept.
-        return cls(path, _text_rows(head, path, how, columns), head if how.header else _mark(head))
+        return cls(path, _text_rows(head, path, how, columns), head if how.header else _above(head, how))
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -179,27 +215,58 @@ class FollowedFile:
         """Never: a file may always grow."""
         return False
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+    def reach(self, offset: Offset) -> Reach:
+        """Its size."""
+        with self._refusing():
+            return ((offset.name, self.source.stat().st_size),)
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the file is not the one that was read up to `offset`."""
+        with self._refusing(), self.source.open("rb") as file:
+            begin = self._checked(file, offset)
+            stop = None if until is None else self._stop(offset, until)
+            records, ends = _records(file, begin, self.text, most, self.source, stop=stop)
+            rows = self.text.rows(records, seen=offset.rows)
+            # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
+            end = begin + (ends[len(rows) - 1] if len(rows) else 0)
+            tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
+            count = offset.rows + len(rows)
+            return rows, replace(offset, byte=end, rows=count, header=self.digest, tail=tail)
+
+    def unfinished(self, offset: Offset, until: Reach | None) -> bool:
+        """Whether bytes without a line end stand behind `offset`, or the first line was not whole yet."""
+        with self.source.open("rb") as file:
+            begin = self._checked(file, offset)
+            most = LONGEST_LINE if until is None else self._stop(offset, until) - begin
+            # Lines of comments are no rows, and may be long.
+            rest = _at(file, begin, max(0, min(most, 1 << 10 if self.text.comment is None else LONGEST_LINE)))
+        if self.text.comment is not None:
+            *lines, rest = rest.split(b"\n")
+            rest += b"".join(line for line in lines if not line.startswith(self.text.comment))
+        return most < 0 or bool(rest.strip())
+
+    def _stop(self, offset: Offset, until: Reach) -> int:
+        """The size up to which the file is read."""
+        size = dict(until).get(offset.name)
+        if size is None or size < offset.byte:
+            raise SourceChanged(
+                f"{self.source} was gone or shorter when a slot ended than what had been read of it. Start the site again"
+            )
+        return size
+
+    @contextlib.contextmanager
+    def _refusing(self) -> Iterator[None]:
         try:
-            with self.source.open("rb") as file:
-                begin = self._checked(file, offset)
-                records, ends = _records(file, begin, self.text.quote, most, self.source)
-                rows = self.text.rows(records, seen=offset.rows)
-                # Fewer rows than records: a bad one follows, and the next read says what is wrong with it.
-                end = begin + (ends[len(rows) - 1] if len(rows) else 0)
-                tail = _checksum(_at(file, max(0, end - _TAIL), min(_TAIL, end)))
-                count = offset.rows + len(rows)
-                return rows, replace(offset, byte=end, rows=count, header=_digest(self.head), tail=tail)
+            yield
         except FileNotFoundError:
             raise SourceChanged(f"{self.source} is gone. Put it back, or follow another file") from None
         except PermissionError:
             raise SourceChanged(f"{self.source}: you may not read it any more. Ask its owner for permission") from None
 
-    def unfinished(self, offset: Offset) -> bool:
-        """Whether bytes without a line end stand behind `offset`."""
-        with self.source.open("rb") as file:
-            return bool(_at(file, self._checked(file, offset), 1 << 10).strip())
+    @property
+    def digest(self) -> str:
+        """A digest of the line of column names, empty without one."""
+        return _digest(self.head[len(_above(self.head, self.text.header.how)) :])
 
     def _checked(self, file: Any, offset: Offset) -> int:
         """Where to go on reading, after checking that what is before has not changed."""
@@ -207,7 +274,7 @@ class FollowedFile:
         # The length comes first, because the bytes before the offset may not be there any more.
         if size < max(offset.byte, len(self.head)):
             raise SourceChanged(f"{self.source} has become shorter: it was emptied or replaced. {_AGAIN}")
-        if offset.header not in ("", _digest(self.head)) or _at(file, 0, len(self.head)) != self.head:
+        if offset.header not in ("", self.digest) or _at(file, 0, len(self.head)) != self.head:
             raise SourceChanged(f"{self.source} has another first line than before. {_AGAIN}")
         if offset.byte == 0:
             return len(self.head)
@@ -258,38 +325,50 @@ class FollowedFolder:
         """Never: a folder may always get one more file."""
         return False
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+    def reach(self, offset: Offset) -> Reach:
+        """The size of the current file. A later one is not begun before the current one has ended for good."""
+        if not offset.name:
+            return ()
+        with contextlib.suppress(FileNotFoundError):
+            return ((offset.name, (self.source / offset.name).stat().st_size),)
+        raise SourceChanged(_gone(offset.name, self.source))
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows, of the current file or the ones after it. `SourceChanged` if the folder is not what it was."""
         files = {file.name: file for file in _files(self.source)}
-        names = sorted(files)
+        # A file that came after `until` decides nothing yet.
+        there = sorted(files) if until is None else [name for name, _ in until]
         parts: list[Array] = []
-        at, wanted = self._checked(offset, names), most
+        at, wanted = self._checked(offset, sorted(files), there), most
         while wanted > 0 and at.name:
+            if at.name not in files:
+                raise SourceChanged(_gone(at.name, self.source))
+            later = [name for name in there if name > at.name]
             file = self._file(files[at.name])
+            rows = np.empty((0, len(self.columns)))
             # Without a first line there is nothing to read yet.
-            if file is None:
-                break
-            rows, at = file.read(at, most=wanted)
+            if file is not None:
+                rows, at = file.read(at, most=wanted, until=until)
             parts += [rows] * (len(rows) > 0)
             wanted -= len(rows)
-            later = names[names.index(at.name) + 1 :]
             if len(rows) == 0:
-                if not later:
+                if not later or (file is None and until is None):
                     break
-                if file.unfinished(at):
+                if file is None or file.unfinished(at, until):
                     raise SourceChanged(
-                        f"{file.source} ends within a line, and {later[0]} has come after it. End the last line first"
+                        f"{self.source / at.name} ends within a line, and {later[0]} has come after it. End the last line first"
                     )
-                at = Offset(later[0], rows=at.rows, header=at.header, earlier=names.index(later[0]))
+                earlier = sorted(files).index(later[0]) if until is None else at.earlier + 1
+                at = Offset(later[0], rows=at.rows, header=at.header, earlier=earlier)
         empty = np.empty((0, len(self.columns)))
         return (np.concatenate(parts) if parts else empty), at
 
-    def _checked(self, offset: Offset, names: Sequence[str]) -> Offset:
-        """The offset, or the beginning of the first file; `SourceChanged` if files came or went before it."""
+    def _checked(self, offset: Offset, names: Sequence[str], there: Sequence[str]) -> Offset:
+        """The offset, or the beginning of the first file `there`; `SourceChanged` if files came or went before it."""
         if not offset.name:
-            return replace(offset, name=names[0] if names else "")
+            return replace(offset, name=there[0] if there else "")
         if offset.name not in names:
-            raise SourceChanged(f"{offset.name} is gone from {self.source}, and it may have had more rows. {_AGAIN}")
+            raise SourceChanged(_gone(offset.name, self.source))
         before = names.index(offset.name)
         # Files that were read may be taken away. A new one in front of them would never be read.
         if before > offset.earlier:
@@ -300,14 +379,16 @@ class FollowedFolder:
 
     def _file(self, path: Path) -> FollowedFile | None:
         """A file of the folder, with the first line that all of them have; None if that has not come yet."""
-        head = _head(path)
+        head = _head(path, self.how)
         if head is None:
             return None
-        head = head if self.named else _mark(head)
-        if _digest(head) != _digest(self.first.head):
-            raise SourceChanged(f"{path} has another first line than {self.first.source.name}. Files need the same one")
         header = replace(self.first.text.header, source=path)
-        return FollowedFile(path, replace(self.first.text, header=header), head)
+        file = FollowedFile(
+            path, replace(self.first.text, header=header), head if self.named else _above(head, self.how)
+        )
+        if file.digest != self.first.digest:
+            raise SourceChanged(f"{path} has another first line than {self.first.source.name}. Files need the same one")
+        return file
 
 
 @final
@@ -320,13 +401,13 @@ class FollowedPipe:
     def __init__(self, file: Any, name: Path, how: FileParams, columns: Sequence[str] | None = None) -> None:
         self.source, self._file = name, file
         self._held, self._over = b"", False
-        while b"\n" not in self._held and not self._over:
+        while (end := _end_of_head(self._held, how)) is None and not self._over:
             # The header says what the rows are. Nothing can be done before it has come, so this waits.
             self._take()
-        require(b"\n" in self._held, f"{name} ended before a complete first line")
-        end = self._held.index(b"\n") + 1
-        self._text = _text_rows(self._held[:end], name, how, columns)
-        self._held = self._held[end if how.header else len(_mark(self._held)) :]
+        require(end is not None, f"{name} ended before a complete first line")
+        head = self._held[:end]
+        self._text = _text_rows(head, name, how, columns)
+        self._held = self._held[len(head if how.header else _above(head, how)) :]
         self._read: int | None = None
 
     @property
@@ -348,14 +429,19 @@ class FollowedPipe:
         """The descriptor, for whoever waits until there is more to read."""
         return int(self._file.fileno())
 
-    def read(self, offset: Offset, *, most: int) -> tuple[Array, Offset]:
+    def reach(self, offset: Offset) -> Reach:
+        """Nothing: what waits in a pipe has no size that others could not change."""
+        return ()
+
+    def read(self, offset: Offset, *, most: int, until: Reach | None = None) -> tuple[Array, Offset]:
         """The next rows. `SourceChanged` if the pipe ended within a line, or if rows are wanted that were read before."""
+        require(until is None, f"{self.source} is a pipe: nobody knows how far it reached")
         if self._read not in (None, offset.rows):
             raise SourceChanged(f"{self.source} is a pipe: rows that were read cannot be read again")
         # A fast writer is not let in without end: what is not taken waits in the pipe and stops the writer.
         while len(self._held) < _MOST_BYTES and self._held.count(b"\n") < most and not self._over and self._ready():
             self._take()
-        records, ends = whole_records(self._held, quote=self._text.quote, most=most)
+        records, ends = whole_records(self._held, quote=self._text.quote, most=most, comment=self._text.comment)
         if not records:
             require(len(self._held) <= LONGEST_LINE, f"{self.source} has a line longer than {LONGEST_LINE} bytes")
             if self._over and self._held.strip():
@@ -375,35 +461,52 @@ class FollowedPipe:
 
 
 def _text_rows(head: bytes, path: Path, how: FileParams, columns: Sequence[str] | None) -> TextRows:
+    at, separator = preamble(head, how) or (0, None)
+    if separator is not None and how.separator is None:
+        how = replace(how, separator=separator)
     try:
-        line = head.removeprefix(_BOM).rstrip(b"\n").decode(how.encoding).encode()
+        line = head[at:].removeprefix(_BOM).rstrip(b"\n").decode(how.encoding).encode()
     except UnicodeDecodeError:
         raise ParameterError(f"{verbatim(str(path))} is not {how.encoding} text. Give its {{encoding}}") from None
     return TextRows.of(CsvHeader.of(line, path, how), columns)
 
 
 def _files(folder: Path) -> list[Path]:
-    return sorted(
-        file
-        for file in folder.iterdir()
-        if file.suffix.lower() == ".csv" and file.name[:1] not in "._" and file.is_file()
-    )
+    return sorted(file for file in folder.iterdir() if watcher.is_followed(file.name) and file.is_file())
 
 
-def _head(path: Path) -> bytes | None:
-    """The first line with its end, None if it is not complete."""
+def _gone(name: str, folder: Path) -> str:
+    return f"{name} is gone from {folder}, and it may have had more rows. {_AGAIN}"
+
+
+def _head(path: Path, how: FileParams) -> bytes | None:
+    """What a file begins with up to the end of the line of column names, or of the first row; None if it is not complete."""
+    size = _BYTES
     with path.open("rb") as file:
         # The limit keeps a file without any line end from filling the memory.
-        line = file.readline(LONGEST_LINE)
-    return line if line.endswith(b"\n") else None
+        while size <= LONGEST_LINE:
+            data = _at(file, 0, size)
+            end = _end_of_head(data, how)
+            if end is not None or len(data) < size:
+                return None if end is None else data[:end]
+            size *= 2
+    return None
 
 
-def _records(file: Any, begin: int, quote: bytes | None, most: int, source: Path) -> tuple[list[bytes], list[int]]:
-    """The records after `begin`, and how many bytes come before the end of each."""
+def _end_of_head(data: bytes, how: FileParams) -> int | None:
+    """Where the first line ends that is not above the table."""
+    above = preamble(data, how)
+    return None if above is None else data.index(b"\n", above[0]) + 1
+
+
+def _records(
+    file: Any, begin: int, text: TextRows, most: int, source: Path, *, stop: int | None
+) -> tuple[list[bytes], list[int]]:
+    """The records after `begin` that end before `stop`, and how many bytes come before the end of each."""
     size = _BYTES
     while True:
-        data = _at(file, begin, size)
-        records, ends = whole_records(data, quote=quote, most=most)
+        data = _at(file, begin, size if stop is None else max(0, min(size, stop - begin)))
+        records, ends = whole_records(data, quote=text.quote, most=most, comment=text.comment)
         if len(records) == most or len(data) < size or (records and size >= _MOST_BYTES):
             return records, ends
         require(size <= LONGEST_LINE, f"{source} has a line longer than {LONGEST_LINE} bytes")
@@ -415,9 +518,10 @@ def _at(file: Any, begin: int, size: int) -> bytes:
     return bytes(file.read(size))
 
 
-def _mark(head: bytes) -> bytes:
-    """The byte-order mark, if a file begins with one."""
-    return _BOM if head.startswith(_BOM) else b""
+def _above(head: bytes, how: FileParams) -> bytes:
+    """What is above the first line of a table: lines that are skipped, or else the byte-order mark, if a file begins with one."""
+    at, _ = preamble(head, how) or (len(head), None)
+    return head[:at] or (_BOM if head.startswith(_BOM) else b"")
 
 
 def _digest(head: bytes) -> str:

@@ -6,7 +6,6 @@ source and columns, never a value.
 """
 
 import csv
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final, final
@@ -14,22 +13,48 @@ from typing import Final, final
 import numpy as np
 
 from eigenveil.data.columns import ColumnChoice, advice_for, require_entries
-from eigenveil.data.text_files import GAPS, CsvHeader, split_line
+from eigenveil.data.number_texts import NumberFormat
+from eigenveil.data.text_files import CsvHeader, separator_said, split_line
 from eigenveil.errors import ColumnsError, ParameterError, listed, require, verbatim
 from eigenveil.linalg import Array
+from eigenveil.params.declarations.reading import FileParams
 
-__all__ = ["LONGEST_LINE", "TextRows", "whole_records"]
+__all__ = ["LONGEST_LINE", "TextRows", "preamble", "whole_records"]
 
+_BOM: Final = b"\xef\xbb\xbf"
 # A longer line is not a row: the file is not csv.
 LONGEST_LINE: Final = 1 << 24
-_NUMBER: Final = re.compile(r"[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?|nan)", re.IGNORECASE)
 # Where a line has no other bytes, Python reads its numbers by the same rules. It is most lines, and four times as fast.
 _PLAIN: Final = b'0123456789+-.eE \t,;|"\r\n'
-_TRUTH: Final = {"true": 1.0, "false": 0.0}
 
 
-def whole_records(data: bytes, *, quote: bytes | None, most: int) -> tuple[list[bytes], list[int]]:
-    """The first complete records, at most `most`, and where each ends. Blank lines are no records.
+def preamble(data: bytes, how: FileParams) -> tuple[int, str | None] | None:
+    """Where the header line begins, below what an option skips, comments and a line such as sep=;, and the separator it states.
+
+    None if the lines above the header are not complete. A byte-order mark in front of them is not looked at.
+
+    >>> preamble(b"# sensor 7\\nsep=;\\na;b\\n", FileParams(comment="#"))
+    (17, ';')
+    """
+    at, separator = 0, None
+    skip, comment = how.skip_rows, None if how.comment is None else how.comment.encode()
+    while end := data.find(b"\n", at) + 1:
+        line = data[at:end]
+        if skip:
+            skip -= 1
+        elif comment is None or not line.removeprefix(_BOM).startswith(comment):
+            said = separator_said(line.removeprefix(_BOM))
+            if said is None or separator is not None:
+                return at, separator
+            separator = said
+        at = end
+    return None
+
+
+def whole_records(
+    data: bytes, *, quote: bytes | None, most: int, comment: bytes | None = None
+) -> tuple[list[bytes], list[int]]:
+    """The first complete records, at most `most`, and where each ends. Blank lines are no records, and neither are comments.
 
     A line end between quotes is not the end of a record. What has no line end yet is incomplete.
 
@@ -44,11 +69,15 @@ def whole_records(data: bytes, *, quote: bytes | None, most: int) -> tuple[list[
         before, end = end, data.find(b"\n", end) + 1
         if not end:
             break
+        if comment is not None and not inside and data.startswith(comment, before):
+            start = end
+            continue
         # Counted from the last line end only: a quote that never closes must not cost a pass over the file for each line.
         inside ^= quote is not None and data.count(quote, before, end) % 2 == 1
         if inside:
             continue
-        if data[start:end].strip():
+        # Only an empty line is no record: tabs and blanks alone may be a row of missing values.
+        if data[start:end].strip(b"\r\n"):
             found.append(data[start:end])
             ends.append(end)
         start = end
@@ -63,6 +92,7 @@ class TextRows:
     header: CsvHeader
     names: tuple[str, ...]
     places: tuple[int, ...]
+    form: NumberFormat
 
     @classmethod
     def of(cls, header: CsvHeader, columns: Sequence[str] | None) -> "TextRows":
@@ -73,16 +103,21 @@ class TextRows:
                 columns is None or len(columns) == count,
                 f"{header.source} has {count} unnamed columns, and {len(columns or ())} are needed",
             )
-            return cls(header, tuple(columns or header.names), tuple(range(count)))
+            return cls(header, tuple(columns or header.names), tuple(range(count)), NumberFormat.of(header.how))
         wanted = None if columns is None else tuple(columns)
         read = ColumnChoice(wanted, literal=True).laid_out(header.source, header.names).read
         at = {name: place for place, name in enumerate(header.names)}
-        return cls(header, read, tuple(at[name] for name in read))
+        return cls(header, read, tuple(at[name] for name in read), NumberFormat.of(header.how))
 
     @property
     def quote(self) -> bytes | None:
         """The quotation mark as a byte."""
         return None if self.header.how.quote is None else self.header.how.quote.encode()
+
+    @property
+    def comment(self) -> bytes | None:
+        """What a line of comments begins with."""
+        return None if self.header.how.comment is None else self.header.how.comment.encode()
 
     def rows(self, records: Sequence[bytes], *, seen: int) -> Array:
         """The rows, (n, d), of these records; only those before a bad record, unless that is the first.
@@ -123,14 +158,14 @@ class TextRows:
 
     def _numbers(self, fields: Sequence[str], record: bytes) -> list[float] | None:
         """The numbers at the places that are read, None if one of them is not a number."""
-        decimal = self.header.how.decimal
-        if decimal == "." and not record.translate(None, _PLAIN):
+        form = self.form
+        if form.is_usual and not record.translate(None, _PLAIN):
             try:
                 return [float(fields[place]) for place in self.places]
             except ValueError:
                 # A gap, or no number: the slower way below tells them apart.
                 pass
-        found = [_number(fields[place], decimal) for place in self.places]
+        found = [form.number(fields[place]) for place in self.places]
         return None if any(one is None for one in found) else [one for one in found if one is not None]
 
     def _refusal(self, record: bytes, seen: int) -> ValueError:
@@ -144,24 +179,14 @@ class TextRows:
         except (csv.Error, ValueError):
             return ParameterError(f"{verbatim(where)}: the next line has an open quote, or another {{separator}}")
         if len(fields) != len(header.names):
-            return ValueError(
-                f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            words = f"{where}: the next line has {len(fields)} fields and the header has {len(header.names)}. Correct that line"
+            marked = header.how.comment is None and (record.startswith(b"#") or header.names[0].startswith("#"))
+            return ParameterError(
+                verbatim(words) + ". If lines that begin with # are comments, give {comment} '#'" * marked
             )
         read = zip(self.names, self.places, strict=True)
-        bad = tuple(name for name, place in read if _number(fields[place], header.how.decimal) is None)
+        bad = tuple(name for name, place in read if self.form.number(fields[place]) is None)
         which = f"column{'s' * (len(bad) > 1)} {listed(map(repr, bad))}"
-        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice_for(dict.fromkeys(bad, "text")))
-
-
-def _number(field: str, decimal: str) -> float | None:
-    """A number, 1 or 0 for a truth value, NaN for a gap, None for anything else.
-
-    >>> [_number(field, ".") for field in ("1e3", " TRUE", "NA", "1_000", "x")]
-    [1000.0, 1.0, nan, None, None]
-    """
-    text = field.strip(" \t")
-    text = text if decimal == "." else text.replace(decimal, ".")
-    # Python alone would also take 1_000, other whitespace and the digits of other scripts.
-    if _NUMBER.fullmatch(text):
-        return float(text)
-    return float("nan") if text in GAPS else _TRUTH.get(text.lower())
+        comma = any("," in fields[place] for place in self.places) or header.separator != ","
+        advice = advice_for(dict.fromkeys(bad, "text")) + (self.form.advice if comma else "")
+        return ColumnsError(f"{where}: not a number in {which}", bad, advice=advice)

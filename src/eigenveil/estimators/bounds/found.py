@@ -77,8 +77,8 @@ class FoundBounds:
         return {"row_bound": self.row_bound, "origin": self.center, "mean_bound": self.row_bound, **given}
 
     def captured(self, rank: int, budget: Budget) -> tuple[float | None, ...]:
-        """The share of variance that a fit of `rank` components would capture with each candidate, by the planner's
-        guess."""
+        """The share of the clipped rows' variance that a fit of `rank` components would capture with each candidate, by
+        the planner's guess."""
         found = []
         for one in self.candidates:
             # The planner's guess assumes a fill of one half. A larger fill gives the same signal as more people.

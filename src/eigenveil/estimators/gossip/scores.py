@@ -1,6 +1,5 @@
 """Publishing everybody's scores with noise after a fit: a separate choice, with a budget of its own."""
 
-import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,6 +22,7 @@ from eigenveil.privacy import (
     compose_mu,
     epsilon_of,
 )
+from eigenveil.privacy.process import this_process
 from eigenveil.tasks.fit.task import FitResult
 
 __all__ = ["PublishedScores", "ReadyScores"]
@@ -50,7 +50,7 @@ class ReadyScores:
     seed: int | None
     why_not: str = ""
     _times: int = field(init=False, default=0)
-    _process: int = field(init=False, default_factory=os.getpid)
+    _process: tuple[int, int] = field(init=False, default_factory=this_process)
     _busy: threading.Lock = field(init=False, default_factory=threading.Lock)
 
     @classmethod
@@ -80,7 +80,7 @@ class ReadyScores:
     def alone(self) -> Iterator[None]:
         """One call at a time, so that each guarantee includes the charges before it. Refused in a forked process."""
         # A fork has the same scores and another ledger: both could publish, and neither would know of the other's charge.
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise EigenveilError("this is a forked copy of a fit: only the process that fitted can publish scores")
         with self._busy:
             yield

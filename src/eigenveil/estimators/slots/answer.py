@@ -1,7 +1,7 @@
 """`Answer`: the components at any time, from what was released so far. A hub shows it after every slot."""
 
 import math
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, final
 
 import numpy as np
@@ -9,7 +9,7 @@ import numpy as np
 from eigenveil.estimators.released import model_of
 from eigenveil.estimators.settings import settings_of
 from eigenveil.estimators.slots.parties import SlotParties
-from eigenveil.estimators.verdict import FitVerdict, Released, verdict_of
+from eigenveil.estimators.verdict import FitVerdict, Released, unclear_columns, verdict_of
 from eigenveil.linalg import Array, Sketch, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.privacy import Charge, Guarantee, GuaranteeFacts, epsilon_of
@@ -25,6 +25,7 @@ from eigenveil.privacy.facts import (
 from eigenveil.protocols.slots import SlotHub
 from eigenveil.tasks import SlotState, SlotSums
 from eigenveil.tasks.fit.gaps import Rates
+from eigenveil.tasks.levels import Change
 from eigenveil.tracking import Sums
 from eigenveil.tracking.sums import floor_of, sketch_of
 
@@ -38,15 +39,18 @@ _METHODS: Final = {"sums": "sums of slots, with noise", "sketches": "sketches of
 class Answer:
     """The `sketch` of all that was released, in the units of the columns over their scale, with `rank` directions to show.
 
-    Eigenvalues of its scatter below `floor` cannot be told from noise. Where sums were divided by the `rates` of entries, (d,),
-    rows as they were clipped have the share `there` of its energy.
+    Eigenvalues of its scatter below `floor` cannot be told from noise. Sums were divided by the `rates` of entries, (d,), if any
+    may be missing. Rows as they were clipped, around the origin and without what is missing, have the sum of squares `energy`.
+    The last slots may show a `change`, and counts of entries be `unclear` (`unclear_columns`).
     """
 
     sketch: Sketch
     rank: int
     floor: float
     rates: Array | None = None
-    there: float = 1.0
+    energy: float = 0.0
+    change: Change | None = None
+    unclear: tuple[int, ...] = ()
 
     @property
     def subspace(self) -> Subspace:
@@ -73,13 +77,16 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
     if state.value is None:
         return Answer(Sketch.empty(spec.dim), rank, 0.0)
     rates: Array | None = None
-    there = 1.0
+    energy, change, unclear = 0.0, None, tuple[int, ...]()
     if isinstance(task, SlotSums):
-        found = _sums(parties, task, state)
-        sums, known = found, _rates(task, found, state)
+        sums = _sums(parties, task, state)
+        # Before sums are divided by rates: the trace afterwards may be anything, also zero.
+        energy, known = float(np.trace(sums.gram)), _rates(task, sums, state)
+        change = _change(parties, task, state)
         if known is not None:
-            sums, rates = found.divided(known), known.columns
-            there = float(np.trace(found.gram)) / max(float(np.trace(sums.gram)), float(np.finfo(float).tiny))
+            noise = math.sqrt(sums.gram_noise) / task.seen
+            unclear = unclear_columns(task.gaps, known.columns, noise=noise, people=sums.weight)
+            sums, rates = sums.divided(known), known.columns
         center = (
             np.zeros(spec.dim) if spec.origin is None else spec.origin / (1.0 if spec.scale is None else spec.scale)
         )
@@ -88,17 +95,14 @@ def answer_of(parties: SlotParties, state: SlotState, *, rank: int | None = None
         sketch, floor = state.value, 0.0
     if spec.adapt is not None:
         rank = spec.adapt.adjusted(rank, sketch.subspace.values)
-    return Answer(sketch, rank, floor, rates, there)
+    return Answer(sketch, rank, floor, rates, energy, change, unclear)
 
 
 def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     """The released sums around the origin, with the variances of their noise."""
     matrix: Array = state.value
     spec, dim = parties.spec, parties.spec.dim
-    # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
-    scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
-    # Symmetric noise has half the variance off the diagonal.
-    entry = state.noise * scale**2 / 2
+    entry = state.noise * _noise_of_one(parties, task)
     return Sums(
         task.gram_of(matrix),
         task.total_of(matrix) if spec.center else np.zeros(dim),
@@ -110,6 +114,28 @@ def _sums(parties: SlotParties, task: SlotSums, state: SlotState) -> Sums:
     )
 
 
+def _change(parties: SlotParties, task: SlotSums, state: SlotState) -> Change | None:
+    """Whether later slots are clearly unlike earlier ones, from released sums before any division."""
+    if state.levels is None:
+        return None
+    entry, levels = _noise_of_one(parties, task), state.levels
+    return replace(
+        levels,
+        total_noise=levels.total_noise * entry / task.constant**2,
+        # Diagonal entries have twice the variance of the others.
+        energy_noise=levels.energy_noise * 2 * parties.spec.dim * entry,
+        weight_noise=levels.weight_noise * (0.0 if task.counts else 2 * entry / task.constant**4),
+        # The origin is public and was not found in the first rows.
+    ).change(radius=parties.spec.row_bound, looks=state.reference + 1, centered=False)
+
+
+def _noise_of_one(parties: SlotParties, task: SlotSums) -> float:
+    """The variance of the noise of one release, off the diagonal: symmetric noise has half the variance there."""
+    # A slot has an equal part of mu^2 for each slot of a person, and noise grows with the root of their number.
+    scale = task.sensitivity(task.ask(task.start())) * parties.multiplier * math.sqrt(task.person_slots)
+    return scale**2 / 2
+
+
 def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
     """The rates of entries in all slots so far, None where nothing is divided."""
     if task.gaps is None or task.entries == 0:
@@ -119,8 +145,10 @@ def _rates(task: SlotSums, sums: Sums, state: SlotState) -> Rates | None:
     return Rates.of(task.gaps, task.observed_of(state.value), people=sums.weight, noise=noise)
 
 
-def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any]) -> FitVerdict:
-    """What can be said of the answer, from released numbers alone."""
+def slot_verdict(
+    parties: SlotParties, answer: Answer, settings: dict[str, Any], names: tuple[str, ...] | None
+) -> FitVerdict:
+    """What can be said of the answer, from released numbers alone. The columns may have `names`."""
     spec = parties.spec
     seen = None
     if answer.floor > 0:
@@ -134,8 +162,10 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
             people_noise=0.0,
             noise_floor=answer.floor,
             at_edge=False,
-            energy=answer.sketch.energy * answer.there,
+            energy=answer.energy,
             scaled=None if spec.scale is None else "given",
+            change=answer.change,
+            unclear=answer.unclear,
         )
     # No budget: a plan knows of tables, and not of slots that come one after the other.
     return verdict_of(
@@ -144,7 +174,7 @@ def slot_verdict(parties: SlotParties, answer: Answer, settings: dict[str, Any])
         budget=None,
         method="stream/block",
         neighbours=spec.neighbours,
-        names=None,
+        names=names,
         # Streams at many sites take public bounds and units only.
         finds=False,
     )
@@ -231,7 +261,7 @@ def slot_model(
         trace=answer.sketch.energy,
         people=answer.sketch.weight,
         center=answer.mean(spec.scale),
-        verdict=slot_verdict(parties, answer, asked),
+        verdict=slot_verdict(parties, answer, asked, columns),
         guarantee=slot_guarantee(parties, charges, apart=True),
         scale=spec.scale,
         columns=columns,

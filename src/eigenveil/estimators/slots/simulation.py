@@ -58,7 +58,7 @@ class SlotSimulation:
         return (*self._network.refused, *(Refusal("hub", name, why) for name, why in liars.items()))
 
     def slot(self, rows: Mapping[str, Iterable[Array]], *, away: Collection[str] = ()) -> None:
-        """Close the next slot at the sites that have `rows`, and let the hub ask for it. Those `away` cannot be reached."""
+        """Close the next slot at the sites named in `rows`, and let the hub ask for it. Those `away` cannot be reached."""
         slot = self.following
         require(slot < self.spec.slots, f"all {self.spec.slots} slots are over")
         # All of a slot is taken in before any of it is released: bad rows at one site leave no trace.

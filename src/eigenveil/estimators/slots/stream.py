@@ -34,8 +34,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     n_components : int
         How many components.
     epsilon : float or None
-        How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax.
-        epsilon=None must be written out and gives exact PCA with no privacy.
+        How much the result may depend on one person: smaller is more private. At most 1 is strong: a guess whether a
+        person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is reasonable (82%
+        at 10), and more is weak. epsilon=None must be written out and gives exact PCA with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     scale : float, list, array or None, default None
@@ -146,8 +147,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
     def partial_fit(self, sites: Mapping[str, Any], y: Any = None, *, away: Collection[str] = ()) -> "FederatedStream":
         """Close one slot with the rows of `sites`, by name, and let the hub ask for it.
 
-        The first call names all sites of the study. A site without rows of its own in this slot is left out, or None. Sites that
-        are `away` have closed the slot and cannot be reached: they are asked again in later slots, within the window.
+        The first call names all sites of the study. A site that is left out, or None, has closed the slot without rows, as with
+        an empty table. It takes part all the same: whether it had rows must not show. Sites that are `away` have closed the slot
+        and cannot be reached, which is public. They are asked again in later slots, within the window.
         """
         require(
             isinstance(sites, Mapping) and all(isinstance(name, str) for name in sites) and len(sites) > 0,
@@ -159,7 +161,8 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
         # The tree, the masks and the noise were planned for the sites of the first slot, so none can join later.
         unknown = [name for name in (*sites, *away) if name not in simulation.members]
         require(not unknown, f"{', '.join(unknown[:3])} is not a site of this study, which the first slot has named")
-        simulation.slot({name: _blocks(one) for name, one in rows.items()}, away=away)
+        # Every site closes every slot. One that took part only when it had rows would show that it had none.
+        simulation.slot({name: _blocks(rows[name]) if name in rows else () for name in simulation.members}, away=away)
         return self._shown(asked)
 
     def fit(self, slots: Iterable[Mapping[str, Any]], y: Any = None) -> "FederatedStream":
@@ -251,7 +254,9 @@ class FederatedStream(ColumnsParams, SlotStreamParams, FittedPCA):
             # Nobody was heard so far.
             return self
         settings = asked_settings(asked)
-        verdict = slot_verdict(parties, answer, settings)
+        shown = getattr(self, "feature_names_in_", None)
+        names = None if shown is None else tuple(map(str, shown))
+        verdict = slot_verdict(parties, answer, settings, names)
         self._show(
             answer.subspace,
             trace=answer.sketch.energy,

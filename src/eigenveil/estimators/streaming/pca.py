@@ -2,9 +2,10 @@
 
 import copy
 import math
+import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -24,13 +25,22 @@ from eigenveil.errors import EigenveilError, ParameterWarning, StateFileError, r
 from eigenveil.estimators.checks import warn_if_weak
 from eigenveil.estimators.likelihood import Likelihood, RowCovariance, noise_variance
 from eigenveil.estimators.reading import chosen, column_names
-from eigenveil.estimators.released import divisor_of, shares_of
+from eigenveil.estimators.released import divisor_of, released_settings, shares_of
 from eigenveil.estimators.settings import bound_settings, settings_of
 from eigenveil.estimators.streaming.buffer import as_kind, checked_batch, in_units
 from eigenveil.estimators.streaming.spec import StreamSpec, require_sense, terms_of
 from eigenveil.estimators.streaming.state_file import resumed, taken_from, write_stream_file
 from eigenveil.estimators.streaming.stream import Stream, UnfinishedStream, View
-from eigenveil.estimators.verdict import FitVerdict, Released, at_edge, flat_columns, forewarned, scaled_by, verdict_of
+from eigenveil.estimators.verdict import (
+    FitVerdict,
+    Released,
+    at_edge,
+    flat_columns,
+    forewarned,
+    scaled_by,
+    unclear_columns,
+    verdict_of,
+)
 from eigenveil.linalg import Array, Subspace, symmetric_edge
 from eigenveil.model import Model
 from eigenveil.params import ColumnsParams, StreamingParams, checked, param, parameters
@@ -38,6 +48,7 @@ from eigenveil.params.declarations.groups import HERE
 from eigenveil.params.values import instance_of
 from eigenveil.plan import StreamPlan, stream_split
 from eigenveil.privacy import Guarantee, Ledger
+from eigenveil.tasks.fit.gaps import observed_noise
 from eigenveil.tracking.missing import filled, has_gaps
 
 __all__ = ["StreamingPCA"]
@@ -61,9 +72,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
     n_components : int
         How many components. With adapt, how many at the start.
     epsilon : float or None
-        How much everything released may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10
-        lax. The budget is for the whole stream, however long. epsilon=None must be written out and gives exact PCA
-        with no privacy.
+        How much everything released may depend on one person: smaller is more private. At most 1 is strong: a guess
+        whether a person is in the data is right about 55% of the time at best, where chance is 50%. Up to 10 is
+        reasonable (82% at 10), and more is weak. The budget is for the whole stream, however long. epsilon=None must
+        be written out and gives exact PCA with no privacy.
     delta : float or None, default None
         The chance that the guarantee of epsilon fails. Choose it well below one over the number of people.
     random_state : int or None, default None
@@ -348,12 +360,27 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
         """Write `model_`, which has public numbers only, to a safetensors file for `eigenveil.Model.load`."""
         self.model_.save(path)
 
-    def save_state(self, path: str | Path) -> None:
+    def save_state(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
         """Write everything that is needed to continue later. The file is raw data, readable by its owner only.
 
         A private stream with real noise moves to the file and cannot continue in memory. Otherwise the same rows could be
-        released twice and charged once.
+        released twice and charged once. `notes` are plain JSON for whoever resumes it.
         """
+        self._write_state(path, notes, stays=False)
+
+    def checkpoint(self, path: str | Path, *, notes: Mapping[str, Any] | None = None) -> None:
+        """Write what `save_state` writes, and continue in memory: a process that is killed can be resumed from the file.
+
+        Write one after each release and before anything of it is shown. A release that is not in the file would be drawn again,
+        with other noise, and charged once. While this stream lives, the file of a private one with real noise cannot be resumed.
+        """
+        require(
+            os.name == "posix" or self.epsilon is None,
+            "a private stream can write checkpoints only where files can be locked",
+        )
+        self._write_state(path, notes, stays=True)
+
+    def _write_state(self, path: str | Path, notes: Mapping[str, Any] | None, *, stays: bool) -> None:
         stream = self._begun("there were no rows")
         given: Any = self
         # A shared ledger belongs to other fits as well, so it is no part of the state. `resume` takes it anew.
@@ -367,17 +394,19 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             "dim": stream.terms.bounds.dim,
             "sparse": self._sparse,
             "columns": None if names is None else [str(name) for name in names],
+            "notes": dict(notes or {}),
         }
-        write_stream_file(Path(path), stream, facts)
+        write_stream_file(Path(path), stream, facts, stays=stays)
 
     @classmethod
-    def resume(cls, path: str | Path, *, ledger: Ledger | None = None) -> "StreamingPCA":
-        """Continue from a state that `save_state` wrote. `ledger` is the shared one, if the stream had one.
+    def resume(cls, path: str | Path, *, ledger: Ledger | None = None, checkpoints: bool = False) -> "StreamingPCA":
+        """Continue from a state that `save_state` or `checkpoint` wrote. `ledger` is the shared one, if the stream had one.
 
-        A private stream with real noise claims the file, which is renamed and cannot be resumed again.
+        A private stream with real noise claims the file, which is renamed and cannot be resumed again. Whoever writes
+        `checkpoints` to the same file keeps its name, and it can be resumed again if this process is killed.
         """
         path = Path(path)
-        arrays, header, claimed = taken_from(path)
+        arrays, header, claimed, held = taken_from(path, stays=checkpoints)
         try:
             facts = header["facts"]
             # JSON has lists in place of pairs, and `checked` makes pairs of them again.
@@ -399,10 +428,12 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             if claimed is not None:
                 # Nothing was resumed, so the file gets its name back.
                 claimed.replace(claimed.with_name(claimed.name.removesuffix(".resumed")))
+            if held is not None:
+                held.close()
             if isinstance(error, StateFileError) or not isinstance(error, _DAMAGE):
                 raise
             raise StateFileError(f"{path} is damaged: {error}") from error
-        pca._stream.claimed = claimed
+        pca._stream.claimed, pca._stream.held_file = claimed, held
         return pca
 
     @property
@@ -618,7 +649,10 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
                 energy=sketch.energy,
                 flat=flat_columns(terms.bounds, stream.scale),
                 clipped=stream.clipped,
+                norms=stream.norms,
                 scaled=scaled_by(terms.bounds),
+                change=view.change,
+                unclear=self._unclear(),
             )
         return space, verdict_of(
             seen,
@@ -629,6 +663,23 @@ class StreamingPCA(StreamingParams, Likelihood, TransformerMixin, BaseEstimator)
             names=self._names(),
             before=getattr(self, "_before", ()),
         )
+
+    def _unclear(self) -> tuple[int, ...]:
+        """Columns in which the first block showed hardly any entries."""
+        stream, terms = self._begun(""), self._begun("").terms
+        gaps, rates = terms.bounds.gaps, None if stream.rates is None else stream.rates.columns
+        if gaps is None or terms.budget is None:
+            return ()
+        split = stream_split(
+            center=terms.center,
+            bound=terms.bounds.find,
+            units=terms.bounds.units,
+            observed=gaps.divides,
+            count=gaps.drops,
+        )
+        noise = observed_noise(gaps, multiplier=1 / terms.budget.mu, share=split.for_observed)
+        # The search may have waited for more rows, which makes the counts clearer than this.
+        return unclear_columns(gaps, rates, noise=noise, people=min(terms.plan.first_block, stream.rows))
 
     def _warn(self) -> None:
         """Say what is wrong with what was released."""
@@ -732,8 +783,7 @@ def _settings(stream: Stream, view: View, verdict: FitVerdict, divisor: float) -
         rows=view.rows,
         releases=stream.releases,
         noise_floor=verdict.noise_floor / divisor,
-        fill=verdict.fill,
-        clipped=verdict.clipped,
+        **released_settings(verdict),
         **bound_settings(terms.settings, terms.bounds, stream.bound, stream.scale),
     )
 

@@ -2,16 +2,25 @@
 
 A private stream moves and is never copied. Saving closes the one in memory, and resuming claims the file. Otherwise unreleased
 rows could be released twice and charged once. A claimed file is renamed to NAME.resumed, and the next save removes it.
+
+A stream may also stay in memory and write checkpoints, to survive being killed. It holds a lock on the file as long as it lives,
+so that nobody can resume it in the meantime. The kernel frees the lock when the process dies.
+
+Proof that nothing is released twice for one charge. Whoever writes checkpoints shows a release only when it is in the file.
+So the stream in the file has all that was ever shown, with its charges, and noise that is not in the file was seen by nobody:
+drawing it anew is the first release. The lock, and the rename of one file, allow one stream at a time.
 """
 
 import hashlib
 import json
 import math
+import os
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
+from glob import escape
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 import numpy as np
 import scipy.sparse as sp
@@ -30,7 +39,7 @@ from eigenveil.tasks.fit.center import Center
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tracking.store import restored, taken_apart
 
-__all__ = ["is_private", "resumed", "taken_from", "write_stream_file"]
+__all__ = ["is_private", "notes_in", "resumed", "taken_from", "write_stream_file"]
 
 _KIND: Final = ArchiveKind("eigenveil-stream", 2, "the state of an Eigenveil stream", StateFileError, older=(1,))
 # A new name for the file is the claim: the file system lets only one of several processes rename it.
@@ -38,12 +47,12 @@ _CLAIMED: Final = ".resumed"
 # The fields of `Merged` beside its sketch, whose arrays are stored with those of the state.
 _MERGED: Final = ("floor", "fade", "shown", "epsilon", "delta", "seeded", "rows", "streams")
 # What a search that waits for more rows has found, beside arrays.
-_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "doubt", "poor")
+_SEARCH: Final = ("people", "steps", "far", "bound", "clipped", "norms", "doubt", "poor")
 _COUNTS: Final = ("rows", "covered", "draws")
 
 
-def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> None:
-    """Write `stream` with the public `facts` that `resumed` needs. A private stream is closed in memory."""
+def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any], *, stays: bool = False) -> None:
+    """Write `stream` with the public `facts` that `resumed` needs. A private stream is closed in memory unless it `stays`."""
     stream.require_open()
     path = path.resolve()
     _require_own(path, stream)
@@ -53,15 +62,32 @@ def write_stream_file(path: Path, stream: Stream, facts: Mapping[str, Any]) -> N
     if header["moves"]:
         # Before the file exists: an interruption must not leave two streams that can continue.
         stream.closed = f"this stream was saved to {path} and continues from there. Resume it with StreamingPCA.resume"
+    held: list[IO[bytes]] = []
+
+    def hold(file: Path) -> None:
+        """Lock a checkpoint before it has a name by which it could be resumed."""
+        if stays and header["moves"]:
+            held.append(_locked(file))
+
     try:
-        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False)
+        _KIND.write(path, arrays, {**header, "digest": _digest(arrays, header)}, readable=False, hold=hold)
     # No file was written, so the stream in memory is still the only one. After Ctrl-C there may be a file, and the
     # stream stays closed.
     except Exception:
         stream.closed = None
         raise
-    # The stream that continues, from the file or in memory, reserves the rest again.
-    stream.give_back()
+    if stays:
+        stream.closed = None
+        if held:
+            # Raw data of a process that was killed in the middle of writing. Nobody else writes this file now.
+            for half in path.parent.glob(f".{escape(path.name)}.*"):
+                half.unlink(missing_ok=True)
+    else:
+        # The stream that continues, from the file or in memory, reserves the rest again.
+        stream.give_back()
+    if stream.held_file is not None:
+        stream.held_file.close()
+    stream.held_file = held[0] if held else None
     if stream.claimed is not None:
         # The file it was resumed from is out of date, and raw data.
         stream.claimed.unlink(missing_ok=True)
@@ -105,6 +131,7 @@ def _header(stream: Stream, facts: Mapping[str, Any], tree: Any) -> dict[str, An
         "begun": stream.tracker is not None,
         "bound": stream.bound if stream.terms.bounds.find else None,
         "clipped": stream.clipped,
+        "norms": stream.norms,
         "search": None if stream.searching is None else {name: getattr(stream.searching, name) for name in _SEARCH},
         "identifiers": None if stream.people is None else stream.people.kind,
         "unseen": None if stream.unseen is None else [bool(gap) for gap in stream.unseen],
@@ -136,8 +163,25 @@ def is_private(path: Path) -> bool:
     return (not path.exists() and claimed.exists()) or _KIND.read(path)[1].get("ledger") is not None
 
 
-def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]:
-    """Arrays and header of an undamaged state file, and its new path if a private stream was claimed."""
+def notes_in(path: Path) -> dict[str, Any]:
+    """What whoever wrote the state noted for whoever resumes it; nothing if the file is no state. Asking claims nothing."""
+    from safetensors import SafetensorError, safe_open
+
+    try:
+        with safe_open(path.resolve(), framework="numpy") as file:
+            found = json.loads((file.metadata() or {})["eigenveil"])["facts"].get("notes")
+    except (SafetensorError, OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError):
+        return {}
+    return found if isinstance(found, dict) else {}
+
+
+def taken_from(
+    path: Path, *, stays: bool = False
+) -> tuple[dict[str, Any], dict[str, Any], Path | None, IO[bytes] | None]:
+    """Arrays and header of an undamaged state file, and what was claimed if it is a private stream.
+
+    That is its new path, or the file itself, locked, if it `stays` where it is until the next checkpoint replaces it.
+    """
     if path.name.endswith(_CLAIMED):
         raise StateFileError(
             f"{path} was resumed before, and later releases are not in it. Continuing from it could release the same rows twice"
@@ -150,15 +194,40 @@ def taken_from(path: Path) -> tuple[dict[str, Any], dict[str, Any], Path | None]
     arrays, header = _read(path)
     # A file that does not say whether it moves is taken to move, which is the safe reading.
     if header.get("ledger") is None or not header.get("moves", True):
-        return arrays, header, None
+        return arrays, header, None, None
     try:
         if path.stat().st_nlink > 1:
             raise StateFileError(f"{path} has more than one name (a hard link), so it could be resumed more than once")
-        # Renaming claims the stream. Read it again afterwards: another process may have resumed and saved it in between.
-        path.replace(claimed)
+        file = _locked(path)
+        # Locking or renaming claims the stream. Read it again afterwards: another process may have resumed and saved it in
+        # between.
+        if stays:
+            return *_read(path), None, file
+        with file:
+            path.replace(claimed)
     except FileNotFoundError:
         raise StateFileError(f"{path} was resumed by somebody else in the meantime") from None
-    return *_read(claimed), claimed
+    return *_read(claimed), claimed, None
+
+
+def _locked(path: Path) -> IO[bytes]:
+    """A file that no other stream holds, open, and locked until it is closed or this process ends, however it ends."""
+    file = path.open("rb")
+    if os.name == "posix":
+        import fcntl
+
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            # A running stream replaces the file at every checkpoint. Then this one is an old one.
+            taken = os.fstat(file.fileno()).st_ino != path.stat().st_ino
+        except BlockingIOError:
+            taken = True
+        if taken:
+            file.close()
+            raise StateFileError(
+                f"{path} is the state of a stream that is still running, here or in another process. Wait until it ends"
+            )
+    return file
 
 
 def _read(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -211,7 +280,7 @@ def resumed(terms: StreamSpec, arrays: Mapping[str, Any], header: Mapping[str, A
         stream.bound = float(header["bound"])
         require(SMALLEST <= stream.bound <= LARGEST, "its bound is not one that a search can find")
         # Earlier versions did not keep it.
-        stream.clipped = header.get("clipped")
+        stream.clipped, stream.norms = header.get("clipped"), _norms(header)
     if terms.bounds.units and header["begun"]:
         stream.scale = arrays["units"]
         good = stream.scale.shape == (terms.bounds.dim,) and stream.scale.dtype == np.float64
@@ -262,7 +331,14 @@ def _search(kept: Mapping[str, Any], arrays: Mapping[str, Any], terms: StreamSpe
         and math.isfinite(float(kept["doubt"])),
         "its search is not one that a stream can have begun",
     )
-    return Center(center, observed=observed, **{name: kept[name] for name in _SEARCH})
+    plain = {name: kept[name] for name in _SEARCH if name != "norms"}
+    return Center(center, observed=observed, norms=_norms(kept), **plain)
+
+
+def _norms(kept: Mapping[str, Any]) -> tuple[float, ...] | None:
+    """The norms that a search has seen. Earlier versions did not keep them."""
+    norms = kept.get("norms")
+    return None if norms is None else tuple(map(float, norms))
 
 
 def _ledger(header: Mapping[str, Any], given: Ledger | None, unit: PrivacyUnit) -> Ledger | None:

@@ -9,14 +9,13 @@ It decides when a block is full, what a release may cost, and what the guarantee
 """
 
 import math
-import os
 import secrets
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Final, final
+from typing import IO, Any, Final, final
 
 import numpy as np
 import scipy.sparse as sp
@@ -32,12 +31,14 @@ from eigenveil.linalg import Array
 from eigenveil.model import Model
 from eigenveil.plan import stream_split
 from eigenveil.privacy import Charge, Domain, Gaps, Gaussian, Guarantee, Ledger, Mechanism, Noise, Portion, Reserve
+from eigenveil.privacy.process import this_process
 from eigenveil.protocols import run_pooled
 from eigenveil.tasks import Totals
 from eigenveil.tasks.fit.center import Center, CenterSearch
 from eigenveil.tasks.fit.gaps import Rates
 from eigenveil.tasks.fit.search import BoundSearch
 from eigenveil.tasks.fit.units import UnitSearch
+from eigenveil.tasks.levels import Change
 from eigenveil.tracking import (
     NOTHING_ASKED,
     BlockTracker,
@@ -68,12 +69,16 @@ RAW_STATE: Final = "This is raw data of the people in the stream. Only what was 
 @final
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers."""
+    """What may be shown: a sketch with its target rank, the noise floor of its scatter, and how many rows it covers.
+
+    In a private stream also whether the last rows are clearly unlike the rest.
+    """
 
     sketch: Sketch
     rank: int
     noise_floor: float
     rows: int
+    change: Change | None = None
 
 
 @final
@@ -115,6 +120,7 @@ class Stream:
         self.bound = None if terms.bounds.find or terms.bounds.low is not None else terms.bounds.row_bound
         # About how many people of the first block have rows beyond a bound that was found there.
         self.clipped: float | None = None
+        self.norms: tuple[float, ...] | None = None
         # The units of the columns, (d,): given, or None until the first block has found them. Rows are divided by them before
         # a tracker gets them. So the tracker, its center and its sketch are in these units, and rows that wait are not.
         self.scale = terms.bounds.scale
@@ -131,9 +137,11 @@ class Stream:
         self.merged: Merged | None = None
         self.closed: str | None = None
         # A fork has the same rows. Both processes would release them, and each ledger would know of one charge.
-        self._process = os.getpid()
+        self._process = this_process()
         self.busy = threading.RLock()
         self.claimed: Path | None = None
+        # The open file of its last checkpoint, locked, so that nobody resumes it while this stream goes on.
+        self.held_file: IO[bytes] | None = None
         # How many mechanisms were made, also before a save. With a seed it keeps the noise of two releases apart.
         self.draws = 0
         # One cryptographic source for the whole stream. With a seed, `_mechanism` makes one for each release.
@@ -166,7 +174,7 @@ class Stream:
         """Refuse to continue a stream that was saved, copied, forked or interrupted."""
         if self.closed is not None:
             raise EigenveilError(self.closed)
-        if self.private and os.getpid() != self._process:
+        if self.private and this_process() != self._process:
             raise EigenveilError(
                 "this is a forked copy of a private stream. Only the process that began it can continue"
             )
@@ -511,9 +519,10 @@ class Stream:
             if tracker is not None:
                 state = tracker.sync(state, NOTHING_ASKED)
         if tracker is None:
-            sketch, rank, floor = Sketch.empty(terms.bounds.dim), terms.rank, 0.0
+            sketch, rank, floor, change = Sketch.empty(terms.bounds.dim), terms.rank, 0.0, None
         else:
             rank, floor = tracker.rank_of(state), tracker.noise_floor(state)
+            change = tracker.change(state) if self.private else None
             # All directions only if other streams are added: those may raise any of them.
             sketch = tracker.sketch(state, most=None if whole or self.merged is not None else rank + terms.oversample)
         if self.merged is not None:
@@ -526,7 +535,7 @@ class Stream:
             sketch = merge_sketches(sketch, others.seen(fade), rank=width, center=terms.center)
             floor = math.hypot(floor, fade * others.floor)
             rows += others.rows
-        return View(sketch, rank, floor, rows)
+        return View(sketch, rank, floor, rows, change)
 
     def _width(self, *sketches: Sketch) -> int:
         """How many directions a merged sketch keeps: all if all products are kept, otherwise what the spec asks for."""
@@ -628,7 +637,8 @@ class Stream:
             if (seen or drops) and not terms.center:
                 found = self._counted(found, block, split.extra, multiplier)
             self.rates = self._rates(found, count, split.for_observed, multiplier)
-        self.bound, self.clipped = (found.bound, found.clipped) if find else (self.bound, None)
+        if find:
+            self.bound, self.clipped, self.norms = found.bound, found.clipped, found.norms
         self.scale = found.scale if units else self.scale
         return found
 
@@ -694,6 +704,7 @@ class Stream:
                 "_noise": None,
                 "_reserve": None,
                 "claimed": None,
+                "held_file": None,
             }
             state |= nothing | {"_shown": self._shown or (self.view(whole=True), self.releases), "_seen": None}
             state["closed"] = (

@@ -217,7 +217,11 @@ class Runner:
 
     async def act(self, move: Callable[[], list[Outgoing]]) -> None:
         """The same, and send what the party says then."""
-        await self._send(await self._work(move))
+        outgoing = await self._work(move)
+        if outgoing:
+            # Of what nobody has just asked for, the time that it took is not known. Whole multiples tell nothing of it either.
+            await self._in_time(0.0)
+        await self._send(outgoing)
         self._watch()
         # `run` may be waiting without the deadline that has just been set. A note of nobody wakes it.
         self._transport.events.put(Got("", NOTE, b""))

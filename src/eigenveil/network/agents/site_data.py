@@ -4,7 +4,7 @@ The agents call it first. Nothing here sends anything, and a study that must be 
 """
 
 import math
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, final
@@ -96,7 +96,7 @@ class SiteData:
         try:
             # Only the columns of the study are read, so no other column can reach a sum or an error.
             if dask:
-                return cls._on_cluster(path, study)
+                return cls._on_cluster(path, study, how)
             table = read_table(
                 path,
                 person=study.params.person,
@@ -120,11 +120,11 @@ class SiteData:
         return replace(found, columns=table.available, carried=table.carried)
 
     @classmethod
-    def _on_cluster(cls, path: Path, study: StudyFile) -> "SiteData":
+    def _on_cluster(cls, path: Path, study: StudyFile, how: Mapping[str, Any]) -> "SiteData":
         """The same for Parquet files that the workers of a Dask cluster read."""
         from eigenveil.data.engines.dask_rows import parquet_rows
 
-        table = open_named(path, FileParams(kind="parquet"))
+        table = open_named(path, FileParams(**{**how, "kind": "parquet"}))
         assert isinstance(table, ParquetTable)
         choice = ColumnChoice(study.columns, person=study.params.person, literal=True)
         return replace(

@@ -1,14 +1,28 @@
 """`SlotSiteAgent`: a site that follows a stream, over the network. `eigenveil site --follow` runs it.
 
-It reads its rows and closes its slots on the thread of its party, so that a slot is on disk before anybody can ask for it.
+It reads its rows and closes its slots on the thread of its party, so that a slot is on disk before anybody can ask for it. Where
+slots end by the clock, a process of its own notes how far the source reached at each end, and the notes are beside the ledger.
 """
 
 import asyncio
 from collections.abc import Callable, Collection
+from contextlib import ExitStack
 from dataclasses import replace
+from pathlib import Path
 from typing import Final, final
 
-from eigenveil.data.follow import ByCount, Closed, Followed, Follower, Instant, SlotStart
+from eigenveil.data.follow import (
+    ByClock,
+    ByCount,
+    Closed,
+    Followed,
+    Follower,
+    Instant,
+    Left,
+    SlotStart,
+    WatchedEnds,
+    require_sized,
+)
 from eigenveil.errors import ProtocolError, require
 from eigenveil.network.agents.durable.party import Event, OnEvent
 from eigenveil.network.agents.durable.slot_site import DurableSlotSite, SlotsBefore, StoredParts
@@ -91,6 +105,10 @@ class SlotSiteAgent:
         who consented.
         """
         life: Budget | None = None if self.policy is None else self.policy.life
+        rule = rule_of(self.study)
+        if isinstance(rule, ByClock):
+            # Before anything is charged or reserved.
+            require_sized(source)
         # Two processes of one site would make two different parts of the same slot.
         with self._durable_ledger.lock(self.study.digest):
             entered = self._durable_ledger.join(self.account, life=life)
@@ -102,9 +120,25 @@ class SlotSiteAgent:
             if not entered.fresh:
                 self._on_event(Event("resumed", self.place.name, f"from slot {start.slot + 1} on"))
             if not durable.over:
-                await self._carry(durable, Follower(source, rule_of(self.study), start=start), address)
+                ends = None
+                if isinstance(rule, ByClock):
+                    ends = WatchedEnds(source.source, self._notes, rule, slot=start.slot)
+                # Of a device all rows of a slot count as one.
+                spec = self.parties.spec
+                several = spec.person_slots > 1 and not spec.device
+                follower = Follower(source, rule, start=start, ends=ends, several=several)
+                # Left last: until its thread has ended, the party may still read what was noted.
+                with ExitStack() as watching:
+                    await self._carry(durable, follower, ends, watching, address)
             # This comes last: a site that stops before it can be started again and goes on.
             self._durable_ledger.finish(self.study.digest)
+            self._notes.unlink(missing_ok=True)
+
+    @property
+    def _notes(self) -> Path:
+        """Where the ends of slots by the clock are noted."""
+        ledger = self._durable_ledger.path
+        return ledger.with_name(f"{ledger.name}.{self.study.digest[:16]}.ends")
 
     def _durable(self, entered: Opened) -> tuple[DurableSlotSite, SlotStart]:
         spec, name, masked = self.parties.spec, self.place.name, self.parties.masked
@@ -136,11 +170,19 @@ class SlotSiteAgent:
             limits=slot_limits_of(self.study, self.parties, "site"),
             whole=whole,
             most=most,
+            waits=isinstance(rule_of(self.study), ByClock),
             on_event=self._on_event,
         )
         return durable, SlotStart.from_text(before.then) if before.then else SlotStart()
 
-    async def _carry(self, durable: DurableSlotSite, follower: Follower, address: str | None) -> None:
+    async def _carry(
+        self,
+        durable: DurableSlotSite,
+        follower: Follower,
+        ends: WatchedEnds | None,
+        watching: ExitStack,
+        address: str | None,
+    ) -> None:
         above = self.study.place(self.above)
         transport = self.transport = Transport(
             self.place.name,
@@ -166,7 +208,7 @@ class SlotSiteAgent:
         where = address or above.address
         assert where is not None
         self._on_event(Event("waiting", above.name, f"for {above.name} at {where}"))
-        following = asyncio.ensure_future(self._follow(runner, durable, follower))
+        following = asyncio.ensure_future(self._follow(runner, durable, follower, ends, watching))
         carrying = asyncio.ensure_future(runner.run(lambda: durable.over))
         try:
             transport.dial(
@@ -192,7 +234,14 @@ class SlotSiteAgent:
             await transport.close()
             runner.close()
 
-    async def _follow(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
+    async def _follow(
+        self,
+        runner: Runner,
+        durable: DurableSlotSite,
+        follower: Follower,
+        ends: WatchedEnds | None,
+        watching: ExitStack,
+    ) -> None:
         """Fill one slot after the other, until all are closed or the study is over."""
         task, ahead = self.parties.task, self.parties.spec.window + 1
         filled = task.open()
@@ -202,34 +251,70 @@ class SlotSiteAgent:
         def step() -> bool:
             """Read some rows, or close a slot; False if there is nothing for now."""
             nonlocal filled
+            before = follower.start.slot
+            if follower.next > durable.party.closed + 1:
+                # Said at once, however many rows wait.
+                durable.party.skip(follower.next)
+                moved.append(follower.next)
             event = follower.poll(Instant.now(), most=most)
             if event is None:
                 return False
-            if isinstance(event, Closed):
+            if isinstance(event, Left):
+                filled = task.open()
+                durable.party.skip(event.then.slot)
+                moved.append(event.then.slot)
+                self._on_event(
+                    Event(
+                        "waiting",
+                        self.above,
+                        f"rows from before slot {event.then.slot + 1} are in no slot: the end of one was not noted here, and a "
+                        "person may have several of them",
+                    )
+                )
+            elif isinstance(event, Closed):
+                if event.slot > before:
+                    words = f"{before + 1} to {event.slot}" if event.slot > before + 1 else f"{event.slot}"
+                    self._on_event(
+                        Event("waiting", self.above, f"skipped, because its end was not noted here: slot {words}")
+                    )
                 durable.close(event.slot, filled, then=event.then.to_text())
                 # A new slot is opened after the commit. If that fails, the site ends and nothing is half counted.
                 filled = task.open()
                 self._on_event(Event("said", self.above, f"slot {event.slot + 1} is closed and charged"))
-                closed.append(event.slot)
+                moved.append(event.slot)
             else:
                 filled.add(event.rows)
             return True
 
-        closed: list[int] = []
-        if durable.party.closed < 0:
-            # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing.
+        moved: list[int] = []
+        # Nothing is charged before a hub is there that has this very study: another file would cost a budget for nothing. With
+        # notes there was one. Which slots have an end must not depend on whether the rows of one were added up before a stop.
+        if durable.party.closed < 0 and (ends is None or not ends.begun):
             await self._met.wait()
+        if ends is not None:
+            watching.enter_context(ends)
         while not follower.over and not durable.over:
             # Without a clock a site reads no further ahead than the hub may ask: its slots wait in the file.
             waits = isinstance(follower.rule, ByCount) and follower.start.slot > durable.party.newest + ahead
             if waits or not await runner.do(step):
                 await asyncio.sleep(_LOOK)
-            if closed:
-                # Under masks the hub may have asked for it already.
-                closed.clear()
+            if moved:
+                # The hub may have asked for it already.
+                moved.clear()
                 await self._tell(runner, durable, follower)
                 await runner.act(durable.held)
+            if self._is_late(durable.awaited):
+                await runner.act(lambda: durable.held(patient=False))
         await self._end(runner, durable, follower)
+
+    def _is_late(self, slot: int | None) -> bool:
+        """Whether a question has waited so long after the end of its slot that the hub should go on: half a slot, or deadline."""
+        rule = rule_of(self.study)
+        # Under masks a slot that is declined is lost, so there the hub alone decides how long it waits.
+        if slot is None or self.study.masked or isinstance(rule, ByCount):
+            return False
+        patience = min(rule.seconds, self.study.params.deadline) / 2
+        return Instant.now().wall > rule.start + rule.seconds * (slot + 1) + patience
 
     async def _tell(self, runner: Runner, durable: DurableSlotSite, follower: Follower) -> None:
         """Say how far the stream is, where no clock says it."""
@@ -242,7 +327,7 @@ class SlotSiteAgent:
         await runner.do(durable.end)
         await self._tell(runner, durable, follower)
         await runner.act(durable.held)
-        if follower.start.slot < follower.rule.horizon and not durable.over:
+        if isinstance(follower.rule, ByCount) and follower.start.slot < follower.rule.horizon and not durable.over:
             # Rows that came for this slot count nowhere: their number decides that it is not closed.
             self._on_event(
                 Event(

@@ -16,7 +16,7 @@ from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurv
 from cryptography.hazmat.primitives.serialization import Encoding, PublicFormat
 from cryptography.x509.oid import NameOID
 
-from eigenveil.errors import require
+from eigenveil.errors import is_visible, require
 from eigenveil.protocols.keys import KEY, SIGNATURE, Identity, digest, signed_by
 from eigenveil.protocols.messages import LONGEST_NAME
 
@@ -132,8 +132,11 @@ def checked_name(name: str, role: Role) -> str:
     "St. Mary's"
     """
     require(0 < len(name) <= LONGEST_NAME, f"a name must have 1 to {LONGEST_NAME} characters, got {len(name)}")
-    # Names are shown to people who compare them: control characters could rewrite the screen.
-    require(name.isprintable(), f"a name must have printable characters only, got {name!r}")
+    # Names are shown to people who compare them: what they do not see could be another name, or rewrite the screen.
+    require(
+        is_visible(name),
+        f"a name must have printable characters only, none invisible and at most two marks on a letter, got {name!a}",
+    )
     require(name == name.strip(), f"a name must not begin or end with a space, got {name!r}")
     # Otherwise two different names could look the same.
     require(unicodedata.is_normalized("NFC", name), f"a name must be in Unicode's normal form C, got {name!r}")

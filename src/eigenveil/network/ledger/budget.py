@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from typing import Any, Final, Literal, final
 
-from eigenveil.errors import BudgetExceeded, require
+from eigenveil.errors import BudgetExceeded, is_visible, require
 from eigenveil.privacy.accounting import Budget, epsilon_of, mu_for
 from eigenveil.privacy.ledger import Charge
 from eigenveil.privacy.unit import PrivacyUnit
@@ -59,11 +59,12 @@ def require_study(study: str) -> None:
 
 
 def require_words(name: str, words: str) -> None:
-    """Refuse a name that is empty, long, or not printable."""
-    good = isinstance(words, str) and words.isprintable() and 0 < len(words) <= _LONGEST and words == words.strip()
+    """Refuse a name that is empty, long, or not all visible."""
+    good = isinstance(words, str) and is_visible(words) and 0 < len(words) <= _LONGEST and words == words.strip()
     require(
         good,
-        f"{name} must be printable text of 1 to {_LONGEST} characters, with no space at either end, got {str(words)[:80]!r}",
+        f"{name} must be printable text of 1 to {_LONGEST} characters, none invisible and at most two marks on a letter, with no "
+        f"space at either end, got {str(words)[:80]!a}",
     )
 
 

@@ -6,11 +6,13 @@ head: note the head elsewhere, and that is found as well.
 
 **Which entries there are, and what is in them, does not depend on rows, but through what was released.** Proof. Every entry is
 written by a call of `DurableLedger`, and no caller looks at rows, nor at anything kept of them, to decide on a call: fingerprints
-of rows write no entry and refuse nothing. Its fields are the arguments of that call (names and terms of a study, its charges,
-how many messages it sends), what earlier entries add up to, random numbers, the day, and marks. Charges follow from settings and
-releases. A mark is HMAC-SHA256 under a key that stays in the file and a nonce that is drawn for it: to those without the key
-it is 32 random bytes, equal to no other, whatever its bytes are and however long. The day is that of the writing: work that ends
-after midnight has the next one. `tests/laws/test_ledger_laws.py` compares ledgers of neighbouring tables field by field.
+of rows write no entry and refuse nothing. (A table that cannot be read as the study says, or with fewer rows than the site's own
+policy asks for, is refused before anything is written; the threat model states both.) Its fields are the arguments of that call
+(names and terms of a study, its charges, how many messages it sends), what earlier entries add up to, random numbers, the day and
+marks. Charges follow from settings and releases. A mark is HMAC-SHA256 under a key that stays in the file and a nonce that is
+drawn for it: to those without the key it is 32 random bytes, equal to no other, whatever its bytes are and however long. The day
+is that of the writing: work that ends after midnight has the next one. `tests/laws/test_ledger_laws.py` compares ledgers of
+neighbouring tables field by field.
 """
 
 import hashlib

@@ -22,6 +22,7 @@ from typing import Final, final
 from eigenveil.data.archive import whole_file
 from eigenveil.data.owned import require_own, require_own_folder
 from eigenveil.network.ledger.entries import Entry, LedgerError, canonical
+from eigenveil.privacy.process import this_process
 
 __all__ = ["LAST", "LedgerFile", "add_entry", "locked"]
 
@@ -75,7 +76,7 @@ class LedgerFile:
     def __init__(self, path: Path, connection: sqlite3.Connection, *, writes: bool) -> None:
         self.path = path
         self._connection: sqlite3.Connection | None = connection
-        self._process, self._lock = os.getpid(), threading.RLock()
+        self._process, self._lock = this_process(), threading.RLock()
         self._writes = writes
         # Called after each transaction that wrote, before anyone is told of its success.
         self.written: Callable[[], None] = lambda: None
@@ -130,7 +131,7 @@ class LedgerFile:
             if connection is None:
                 return
             # After a fork the connection belongs to the parent: SQLite forbids using it in the child, even to close it.
-            if os.getpid() == self._process:
+            if this_process() == self._process:
                 connection.close()
 
     @contextmanager
@@ -171,7 +172,7 @@ class LedgerFile:
     def _ready(self) -> sqlite3.Connection:
         if self._connection is None:
             raise LedgerError(f"{self.path} is closed")
-        if os.getpid() != self._process:
+        if this_process() != self._process:
             raise LedgerError(f"another process opened {self.path}; each process must open it itself")
         return self._connection
 

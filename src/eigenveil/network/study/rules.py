@@ -21,9 +21,11 @@ if TYPE_CHECKING:
     from eigenveil.estimators.slots.spec import SlotSpec
     from eigenveil.network.study.file import StudyFile
     from eigenveil.protocols import Layout
+    from eigenveil.protocols.gossip import GossipTerms
 
 __all__ = [
     "check_terms",
+    "fatal_peers",
     "fewest_of",
     "layout_of",
     "method_of",
@@ -34,6 +36,9 @@ __all__ = [
     "require_together",
     "slots_of",
 ]
+
+# In a study of more peers, whether a noise graph survives the loss of one is not tried for each of them.
+_TRIED_PEERS: Final = 32
 
 
 def require_own(kind: type[HubStudy] | type[PeerStudy], given: Mapping[str, Any]) -> None:
@@ -296,6 +301,29 @@ def request_of(study: "StudyFile") -> "FederatedSpec | GossipSpec":
 
 def _require_mixing(study: "StudyFile") -> None:
     """Refuse too few steps, which leave pair noise in sums, and a noise graph that the colluders disconnect."""
+    # `among(())` works out the mixing with nobody gone.
+    with named_parameters():
+        _gossip_terms(study).among(())
+
+
+def fatal_peers(study: "StudyFile") -> tuple[str, ...]:
+    """The peers whose loss ends the study, whatever the budget keeps for restarts: too few are left, or a graph falls apart."""
+    terms, fatal = _gossip_terms(study), []
+    for name in terms.graph.names:
+        left = terms.graph.without([name]).components()[0]
+        try:
+            survives = len(left) >= terms.quorum
+            # In a large study this takes long, and one peer of many is seldom what holds the noise graph together.
+            if survives and len(terms.graph.names) <= _TRIED_PEERS:
+                terms.among(set(terms.graph.names) - set(left))
+        except ValueError:
+            survives = False
+        if not survives:
+            fatal.append(name)
+    return tuple(fatal)
+
+
+def _gossip_terms(study: "StudyFile") -> "GossipTerms":
     from eigenveil.estimators.gossip.graph import read_graph
     from eigenveil.protocols.gossip import GossipTerms
 
@@ -303,18 +331,18 @@ def _require_mixing(study: "StudyFile") -> None:
     assert isinstance(params, PeerStudy)
     graph = read_graph("graph", params.graph, names)[0]
     noisy = graph if params.noise_graph is None else read_graph("noise_graph", params.noise_graph, names)[0]
-    # Making the terms checks them: `among(())` works out the mixing with nobody gone.
+    # Making the terms checks them.
     with named_parameters():
-        GossipTerms(
+        return GossipTerms(
             graph,
             params.consensus,
             steps=params.steps,
-            noise=params.noise or "none",
-            noise_graph=noisy if params.noise == "pairwise" else None,
+            noise=(params.noise or "none") if params.epsilon is not None else "none",
+            noise_graph=noisy if params.noise == "pairwise" and params.epsilon is not None else None,
             colluders=params.colluders,
             quorum=fewest_of(study),
             roster={place.name: place.certificate.public for place in study.peers},
-        ).among(())
+        )
 
 
 # Some refusals of estimators are plain sentences, not `ParameterError`s. These are the parameters they may name.

@@ -6,6 +6,7 @@
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Final, NamedTuple
 
+from eigenveil.network.study.rules import fatal_peers
 from eigenveil.params.declarations.study import HubStudy, PeerStudy
 
 if TYPE_CHECKING:
@@ -166,7 +167,11 @@ def _streams(study: "StudyFile", params: HubStudy) -> Iterator[Fact]:
     late = f"and may send it up to {params.window} slots late."
     if study.masked:
         late = "under masks. One that comes too late is lost."
-    yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}")
+    # The guarantee rests on this, and only the site can see to it.
+    arrives = (
+        "" if params.slot_seconds is None else " A row is in the slot in which it arrives, so write each row at once."
+    )
+    yield Fact("Slots", f"{params.slots}, {length}. A site sends one matrix for each, {late}{arrives}")
     if params.device:
         people = "each site is a device of one person, who is in every slot. All of its rows are protected together."
     elif params.person_slots == 1:
@@ -316,8 +321,7 @@ def _cost(study: "StudyFile") -> Iterator[Fact]:
     told = f"{who.relation(near)}.{each}" if near.count_is_public else f"{who.tables(near)}. {_count(study)}"
     yield Fact("Neighbouring tables", told)
     if isinstance(params, PeerStudy):
-        if params.restarts:
-            yield Fact("Restarts", f"the budget allows {params.restarts} rounds to begin again when peers vanish.")
+        yield Fact("Lost peers", _losses(study, params))
         return
     # With two budgets the first holds against the hub, and the second against everyone else.
     if params.trust == "both":
@@ -342,6 +346,28 @@ def _count(study: "StudyFile") -> str:
 
 def _counted(study: "StudyFile") -> str:
     return "people" if study.unit.each == "person" else "rows"
+
+
+def _losses(study: "StudyFile", params: PeerStudy) -> str:
+    """What becomes of the study and its budget if a peer stops for good."""
+    fatal = fatal_peers(study)
+    everyone = len(fatal) == len(study.peers)
+    if everyone or not params.restarts:
+        no_room = ["its budget has no room to begin a round again ([privacy] restarts)"] if not params.restarts else []
+        too_few = (
+            ["too few would be left, or a graph would fall apart, which more peers or edges mend"] if everyone else []
+        )
+        why = "; ".join(no_room + too_few)
+        return (
+            f"NOT ONE MAY STOP. If any of the {len(study.peers)} peers is lost after it has sent something, the study ends "
+            f"without a result, and what each peer was charged is spent: {why}."
+        )
+    rounds = "one round" if params.restarts == 1 else f"{params.restarts} rounds"
+    room = f"the budget keeps room for {rounds} to begin again without peers that are lost, whether or not any is."
+    if not fatal:
+        return f"{room} The study survives the loss of any one peer."
+    end = "the study ends without a result: too few would be left, or a graph would fall apart"
+    return f"{room} But if {_some(fatal)} is lost, {end}."
 
 
 def _waiting(study: "StudyFile") -> Fact:

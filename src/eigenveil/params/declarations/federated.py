@@ -8,6 +8,7 @@ from eigenveil.params.declarations.groups import (
     DELTA_IN_FILE,
     DELTA_LIMIT,
     EPSILON,
+    EPSILON_HELP,
     EPSILON_IN_FILE,
     EPSILON_LIMIT,
     LARGEST_COUNT,
@@ -96,8 +97,7 @@ class PairBudget:
 
     # Not those of `BudgetParams`: a subclass cannot change a field's type, and these may be pairs.
     epsilon: float | tuple[float, float] | None = param(
-        "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. "
-        "With {trust=both} a pair such as 3,1: against the hub, and against everyone else.",
+        f"{EPSILON_HELP} With {{trust=both}} a pair such as 3,1: against the hub, and against everyone else.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=pair_of(EPSILON),
         strict=pair_of(EPSILON_IN_FILE),

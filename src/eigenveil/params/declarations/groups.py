@@ -36,6 +36,7 @@ __all__ = [
     "EPSILON_HELP",
     "EPSILON_IN_FILE",
     "EPSILON_LIMIT",
+    "EPSILON_SCALE",
     "HERE",
     "LARGEST_COUNT",
     "METHOD_LIMIT",
@@ -70,9 +71,12 @@ HERE: Final = frozenset({"python"})
 BOUNDS: Final = "Where rows lie (found privately, or public knowledge)"
 NO_PRIVACY: Final = Aloud("--no-privacy", "none", "Exact PCA. Nobody is protected, and the model says so.")
 EPSILON: Final = real("positive", lambda number: number > 0, finite="finite; {epsilon=None} asks for an exact answer")
-EPSILON_HELP: Final = (
-    "How much the result may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax."
+# The words of Ponomareva and others (2023), as reports have them. The percentages are Phi(mu / 2) at a delta of 1e-6.
+EPSILON_SCALE: Final = (
+    "At most 1 is strong: a guess whether a person is in the data is right about 55% of the time at best, where chance is 50%. "
+    "Up to 10 is reasonable (82% at 10), and more is weak."
 )
+EPSILON_HELP: Final = f"How much the result may depend on one person: smaller is more private. {EPSILON_SCALE}"
 # Limits for study files, which come from others: no number may overflow.
 LARGEST_COUNT: Final = 1_000_000
 EPSILON_IN_FILE: Final = real("a number above 0 and at most 1e6", lambda number: 0 < number <= 1e6)

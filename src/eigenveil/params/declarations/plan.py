@@ -118,7 +118,7 @@ class _Guess:
         default=None,
         metavar="SHARE",
         check=real("more than 0 and at most 1, as no row exceeds the bound", lambda number: 0 < number <= 1),
-        unset="0.5",
+        unset="0.5 of a bound that you give; what is usual for one found privately",
     )
     # A number or nothing. The word private, which a fit takes, is what leaving it out means here.
     row_bound: float | None = param(

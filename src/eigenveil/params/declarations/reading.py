@@ -10,7 +10,7 @@ from typing import Any, Final, Literal
 
 from eigenveil.params.declarations.groups import OFFLINE
 from eigenveil.params.declare import param, parameters
-from eigenveil.params.texts import numbers_from
+from eigenveil.params.texts import numbers_from, text_of
 from eigenveil.params.values import Expected, finite_numbers, whole
 
 __all__ = ["ColumnsParams", "FileParams", "MissingParams", "TableParams"]
@@ -108,6 +108,32 @@ def decimal_mark(value: Any) -> str:
     if value not in (".", ","):
         raise Expected("a point or a comma")
     return str(value)
+
+
+def thousands_mark(value: Any) -> str:
+    """A point, a comma, an apostrophe or a space; the word space is one too."""
+    text = {"space": " ", "\u00a0": " ", "\u202f": " ", "\u2009": " ", "\u2019": "'"}.get(value, value)
+    if text not in (".", ",", "'", " "):
+        raise Expected("a point, a comma, an apostrophe or the word space")
+    return str(text)
+
+
+def missing_words(value: Any) -> tuple[str, ...]:
+    """What stands for a missing value: numbers and words, as texts. One may stand for a list of one."""
+    every = [value] if isinstance(value, str) or not isinstance(value, Sequence) else value
+    texts = tuple(text_of(one) if isinstance(one, int | float) else one for one in every)
+    if not texts or not all(isinstance(text, str) and text.strip() and "," not in text for text in texts):
+        raise Expected("numbers such as -9999 or -9.5, or words without a comma, that stand for a missing value")
+    return tuple(dict.fromkeys(text.strip() for text in texts))
+
+
+def missing_words_from(texts: Sequence[str]) -> tuple[str, ...]:
+    """The same from texts with commas between.
+
+    >>> missing_words_from(["-9999,unknown", "-1"])
+    ('-9999', 'unknown', '-1')
+    """
+    return tuple(word for text in texts for word in text.split(","))
 
 
 def known_encoding(value: Any) -> str:
@@ -221,14 +247,30 @@ class FileParams:
     """How the file of a table is written. Nothing of it is guessed from rows."""
 
     # By name or by this option, never by content: what the first bytes look like may depend on one person's row.
-    kind: Literal["csv", "parquet", "arrow", "npy", "npz", "svm", "xlsx"] | None = _of_a_file(
-        "The format: csv, parquet, arrow, npy, npz, svm or xlsx. Needed for a pipe, which can be csv or arrow.",
+    kind: Literal["csv", "parquet", "arrow", "jsonl", "npy", "npz", "svm", "xlsx"] | None = _of_a_file(
+        "The format: csv, parquet, arrow, jsonl, npy, npz, svm or xlsx. Needed for a pipe, which can be csv or arrow.",
         default=None,
         called="format",
         metavar="WHICH",
         unset="by the ending of the name",
     )
-    header: bool = _of_a_file("The csv has no line of column names.", default=True, switch=("--no-header", False))
+    header: bool = _of_a_file(
+        "The csv or sheet has no line of column names.", default=True, switch=("--no-header", False)
+    )
+    # By number and never by what the lines look like. Only the line that is then the first must be public.
+    skip_rows: int = _of_a_file(
+        "Leave out so many lines of a csv, or rows of a sheet, above the column names.",
+        default=0,
+        check=whole(0),
+        metavar="N",
+    )
+    comment: str | None = _of_a_file(
+        "Leave out the lines of a csv that begin with this character, such as #.",
+        default=None,
+        check=one_character,
+        metavar="CHARACTER",
+        unset="none",
+    )
     # Guessed from the header line only: it has names, which are public.
     separator: str | None = _of_a_file(
         "The separator of columns in a csv: one character, or tab.",
@@ -240,6 +282,25 @@ class FileParams:
     # Never guessed: 1,5 may be one number or two, and only rows could tell.
     decimal: str = _of_a_file(
         "The decimal mark of a csv, a point or a comma.", default=".", check=decimal_mark, metavar="CHARACTER"
+    )
+    # Never guessed either: 1.243 may be a thousand or one and a bit.
+    thousands: str | None = _of_a_file(
+        "The mark between thousands in a csv: a point, a comma, an apostrophe or the word space. Without this option such "
+        "numbers are refused.",
+        default=None,
+        check=thousands_mark,
+        metavar="CHARACTER",
+        unset="none",
+    )
+    na_values: Any = _of_a_file(
+        "Numbers or words that stand for a missing value in this file, such as -9999.",
+        default=None,
+        said="list or None",
+        check=missing_words,
+        parse=missing_words_from,
+        many=True,
+        metavar="VALUES",
+        written="-9999,unknown",
     )
     quote: str | None = _of_a_file(
         "The quote character of a csv, or none.",

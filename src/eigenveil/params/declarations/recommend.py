@@ -99,12 +99,21 @@ class RecommenderParams(Seed, RecommenderBudget):
     )
     neighbours: Literal["zero-out", "add-remove", "replace-one"] = param(
         "Neighbouring relation: which two tables the guarantee makes indistinguishable. With zero-out, one history is "
-        "blank, and the number of users is public. With add-remove, one user is not there at all. Then {delta} is needed, and "
-        "there is no forecast. With replace-one, one history is another. Other commands default to add-remove. Here no forecast "
-        "could be made then.",
+        "blank, and the number of users is public. With add-remove, one user is not there at all, and the number of users is "
+        "private. Then {delta} and {users_at_least} are needed. With replace-one, one history is another. Other commands default "
+        "to add-remove.",
         default="zero-out",
         only="unit=user",
         metavar="WHICH",
+    )
+    users_at_least: int | None = param(
+        "A number of users that you know without looking at the data, such as from a yearly report. The forecast is made for "
+        "this many, because it may not depend on the private number. A wrong number makes the forecast wrong, and nothing else.",
+        default=None,
+        check=whole(1, 10**12),
+        recorded=False,
+        only="neighbours=add-remove",
+        metavar="N",
     )
     trust: Literal["hub", "site", "masked"] = param(
         "Who adds the noise. With hub it is the analyst who runs this, who sees the sums. With site it is every site, at "
@@ -194,8 +203,8 @@ class RecommenderParams(Seed, RecommenderBudget):
         panel="Method",
     )
     on_noise: Literal["raise", "warn"] = param(
-        "Continue even if the budget is expected to give little but noise. Otherwise that is refused.",
-        more="raise refuses before anything is spent, and warn continues.",
+        "Fit even if no more than popularity and noise is expected. Otherwise that is refused before anything is spent.",
+        more="raise refuses, and warn fits.",
         # A list that looks like any other would hide that it is noise, so going on must be asked for.
         default="raise",
         switch=("--even-if-noise", "warn"),

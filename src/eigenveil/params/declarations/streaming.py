@@ -7,6 +7,7 @@ from typing import Any, Literal
 from eigenveil.params.declarations.groups import (
     BOUNDS,
     EPSILON,
+    EPSILON_SCALE,
     NO_PRIVACY,
     OFFLINE,
     Bounds,
@@ -59,8 +60,8 @@ class StreamingParams(ColumnsParams, MissingParams, Whitening, ClipLevel, Seed, 
     )
     # Declared anew for its help: "the result" of a fit is one, and a stream has many.
     epsilon: float | None = param(
-        "How much everything released may depend on one person: smaller is more private. 0.1 is strict, 1 usual, 10 lax. The "
-        "budget is for the whole stream, however long.",
+        f"How much everything released may depend on one person: smaller is more private. {EPSILON_SCALE} The budget is for the "
+        "whole stream, however long.",
         more="{epsilon=None} must be written out and gives exact PCA with no privacy.",
         check=EPSILON,
         aloud=NO_PRIVACY,

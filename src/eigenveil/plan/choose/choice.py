@@ -33,7 +33,7 @@ class Choice:
     """One mechanism with its costs.
 
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
-    - `captured` is the expected share of the best possible variance, None where the number of people is not public.
+    - `captured` is the expected share of what exact PCA finds in the clipped rows, None where the number of people is not public.
 
     That share comes from a first-order formula, for a first idea: `eigenveil.plan.forecast.forecast` rehearses the
     fit.
@@ -47,7 +47,7 @@ class Choice:
     shares: tuple[float, ...]
 
     def __str__(self) -> str:
-        guess = "" if self.captured is None else f", captured variance about {self.captured:.2f}"
+        guess = "" if self.captured is None else f", captured variance of the clipped rows about {self.captured:.2f}"
         return f"{self.method}: noise {self.noise:.3g} row_bound^2, {self.memory / 2**20:.3g} MiB{guess}"
 
 

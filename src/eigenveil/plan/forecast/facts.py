@@ -9,6 +9,7 @@ import numpy as np
 from eigenveil.errors import ParameterError, require_param
 from eigenveil.params.values import Expected, Vector, center_value
 from eigenveil.plan.choose.choice import MEMORY_LIMIT
+from eigenveil.plan.clipping import Norms
 from eigenveil.plan.spectrum import Spectrum, require_rank
 from eigenveil.privacy import Budget, Neighbours
 
@@ -47,7 +48,9 @@ class Facts:
 
     `row_bound` is the bound of the fit where it is known. Its size appears in the parameters only, because the
     spectrum is in units of it. With None the fit finds one, for a share of the budget. With `scale` "private" it finds
-    the units of columns instead, and needs no bound. `seeks` says which of the two.
+    the units of columns instead, and needs no bound. `seeks` says which of the two. `norms` are released norms of the
+    rows, if there are any: they tell what clipping may cost. They are in the units of `row_bound`, or where the fit finds
+    a bound, in about that.
 
     Limits: `rounds` is the most rounds, `traffic` the most bytes one site may send in total, `memory_limit` the most bytes
     at one place.
@@ -76,6 +79,7 @@ class Facts:
     trust: tuple[str, ...] = ()
     row_bound: float | None = None
     scale: Literal["private"] | None = None
+    norms: Norms | None = None
 
     def __post_init__(self) -> None:
         self._check_sizes()
@@ -140,6 +144,12 @@ class Facts:
     def seeks(self) -> Literal["bound", "units"] | None:
         """What the fit will find privately beside the mean: a row bound, the units of columns, or nothing."""
         return "units" if self.scale is not None else "bound" if self.row_bound is None else None
+
+    @property
+    def denominator(self) -> Literal["all rows", "clipped rows"]:
+        """Which rows a captured variance is a share of: with a bound that somebody gave, nobody knows what it clips."""
+        given = self.row_bound is not None and self.norms is None and self.scale is None
+        return "clipped rows" if given else "all rows"
 
     @property
     def settings(self) -> tuple[Setting, ...]:

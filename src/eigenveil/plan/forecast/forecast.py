@@ -2,23 +2,35 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import final
+from functools import lru_cache
+from typing import Final, Literal, final
 
 import numpy as np
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 from eigenveil.plan.choose.stream import StreamPlan
+from eigenveil.plan.clipping import Norms, kept_by_clipping
 from eigenveil.plan.forecast.facts import Facts, Setting, parts_of
 from eigenveil.plan.forecast.methods import method_plan
 from eigenveil.plan.forecast.params import FitParams, call_of
 from eigenveil.plan.forecast.trials import RehearsalTrial, tried
+from eigenveil.plan.spectrum import Spectrum
 from eigenveil.privacy import Budget
 
-__all__ = ["Forecast", "Interval", "curve", "forecast"]
+__all__ = ["Denominator", "Forecast", "Interval", "curve", "forecast"]
+
+# What is captured is a share of the variance that exact PCA with as many components has of these rows.
+Denominator = Literal["all rows", "clipped rows"]
 
 # Nine of ten fits lie within this many standard deviations. No interval is narrower than `_LEAST` on either side.
 _NINE_OF_TEN, _LEAST = 1.7, 0.005
+# How often what clipping costs is drawn, and the seed, which is always the same: settings that differ little compare well.
+_CLIPPINGS, _CLIPPINGS_SEED = 500, 2026
+# Spectra of real tables fall faster than guesses more often than slower.
+_UPWARDS: Final = 2.0
+# Captured variances are spread on the scale of their log odds, and those so close to 0 or 1 count as so close.
+_CERTAIN: Final = 1e-5
 # Beyond `_SLICE` columns `SlicedTracker` uses several slices, and then `_BY_COLUMNS` depends on which columns vary.
 _SLICE, _BY_COLUMNS = 64, 0.05
 
@@ -52,7 +64,8 @@ class Interval:
 class Forecast:
     """What a `method`, named "setting/algorithm", should find, and what it costs.
 
-    - `captured` is the variance along the directions found over that along the best ones, 0 to 1.
+    - `captured` is the variance along the directions found over that along the best ones, 0 to 1. Both are variances
+      `of` all rows, as they are before clipping, or of the clipped rows alone. `clipped` is of the clipped rows.
     - `sine` is the largest sine between the two spaces.
     - `nothing` is the captured variance of random directions.
     - `noise` is the expected spectral norm of the noise on the Gram matrix, in units of row_bound^2.
@@ -66,6 +79,7 @@ class Forecast:
 
     method: str
     captured: Interval
+    clipped: Interval
     sine: Interval
     nothing: float
     noise: float
@@ -77,6 +91,7 @@ class Forecast:
     guarantee: str
     params: FitParams
     unknown: tuple[str, ...]
+    of: Denominator = "clipped rows"
 
     @property
     def setting(self) -> Setting:
@@ -105,10 +120,12 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
     plain, doubted = tried(RehearsalTrial.of(facts, candidate), fits, seed)
     # A release in slices of columns depends on which columns vary, and nobody knows that beforehand.
     sliced = isinstance(candidate.plan, StreamPlan) and candidate.plan.tracker == "slices" and facts.dim > _SLICE
-    captured, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
+    clipped, sine = (_interval(plain[:, at], doubted[:, at], more=_BY_COLUMNS * sliced) for at in range(2))
+    captured = _with_clipping(clipped, facts) if facts.denominator == "all rows" else clipped
     return Forecast(
         method=method,
         captured=captured,
+        clipped=clipped,
         sine=sine,
         nothing=facts.spectrum.at_random(facts.rank),
         noise=candidate.noise,
@@ -120,6 +137,7 @@ def forecast(facts: Facts, method: str, *, fits: int | None = None, seed: int = 
         guarantee=candidate.guarantee,
         params=candidate.params,
         unknown=candidate.unknown,
+        of=facts.denominator,
     )
 
 
@@ -139,7 +157,49 @@ def _interval(plain: Array, doubted: Array, *, more: float) -> Interval:
     value = float(plain.mean())
     deviation = float(plain.std(ddof=1)) if len(plain) > 1 else 0.0
     reach = max(_LEAST, _NINE_OF_TEN * (1 + 2 / len(plain)) * deviation) + more
-    # Doubt is not symmetric, so quantiles of the doubted fits are used, not a standard deviation.
-    below, above = np.quantile(doubted, [0.05, 0.95]).tolist() if len(doubted) else (value, value)
-    low, high = min(below, value - reach), max(above, value + reach)
+    low, high = value - reach, value + reach
+    if len(doubted):
+        # Doubt is not symmetric, and log odds nearly are. A quantile of a few fits would lie within them.
+        odds = _log_odds(doubted)
+        away = _NINE_OF_TEN * (1 + 2 / len(odds)) * float(odds.std(ddof=1))
+        ends = 1 / (1 + np.exp(-(float(odds.mean()) + away * np.array([-1.0, _UPWARDS]))))
+        low, high = min(low, float(ends[0])), max(high, float(ends[1]) + _LEAST)
     return Interval(value, min(value, max(0.0, low)), max(value, min(1.0, high)))
+
+
+def _log_odds(shares: Array) -> Array:
+    inside = np.clip(shares, _CERTAIN, 1 - _CERTAIN)
+    return np.asarray(np.log(inside / (1 - inside)))
+
+
+def _with_clipping(captured: Interval, facts: Facts) -> Interval:
+    """What is captured of all rows, from what is captured of the clipped ones and what clipping costs.
+
+    The first is drawn from two half normal distributions with the ends of its interval as quantiles.
+    """
+    # Where the fit finds the bound, norms are in units of it.
+    bound = 1.0 if facts.row_bound is None else facts.row_bound
+    kept = _kept(facts.norms, bound, facts.people, facts.spectrum, units=facts.seeks == "units")
+    away = np.random.default_rng(_CLIPPINGS_SEED + 1).standard_normal(_CLIPPINGS) / _NINE_OF_TEN
+    reach = np.where(away < 0, captured.value - captured.low, captured.high - captured.value)
+    # Found directions can be worse than random ones, where the longest rows point elsewhere.
+    drawn = np.clip(captured.value + away * reach, 0.0, 1.0) * kept
+    low, value, high = np.quantile(drawn, [0.05, 0.5, 0.95]).tolist()
+    # Fits that lose nothing by clipping are as likely as those in the middle.
+    return Interval(value, low, max(high, captured.high))
+
+
+@lru_cache(maxsize=64)
+def _kept(norms: Norms | None, bound: float, people: int, spectrum: Spectrum, *, units: bool) -> Array:
+    # Methods and budgets that are compared share these draws.
+    found = kept_by_clipping(
+        norms,
+        bound=bound,
+        units=units,
+        people=people,
+        values=spectrum.values,
+        rng=np.random.default_rng(_CLIPPINGS_SEED),
+        draws=_CLIPPINGS,
+    )
+    found.flags.writeable = False
+    return found

@@ -70,7 +70,12 @@ class Recommendation:
             (found.method, str(found.captured), str(found.sine), found.refused or found.guarantee)
             for found in self.forecasts
         ]
-        header = ("method", "captured variance", "largest sine", "who is protected from whom, or why not possible")
+        header = (
+            "method",
+            "captured variance",
+            "largest angle, as a sine",
+            "who is protected from whom, or why not possible",
+        )
         return fragment(f"<p><strong>{escaped(self.reasons[0])}</strong></p>{table(header, rows)}")
 
     @property
@@ -129,7 +134,7 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
 
     >>> from eigenveil.plan.spectrum import Spectrum
     >>> from eigenveil.privacy import Budget
-    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 50))
+    >>> many, few = (Facts(20, 2, people, Budget(1.0, 1e-6), Spectrum.guessed(20)) for people in (20_000, 20))
     >>> hopeless(many, "curator/covariance") is None, hopeless(few, "curator/covariance")[0] < 0.4
     (True, True)
     """
@@ -147,15 +152,15 @@ def hopeless(facts: Facts, method: str) -> tuple[float, float] | None:
     fits = RehearsalTrial.of(facts, candidate).fits[0]
     for count in (fits, 2 * fits, 4 * fits, None):
         found = forecast(facts, method, fits=count)
-        beyond = abs(found.captured.value - nothing - _CLEAR * (1 - nothing))
-        if count is not None and beyond >= (found.captured.high - found.captured.low) / math.sqrt(count):
+        beyond = abs(found.clipped.value - nothing - _CLEAR * (1 - nothing))
+        if count is not None and beyond >= (found.clipped.high - found.clipped.low) / math.sqrt(count):
             break
-    return (found.captured.value, found.nothing) if _verdict(found) == "hopeless" else None
+    return (found.clipped.value, found.nothing) if _verdict(found) == "hopeless" else None
 
 
 def _verdict(one: Forecast) -> Verdict:
-    """Whether it finds clearly more than random directions do."""
-    value, nothing = one.captured.value, one.nothing
+    """Whether it finds clearly more than random directions do, in the rows that it sees."""
+    value, nothing = one.clipped.value, one.nothing
     if value - nothing >= _CLEAR * (1 - nothing):
         return "works"
     return "needless" if nothing >= FAIR else "hopeless"
@@ -253,12 +258,12 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
     if verdict == "needless":
         return [
             f"There is nothing to find here: random directions capture {best.nothing:.2f} of the variance along the "
-            f"best {_directions(facts.rank)}, and {best.method} would capture {best.captured}.",
+            f"best {_directions(facts.rank)} of {_rows(best)}, and {best.method} would capture {best.captured}.",
             "A fit would spend the budget on something that needs none.",
         ]
     return [
         f"Nothing can work here: even {best.method}, the best, would capture {best.captured} of the variance along "
-        f"the best {_directions(facts.rank)}. Random directions capture {best.nothing:.2f}.",
+        f"the best {_directions(facts.rank)} of {_rows(best)}. Random directions capture {best.nothing:.2f}.",
         _against_noise(facts, best),
         "A fit would spend the budget and return noise.",
     ]
@@ -267,8 +272,8 @@ def _said(facts: Facts, verdict: Verdict, best: Forecast) -> list[str]:
 def _reasons(facts: Facts, chosen: Forecast, forecasts: Sequence[Forecast]) -> list[str]:
     said = [
         f"{chosen.method} should capture {chosen.captured} of the variance along the best "
-        f"{_directions(facts.rank)}, with a "
-        f"largest sine of {chosen.sine}. Random directions would capture {chosen.nothing:.2f}.",
+        f"{_directions(facts.rank)} of {_rows(chosen)}, with a "
+        f"largest principal angle of {chosen.sine}, as a sine. Random directions would capture {chosen.nothing:.2f}.",
         _against_noise(facts, chosen),
     ]
     others = [one for one in forecasts if one is not chosen and not one.refused]
@@ -318,6 +323,10 @@ def _against_noise(facts: Facts, one: Forecast) -> str:
         f"Eigenvalue {facts.rank} of the sum over {facts.people} people is about {last:.3g} row_bound^2. That is "
         f"{ratio} the norm of the noise that {one.method} adds, {one.noise:.3g}."
     )
+
+
+def _rows(one: Forecast) -> str:
+    return "all rows before clipping" if one.of == "all rows" else "the clipped rows"
 
 
 def _directions(rank: int) -> str:

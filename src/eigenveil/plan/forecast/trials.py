@@ -37,7 +37,7 @@ _SURE, _SURE_OF_SINE = 0.005, 0.02
 _MANY_PRODUCTS: Final = 50
 _SLOW: Final = ((30, 80), (64, 16), (200, 5), (400, 2), (math.inf, 1))
 # Extra fits where the spectrum is in doubt, (up to so many columns, fits), and the most for slow trials.
-_DOUBTS: Final = ((400, 12), (1500, 6), (math.inf, 3))
+_DOUBTS: Final = ((150, 24), (400, 12), (1500, 6), (math.inf, 3))
 _SLOW_DOUBTS: Final = 4
 # Slow trials are rehearsed on at most this many columns, and on at most this many for other spectra.
 _SLOW_COLUMNS, _DOUBTED_COLUMNS = 800, 120
@@ -88,8 +88,11 @@ class RehearsalTrial:
             plan = replace(plan, reason="", steps=(1,) * plan.rounds)
         # Rounded, so that settings with almost the same noise are equal trials and hit the cache.
         louder = math.exp(round(math.log(candidate.louder) / _ALIKE) * _ALIKE)
+        spectrum = facts.spectrum
+        if facts.seeks == "bound":
+            spectrum = spectrum.in_found_bound(facts.people, facts.budget.mu / candidate.mean_louder)
         return cls(
-            spectrum=facts.spectrum,
+            spectrum=spectrum,
             rank=facts.rank,
             people=facts.people,
             mu=facts.budget.mu,
@@ -118,7 +121,7 @@ class RehearsalTrial:
     @property
     def doubts(self) -> int:
         """Extra fits with other spectra."""
-        if self.spectrum.spread == 0 and self.spectrum.error == 0:
+        if self.spectrum.spread == 0 and self.spectrum.error == 0 and not self.spectrum.assumed:
             return 0
         fits = next(fits for columns, fits in _DOUBTS if self.spectrum.dim <= columns)
         return min(fits, _SLOW_DOUBTS) if self.slow else fits

@@ -143,7 +143,7 @@ def weak_words(budget: Budget, people: float | None = None, *, plural: str = "pe
     if budget.epsilon > _LARGE_EPSILON:
         said.append(
             f"epsilon is {plain(budget.epsilon)}. Above {_LARGE_EPSILON:g} a guarantee says next to nothing about one person. "
-            "1 is usual, and 10 is lax"
+            "At most 1 is strong, and up to 10 is reasonable"
         )
     # At such a delta, publishing one person's whole row at random would be allowed.
     if people is not None and budget.delta * people > 1:

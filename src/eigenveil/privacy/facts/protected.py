@@ -339,11 +339,17 @@ class SlottedRows:
             if self.size is None
             else f"{self.size} rows each"
         )
-        number = ". So is the number of rows in each" if self.counted else ""
+        number = ". The number of rows in each is public, too" if self.counted else ""
         # Where no clock ends the slots, sites tell the hub how far they are.
         ended = "" if self.clock else ". So is the fact that its stream has ended"
+        # Where a row is in the slot in which it arrives, the proof of `data.follow.slots` needs the second half.
+        moved = (
+            ". One row moves neither them nor the arrival of other rows"
+            if self.clock
+            else " that depend on nobody's row"
+        )
         yield (
-            f"there are {self.slots} slots, {each}: a public number, and public boundaries that depend on nobody's row{number}. "
+            f"there are {self.slots} slots, {each}: a public number, and public boundaries{moved}{number}. "
             f"Whether a site answers for a slot, and when, is public{ended}"
         )
         yield from _entries(self.gaps)

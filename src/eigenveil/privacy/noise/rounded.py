@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from eigenveil.errors import require
 from eigenveil.linalg import Array
-from eigenveil.privacy.noise.stream import Noise
+from eigenveil.privacy.noise.stream import Noise, Words
 
 __all__ = ["LARGEST_SCALE", "REACH", "Rounded"]
 
@@ -187,33 +187,34 @@ class Rounded:
         out = np.empty(count, dtype=np.int64)
         room = min(_ROUND, count)
         space = (np.empty(room, np.int64), np.empty(room), np.empty(room), np.empty(room, bool), np.empty(room, bool))
-        for first in range(0, count, _BATCH):
-            batch = out[first : first + _BATCH]
-            refused = self._propose(noise, batch, space)
-            while len(refused) > 0:
-                others = np.empty(len(refused), dtype=np.int64)
-                again = self._propose(noise, others, space)
-                batch[refused] = others
-                refused = refused[again]
+        with noise.batch() as words:
+            for first in range(0, count, _BATCH):
+                batch = out[first : first + _BATCH]
+                refused = self._propose(words, batch, space)
+                while len(refused) > 0:
+                    others = np.empty(len(refused), dtype=np.int64)
+                    again = self._propose(words, others, space)
+                    batch[refused] = others
+                    refused = refused[again]
         return out
 
-    def _propose(self, noise: Noise, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
+    def _propose(self, words: Words, out: Integers, space: tuple[NDArray[Any], ...]) -> Integers:
         """Fill `out` from one point each, and return the places whose points lie above the curve, in order.
 
         The caller draws those again. Which words are used, and in what order, must not change: it is part of the format.
         """
         doubts = [
-            self._fill(noise, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
+            self._fill(words, out, start, min(start + _ROUND, len(out)), space) for start in range(0, len(out), _ROUND)
         ]
         where, layer, digits = doubts[0] if len(doubts) == 1 else map(np.concatenate, zip(*doubts, strict=True))
         if len(where) == 0:
             return where
-        found, kept = self._settle(noise, layer, digits)
+        found, kept = self._settle(words, layer, digits)
         out[where] = found
         return where[~kept]
 
     def _fill(
-        self, noise: Noise, out: Integers, start: int, stop: int, space: tuple[NDArray[Any], ...]
+        self, words: Words, out: Integers, start: int, stop: int, space: tuple[NDArray[Any], ...]
     ) -> tuple[Integers, Integers, Integers]:
         """Draw places `start` to `stop`; return the ones in doubt, with their layers and digits.
 
@@ -223,7 +224,7 @@ class Rounded:
         """
         whole = out[start:stop]
         layer, x, other, doubt, more = (array[: len(whole)] for array in space)
-        digits: Integers = noise.words(len(whole)).view(np.int64)
+        digits: Integers = words(len(whole)).view(np.int64)
         np.bitwise_and(digits, _LAYERS - 1, out=layer)
         np.right_shift(digits, _LAYER_BITS, out=digits)
         np.copyto(x, digits)
@@ -242,14 +243,14 @@ class Rounded:
         found = np.flatnonzero(doubt)
         return found + start, layer[found].astype(np.int64), digits[found]
 
-    def _settle(self, noise: Noise, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
+    def _settle(self, words: Words, layer: Integers, digits: Integers) -> tuple[Integers, NDArray[np.bool_]]:
         """The draws for points in doubt, half a percent of all, and which of them lie below the curve: about half.
 
         Heights and 64 more digits of x are drawn for all of them, needed or not. (keep) If `exp` is right to 2^-40, the gap
         f(x) - y in floating point is off by less than 2^-39, so a gap beyond 2^-38 decides. The rest is decided in decimals.
         """
         count = len(layer)
-        heights, more = noise.words(2 * count).reshape(2, count)
+        heights, more = words(2 * count).reshape(2, count)
         x, y, tall, certain = (array[layer] for array in _floats())
         size = np.abs(digits).astype(np.float64)
         far = size * x * 2.0**-_DIGITS
@@ -261,16 +262,16 @@ class Rounded:
         found = nearest.astype(np.int64)
         loose = np.flatnonzero(kept & (np.abs(product - nearest) > 0.5 - 4 * self._digit[layer] - 2.0**-53))
         if len(loose) > 0:
-            found[loose] = self._finer(noise, layer[loose], digits[loose], more[loose])
+            found[loose] = self._finer(words, layer[loose], digits[loose], more[loose])
         for place in np.flatnonzero(~sure & (np.abs(gap) <= _DOUBT)).tolist():
             longer = (int(digits[place]) << 64) + int(more[place])
-            settled = self._settled(noise, int(layer[place]), longer, int(heights[place]))
+            settled = self._settled(words, int(layer[place]), longer, int(heights[place]))
             kept[place] = settled is not None
             # Beyond 2^17 deviations a draw would not fit. It is then taken modulo 2^64, as sums of int64 are.
             found.view(np.uint64)[place] = (settled or 0) % 2**64
         return found, kept
 
-    def _finer(self, noise: Noise, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
+    def _finer(self, words: Words, layer: Integers, digits: Integers, more: NDArray[np.uint64]) -> Integers:
         """round(s x) for points whose X is near a half, from the 64 next digits of m + e and twice the precision.
 
         s x_i = A + B without error, and A m = P + Q, where Q sums the products of halves. Its rounding error is below
@@ -289,10 +290,10 @@ class Rounded:
         rest = (p - whole) + (q + b * m + a * (more.astype(np.float64) * 2.0**-64))
         found: Integers = (whole + np.rint(rest)).astype(np.int64)
         for place in np.flatnonzero(np.abs(rest - np.rint(rest)) > 0.5 - a * 2.0**-20 - 2.0**-50).tolist():
-            found[place] = self._nearest(noise, int(layer[place]), (int(digits[place]) << 64) + int(more[place]), 64)
+            found[place] = self._nearest(words, int(layer[place]), (int(digits[place]) << 64) + int(more[place]), 64)
         return found
 
-    def _nearest(self, noise: Noise, layer: int, digits: int, extra: int) -> int:
+    def _nearest(self, words: Words, layer: int, digits: int, extra: int) -> int:
         """round(s x_i (digits + e) 2^-(53 + extra)) in whole numbers, drawing as many digits of e as needed."""
         top, bottom = self.scale.as_integer_ratio()
         slope = 2 * top * _layers().widths[layer]
@@ -301,15 +302,15 @@ class Rounded:
             low, high = (slope * digits + unit) // (2 * unit), (slope * (digits + 1) + unit) // (2 * unit)
             if low == high:
                 return low
-            digits, extra = (digits << 64) + int(noise.words(1)[0]), extra + 64
+            digits, extra = (digits << 64) + int(words(1)[0]), extra + 64
 
-    def _settled(self, noise: Noise, layer: int, digits: int, height: int) -> int | None:
+    def _settled(self, words: Words, layer: int, digits: int, height: int) -> int | None:
         """The draw if its point is below the curve, None if it is above, drawing as many digits of both as needed."""
         extra, beyond = 64, layer > 0
         while True:
             below = _below(layer, digits, height, extra)
             if below:
-                return self._nearest(noise, layer, digits, extra)
+                return self._nearest(words, layer, digits, extra)
             if below is False:
                 moved = None if beyond else _in_tail(digits, height, extra)
                 if moved is None:
@@ -317,8 +318,8 @@ class Rounded:
                 if moved != (digits, height):
                     (digits, height), beyond = moved, True
                     continue
-            words = noise.words(2)
-            digits, height, extra = (digits << 64) + int(words[0]), (height << 64) + int(words[1]), extra + 64
+            lower = words(2)
+            digits, height, extra = (digits << 64) + int(lower[0]), (height << 64) + int(lower[1]), extra + 64
 
 
 def _halves(value: Array | float) -> tuple[Any, Any]:

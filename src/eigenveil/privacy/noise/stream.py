@@ -9,6 +9,9 @@ import hashlib
 import math
 import os
 import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any, NoReturn, final
 
 import numpy as np
@@ -18,7 +21,7 @@ from numpy.typing import NDArray
 from eigenveil.errors import require
 from eigenveil.linalg import Array
 
-__all__ = ["Noise"]
+__all__ = ["Noise", "Words"]
 
 # Normals or words per round: the working arrays of one round stay in the inner cache.
 _ROUND = 1 << 15
@@ -28,10 +31,11 @@ _ZEROS = memoryview(bytes(8 * _ROUND))
 
 @final
 class Noise:
-    """A source of random words and normals. Changes in place: it never gives the same part of its stream twice.
+    """A source of random words and normals. Changes in place: it never gives the same words twice.
 
-    `Noise.fresh()` takes its key from the operating system. `Noise.seeded(n)` is for tests and studies that must be repeated.
-    Anyone who knows the seed can subtract the noise, so results made with it say "reproducible, not private".
+    `Noise.fresh()` takes its key, and more entropy for each draw, from the operating system. `Noise.seeded(n)` is for tests and
+    studies that must be repeated. Anyone who knows the seed can subtract the noise, so results made with it say "reproducible,
+    not private".
 
     >>> Noise.seeded(7).normal((2,)).round(3).tolist()
     [0.75, -1.454]
@@ -39,13 +43,9 @@ class Noise:
 
     def __init__(self, key: bytes, *, reproducible: bool) -> None:
         require(len(key) == 32, f"key must have 32 bytes, got {len(key)}")
-        self._reproducible = reproducible
-        self._lock = threading.Lock()
-        self._start(key)
-
-    def _start(self, key: bytes) -> None:
-        self._process = os.getpid()
-        self._stream: Any = Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+        self._key, self._reproducible = key, reproducible
+        # With a seed there is one stream, and each draw takes the next part of it.
+        self._lock, self._stream = threading.Lock(), _stream_of(key)
 
     @classmethod
     def fresh(cls) -> "Noise":
@@ -70,13 +70,12 @@ class Noise:
         out = np.empty(math.prod(shape))
         room = min(len(out) + 1, _ROUND)
         words, squares = np.empty(8 * room, dtype=np.uint8), np.empty(room)
-        with self._lock:
-            self._part_from_parent()
+        with self.batch() as batch:
             for start in range(0, len(out), _ROUND):
                 piece = out[start : start + _ROUND]
                 whole = piece if len(piece) % 2 == 0 else np.empty(len(piece) + 1)
                 raw = words[: 8 * len(whole)]
-                self._stream.update_into(_ZEROS[: len(raw)], raw)
+                batch.fill(raw)
                 _box_muller(raw.view(np.uint64), whole, squares[: len(whole) // 2])
                 if whole is not piece:
                     piece[:] = whole[:-1]
@@ -88,22 +87,51 @@ class Noise:
         >>> Noise.seeded(7).words(2).dtype
         dtype('uint64')
         """
-        out = np.empty(count, dtype=np.uint64)
-        raw = out.view(np.uint8)
-        with self._lock:
-            self._part_from_parent()
-            for start in range(0, len(raw), len(_ZEROS)):
-                piece = raw[start : start + len(_ZEROS)]
-                self._stream.update_into(_ZEROS[: len(piece)], piece)
-        return out
+        with self.batch() as words:
+            return words(count)
 
-    def _part_from_parent(self) -> None:
-        """Take a new key after a fork. Otherwise parent and child would draw the same noise, which cancels between them."""
-        if os.getpid() != self._process and not self._reproducible:
-            self._start(os.urandom(32))
+    @contextmanager
+    def batch(self) -> Iterator["Words"]:
+        """Words for one draw. Without a seed they are of a new stream: forks of the process and clones of the machine share ours.
+
+        Its key is SHA-256 of this source's key, fresh entropy of the kernel and the time. Forks get other entropy. A clone of a
+        virtual machine may get the same until its kernel notices, but not at the same nanosecond. To whoever lacks this
+        source's key, digests of different texts under it are independent keys.
+        """
+        if self._reproducible:
+            with self._lock:
+                yield Words(self._stream)
+        else:
+            times = f"{time.time_ns()} {time.perf_counter_ns()} {threading.get_ident()} {os.getpid()}".encode()
+            yield Words(_stream_of(hashlib.sha256(self._key + os.urandom(32) + times).digest()))
 
     def __reduce__(self) -> NoReturn:
         raise TypeError("a Noise cannot be copied or stored: two copies would draw the same noise")
+
+
+@final
+class Words:
+    """Random words for one release: `words(count)` are the next ones. Changes in place, and is used up with its batch."""
+
+    __slots__ = ("_stream",)
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+
+    def __call__(self, count: int) -> NDArray[np.uint64]:
+        out = np.empty(count, dtype=np.uint64)
+        raw = out.view(np.uint8)
+        for start in range(0, len(raw), len(_ZEROS)):
+            self.fill(raw[start : start + len(_ZEROS)])
+        return out
+
+    def fill(self, raw: NDArray[np.uint8]) -> None:
+        """Put the next words into `raw`, which has at most as many bytes as one round."""
+        self._stream.update_into(_ZEROS[: len(raw)], raw)
+
+
+def _stream_of(key: bytes) -> Any:
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
 
 
 def _box_muller(words: NDArray[np.uint64], out: Array, squares: Array) -> None:

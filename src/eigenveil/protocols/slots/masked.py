@@ -69,7 +69,6 @@ class MaskedSlotMember(SlotParty[Words]):
         super().__init__(task.slots, kept)
         self._hub, self._task, self._share, self._member = hub, task, share, member(self._words)
         self._first = 0
-        self.ended = False
 
     @property
     def name(self) -> str:
@@ -113,13 +112,6 @@ class MaskedSlotMember(SlotParty[Words]):
         self._first = max(self._first, first)
         for old in [number for number in self._kept if number < self._first]:
             del self._kept[old]
-
-    def early(self, message: Message) -> bool:
-        """Whether a message asks for a slot that this site may still close. Nothing in it is trusted but that."""
-        body = message.body
-        if not isinstance(body, Ask) or message.sender != self._hub or self.ended:
-            return False
-        return self._closed < body.question.step < self._task.slots
 
     def receive(self, message: Message) -> list[Message]:
         """The answer to a question, or to a step between questions."""

@@ -2,7 +2,7 @@
 
     | state of a slot | event                             | next state
     | open            | close                             | closed: its part is made, charged once, and the sums are dropped
-    |                 | Ask                               | open: Decline
+    |                 | Ask                               | open: Decline. By the clock, over a network, no answer before the end
     | closed          | Ask, in any later round           | closed: the same numbers
     |                 | Ask for a slot after its window   | forgotten
     | forgotten       | Ask                               | forgotten: Decline
@@ -34,6 +34,8 @@ class SlotParty(Party, Generic[_Part]):
         self._kept: MutableMapping[int, _Part] = {} if kept is None else kept
         self._closed, self._newest = -1, -1
         self.error: Exception | None = None
+        # Set when no more slots will be closed here.
+        self.ended = False
 
     @property
     def closed(self) -> int:
@@ -52,6 +54,15 @@ class SlotParty(Party, Generic[_Part]):
     def restore(self, slot: int) -> None:
         """Take back that a slot was closed before the site was stopped. Its part, if it had one to give, is in `kept`."""
         self._closed = max(self._closed, slot)
+
+    def skip(self, slot: int) -> None:
+        """Say that no slot before this one will be closed any more."""
+        self._closed = max(self._closed, slot - 1)
+
+    def early(self, message: Message) -> bool:
+        """Whether a message asks for a slot that this site may still close. Nothing in it is trusted but that."""
+        body = message.body
+        return isinstance(body, Ask) and not self.ended and self._closed < body.question.step < self._slots
 
     def _kept_once(self, slot: int, made: Callable[[], _Part]) -> _Part | None:
         require(slot > self._closed, f"slot {slot + 1} is closed already: slots are closed in their order")

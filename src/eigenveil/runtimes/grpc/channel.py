@@ -168,6 +168,8 @@ def _plain(error: grpc.aio.AioRpcError, address: str) -> str:
             return f"{address} speaks another version, or is another kind of server"
         case grpc.StatusCode.RESOURCE_EXHAUSTED:
             return "a frame was longer than allowed"
+        case grpc.StatusCode.INTERNAL if "Compression algorithm" in said:
+            return f"{address} compresses its messages, and nothing compressed is read"
         case grpc.StatusCode.UNAVAILABLE:
             for sign, meaning in _MEANING:
                 if sign in said:

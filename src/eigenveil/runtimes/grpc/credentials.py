@@ -95,8 +95,6 @@ def listening_options(timing: Timing) -> Options:
         # Otherwise two servers could share a port, and each would get some of the sites.
         ("grpc.so_reuseport", 0),
         ("grpc.max_concurrent_streams", 1),
-        # Only as they are: a compressed frame could expand beyond any limit before it is looked at.
-        ("grpc.compression_enabled_algorithms_bitset", 1),
         ("grpc.server_handshake_timeout_ms", _milliseconds(timing.patience)),
         # Both sides notice by pings that the other is gone, so pings are not abuse.
         ("grpc.http2.max_ping_strikes", 0),
@@ -111,6 +109,10 @@ def _both(timing: Timing) -> Options:
     return (
         ("grpc.max_receive_message_length", _LARGEST),
         ("grpc.max_send_message_length", _LARGEST),
+        # Only as they are: a compressed frame could expand beyond any limit before it is looked at. The first ends calls that
+        # announce compression. With the second nothing is unpacked, whatever was announced, and it is no frame of ours.
+        ("grpc.compression_enabled_algorithms_bitset", 1),
+        ("grpc.per_message_decompression", 0),
         ("grpc.keepalive_time_ms", _milliseconds(timing.silence / 2)),
         ("grpc.keepalive_timeout_ms", _milliseconds(timing.silence / 2)),
         # For any other ping: gRPC measures latency with pings too, and sends no ping of ours while one of those is out.

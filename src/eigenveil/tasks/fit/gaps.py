@@ -18,10 +18,10 @@ from eigenveil.errors import ParameterError, require_param, verbatim
 from eigenveil.linalg import Array, top_eigen
 from eigenveil.privacy import Gaps
 
-__all__ = ["Rates", "gaps_of", "observed_noise", "rule_of"]
+__all__ = ["LEAST_RATE", "Rates", "gaps_of", "observed_noise", "rule_of"]
 
 # With noise, a column is divided by no less than this: hardly anything is known of one that is rarer.
-_LEAST: Final = 0.02
+LEAST_RATE: Final = 0.02
 # The penalty on the model's eigenvalues, over the largest that noise alone has. Chosen on 13 tables, eight of them synthetic,
 # that are not in the benchmark: from 0.2 to 0.3 they gain the same (docs/decisions/0029).
 _PENALTY: Final = 0.25
@@ -127,7 +127,7 @@ class Rates:
             # They were taken less half of the people, which halves their noise.
             observed = observed + people / 2
         # Without noise a count is exact, so the smallest rate that can be seen is that of one person.
-        least = _LEAST if noise > 0 else 1.0 / people
+        least = LEAST_RATE if noise > 0 else 1.0 / people
         found, error = observed / people, noise / people
         # Pairs of single columns are not counted: with a sensitivity near d / sqrt(2) they cost more than they tell.
         if gaps.rule == "counts":
@@ -148,7 +148,7 @@ class Rates:
     @classmethod
     def of_complete(cls, gaps: Gaps, rate: float) -> "Rates":
         """Where incomplete rows are left out: the same rate everywhere."""
-        rate = min(max(rate, _LEAST), 1.0)
+        rate = min(max(rate, LEAST_RATE), 1.0)
         return cls(np.full(len(gaps.group), rate), np.full((1, 1), rate), gaps.group)
 
     def of_pairs(self, here: slice = slice(None)) -> Array:

@@ -220,6 +220,7 @@ class BoundSearch(SumTask[Center, Center]):
             steps=step + 1,
             bound=bound,
             clipped=beyond / max(tails.people, 1.0),
+            norms=tails.seen(),
             far=self._moves,
         )
 

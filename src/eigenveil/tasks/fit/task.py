@@ -20,6 +20,7 @@ from eigenveil.data.rows import Rows
 from eigenveil.errors import require
 from eigenveil.linalg import Array, Subspace, top_eigen
 from eigenveil.privacy import Domain, Exact, Mechanism, Neighbours, Portion, gram_sensitivity
+from eigenveil.privacy.sums.quantiles import BEYOND
 from eigenveil.tasks import Question, SumTask, Task, Totals, tie_at
 from eigenveil.tasks.base import require_array
 from eigenveil.tasks.fit.bounds import RowBounds
@@ -84,11 +85,11 @@ class FitResult:
 
     If `tied`, eigenvalues tie at the rank. If `at_rest`, more rounds would change little. Rows were clipped by `domain`. The size
     of the noise on a Gram matrix there, for everything the components may spend, is `scale`. Where norms were released, about
-    `clipped` of the people have rows beyond the bound. If variances were made one after the release, `factors`, (d,), are the
-    units of the directions over those of the domain. Then `energy` is the total sum of squares in the domain's own units. The
-    whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be missing, `rates`, (d,), are
-    the shares of people who have each column, and sums were divided by them. That made the noise `louder` by this factor,
-    which is in `scale`.
+    `clipped` of the people have rows beyond the bound, and `norms` are as in `Center`. If variances were made one after the
+    release, `factors`, (d,), are the units of the directions over those of the domain. Then `energy` is the total sum of squares
+    in the domain's own units. The whole Gram matrix with its noise, (d, d), is `gram`, at whoever has it. Where entries may be
+    missing, `rates`, (d,), are the shares of people who have each column, and sums were divided by them. That made the noise
+    `louder` by this factor, which is in `scale`.
     """
 
     subspace: Subspace
@@ -101,6 +102,7 @@ class FitResult:
     tied: bool | None = None
     at_rest: bool | None = None
     clipped: float | None = None
+    norms: tuple[float, ...] | None = None
     factors: Array | None = None
     energy: float | None = None
     gram: Array | None = None
@@ -366,12 +368,14 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             tied,
             at_rest,
             where.clipped,
+            where.norms,
             factors,
             louder=louder,
         )
 
     def answer(self, result: FitResult) -> tuple[Array, ...]:
-        """Directions, their values, the center, and five numbers; seven where the bound was found, six where units were.
+        """Directions, their values, the center, and five numbers; six where units were found. Where the bound was, it, the share
+        of people beyond it, and the norms that were seen.
 
         Where units were found, these, and the factors that made released variances one. Where sums were divided by rates of
         entries, one more array: how much louder that made the noise, the sum of squares before it, and the rates.
@@ -380,7 +384,8 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         words = [-1.0 if word is None else float(word) for word in (result.tied, result.at_rest)]
         numbers = [result.trace, result.people, float(result.steps), *words]
         if self.bounds.find:
-            numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped]
+            norms = (0.0,) * len(BEYOND) if result.norms is None else result.norms
+            numbers += [result.domain.radius, 0.0 if result.clipped is None else result.clipped, *norms]
         units: tuple[Array, ...] = ()
         if self.bounds.units:
             assert result.domain.scale is not None
@@ -411,7 +416,7 @@ class Fit(WholeFit[FitState, Any, FitResult]):
             "an answer has one positive factor for each column, or none",
         )
         require(basis.ndim == 2 and len(basis) == dim, f"directions must have {dim} coordinates, got {basis.shape}")
-        expected = 7 if self.bounds.find else 6 if self.bounds.units else 5
+        expected = 7 + len(BEYOND) if self.bounds.find else 6 if self.bounds.units else 5
         require(center.shape == (dim,) and len(numbers) == expected, f"an answer has a center and {expected} numbers")
         trace, people, steps, tied, at_rest, *more = numbers.tolist()
         # A search for units replaces that for a bound, so the last numbers can only be of one of them.
@@ -427,7 +432,11 @@ class Fit(WholeFit[FitState, Any, FitResult]):
         point = None if self.center is None else center
         where = Center(point, people, int(steps), far=False)
         if bound:
-            where = replace(where, bound=bound[0], clipped=bound[1])
+            norms = tuple(bound[2:])
+            require(
+                all(0 <= norm < math.inf for norm in norms), "the norms of an answer must be finite and not negative"
+            )
+            where = replace(where, bound=bound[0], clipped=bound[1], norms=norms)
         if units:
             where = replace(where, scale=units[0])
         known = [None if word < 0 else bool(word) for word in (tied, at_rest)]

@@ -14,6 +14,7 @@ from eigenveil.data.rows import Rows
 from eigenveil.linalg import Array
 from eigenveil.privacy import Mechanism
 from eigenveil.tasks.base import Question, Task, require_step
+from eigenveil.tasks.levels import Levels
 
 __all__ = ["ClosedSlot", "OpenSlot", "SlotState", "SlotTask", "aged", "weighed"]
 
@@ -26,7 +27,8 @@ class SlotState:
     """What a hub knows after some slots: their `value`, aged to slot `reference`. None before the first.
 
     `parts` is how many sites' slots are in it, and `noise` how many releases with noise, each weighted as it is aged. The next
-    slot of a run in order is `following`. All of it was released.
+    slot of a run in order is `following`. All of it was released. Sums have the `levels` of slots, aged as the value is, with
+    variances as of one release.
     """
 
     value: Any = None
@@ -34,6 +36,7 @@ class SlotState:
     parts: float = 0.0
     noise: float = 0.0
     following: int = 0
+    levels: Levels | None = None
 
 
 def aged(state: SlotState, slot: int, forget: float) -> tuple[float, float, int]:

@@ -19,6 +19,7 @@ from eigenveil.privacy import Bounded, Domain, Gaps, Mechanism, Neighbours, Slot
 from eigenveil.privacy.noise.steps import ROUNDING_COST, packed_size, unpack
 from eigenveil.privacy.sums.whole import COUNT_UNIT, add_packed, observed_in
 from eigenveil.tasks.base import Question, SumTask, require_array
+from eigenveil.tasks.levels import Levels
 from eigenveil.tasks.slots.base import ClosedSlot, OpenSlot, SlotState, SlotTask, aged, weighed
 
 __all__ = ["SlotSums"]
@@ -251,16 +252,26 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
         value: Array | None = None
         for state, weight in known:
             value = weight * state.value if value is None else value + weight * state.value
+        levels: Levels | None = None
+        for state, weight in known:
+            # Snapshots of earlier versions have none.
+            if state.levels is not None:
+                own = state.levels.times(weight)
+                levels = own if levels is None else levels.and_also(own)
         return SlotState(
             value,
             newest,
             parts=sum(weight * state.parts for state, weight in known),
             noise=sum(weight**2 * state.noise for state, weight in known),
+            levels=levels,
         )
 
     def _added(self, state: SlotState, slot: int, released: Array, parts: int, noise: float) -> SlotState:
         before, now, reference = aged(state, slot, self.forget)
         old = np.zeros_like(released) if state.value is None else state.value
+        one = {"total_noise": noise, "energy_noise": noise, "weight_noise": noise}
+        energy, rows = float(np.trace(self.gram_of(released))), self.count_of(released)
+        levels = Levels.of(slot, self.total_of(released), energy=energy, weight=rows, **one).times(now)
         # Variances of noise fade with the square of what sums fade by.
         return replace(
             state,
@@ -268,6 +279,7 @@ class SlotSums(SlotTask[Array], SumTask[SlotState, SlotState]):
             reference=reference,
             parts=before * state.parts + now * parts,
             noise=before**2 * state.noise + now**2 * noise,
+            levels=levels if state.levels is None else state.levels.times(before).and_also(levels),
         )
 
     def gram_of(self, matrix: Array) -> Array:

@@ -11,6 +11,7 @@ proves what sites add to that).
 
 import json
 from collections.abc import Callable, Iterator
+from dataclasses import fields
 from typing import Any, final
 
 import numpy as np
@@ -26,6 +27,7 @@ from eigenveil.protocols import Give, Message, Return
 from eigenveil.protocols.slots import HubSnapshot, SlotHub, SlotRound
 from eigenveil.protocols.wire import MessageLimits, decode, encode
 from eigenveil.tasks import SlotState
+from eigenveil.tasks.levels import Levels
 
 __all__ = ["DurableSlotHub", "snapshot_from", "snapshot_parts"]
 
@@ -58,7 +60,9 @@ def _state_parts(state: SlotState) -> tuple[dict[str, Any], tuple[Array, ...]]:
     elif state.value is not None:
         kind, arrays = "sums", (np.asarray(state.value),)
     facts = {"kind": kind, "reference": state.reference, "parts": state.parts, "noise": state.noise, "numbers": numbers}
-    return facts, arrays
+    if state.levels is not None:
+        arrays = (*arrays, *(np.asarray(getattr(state.levels, part.name)) for part in fields(Levels)))
+    return facts | {"levels": state.levels is not None}, arrays
 
 
 def snapshot_from(text: str, arrays: tuple[Array, ...]) -> HubSnapshot:
@@ -88,7 +92,9 @@ def _state_from(kept: dict[str, Any], arrays: Iterator[Array]) -> SlotState:
         value = Sketch(Subspace(basis, values), mean, *kept["numbers"])
     elif kept["kind"] == "sums":
         value = next(arrays)
-    return SlotState(value, kept["reference"], kept["parts"], kept["noise"])
+    # Earlier versions did not keep them.
+    levels = Levels(*(next(arrays) for _ in fields(Levels))) if kept.get("levels") else None
+    return SlotState(value, kept["reference"], kept["parts"], kept["noise"], levels=levels)
 
 
 @final

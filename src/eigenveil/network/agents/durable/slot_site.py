@@ -4,13 +4,17 @@
     | following | a slot closes                      | its part, charge, offset   | nothing             | following
     | following | a slot that is closed is asked for | nothing                    | the part, as stored | following
     | following | another slot is asked for          | nothing                    | that there is none  | following
+    | following | the same, and it may still close   | nothing, if the site waits | nothing yet         | following
     | following | a message that is refused          | a note                     | nothing             | following
     | following | the commit fails                   | nothing                    | nothing             | ahead: more is an error
     | any       | the process ends, and starts again | nothing: it is read        | nothing             | following, or over
 
 Under masks, every message of the hub and the answer to it are written too, before the answer leaves: which keys were exchanged,
-in which round a slot was given, which list of survivors was signed. A question for a slot that is still open waits until it is
-closed. What later rounds do not need is dropped: of the messages, the exchange of keys and the last round stay.
+in which round a slot was given, which list of survivors was signed. What later rounds do not need is dropped: of the messages,
+the exchange of keys and the last round stay.
+
+Under masks, and where slots end by the clock, a question for a slot that is still open waits until it is closed. An answer at
+once would show whether all rows of the slot had been added up when the hub asked, which is in the moment when the slot ends.
 
 Asking costs nothing: the answer was made, charged and stored when the slot closed. So a hub may ask as often as it likes, and
 fills no disk. Rows of the slot that was open when the process ended are read again from the stored offset. Of a pipe they are
@@ -136,8 +140,9 @@ class DurableSlotSite(DurableParty):
     """The slots of one site, and the messages between it and the hub or node `above`. Changes in place.
 
     The `parts` are those of the party. `whole` is for studies in which the hub adds the noise: the first slot is charged with all
-    that the study may cost. Under masks, `most` messages are what an honest hub sends. Slots of more than `window` before the
-    last that was asked for are dropped from the disk; digests and charges stay.
+    that the study may cost. Under masks, `most` messages are what an honest hub sends. A question that comes before its slot is
+    closed waits if the site `waits`, as always under masks. Slots of more than `window` before the last that was asked for are
+    dropped from the disk; digests and charges stay.
     """
 
     def __init__(
@@ -154,16 +159,21 @@ class DurableSlotSite(DurableParty):
         limits: MessageLimits,
         whole: Charge | None = None,
         most: int = 0,
+        waits: bool = False,
         on_event: OnEvent = lambda event: None,
     ) -> None:
         self.party: SlotMember | MaskedSlotMember = party
         self._parts = parts
         self._durable_ledger, self._ledger, self._study, self._above = durable_ledger, ledger, study, above
         self._window, self._limits, self._whole, self._on_event = window, limits, whole, on_event
-        self._refusals = Refusals(durable_ledger, study, on_event)
+        self._refusals, self._waits = (
+            Refusals(durable_ledger, study, on_event),
+            waits or isinstance(party, MaskedSlotMember),
+        )
         self._number, self._ahead = len(joined.steps), False
         # Under masks: answers to repeat, a question that came early, and where the keys and the last round are in the ledger.
-        self._said, self._held = Repeats(), b""
+        self._said = Repeats()
+        self._held: tuple[int, bytes] | None = None
         self._most = _RESUMED + 4 * most
         self._setup: list[int] = []
         self._round: list[int] = []
@@ -240,16 +250,23 @@ class DurableSlotSite(DurableParty):
 
     def end(self) -> None:
         """The source has ended, so nothing is to be waited for."""
-        if isinstance(self.party, MaskedSlotMember):
-            self.party.ended = True
+        self.party.ended = True
 
-    def held(self) -> list[Outgoing]:
-        """The answer to a question that came before its slot was closed; nothing if there is none, or it is still open."""
-        data, self._held = self._held, b""
-        return self.take(self._above, data) if data else []
+    @property
+    def awaited(self) -> int | None:
+        """The slot of a question that waits; None if there is none."""
+        return None if self._held is None else self._held[0]
+
+    def held(self, *, patient: bool = True) -> list[Outgoing]:
+        """The answer to a question that waits; nothing if its slot is still open, unless the site is not `patient` any more."""
+        held, self._held = self._held, None
+        return [] if held is None else self._take(self._above, held[1], waits=self._waits and patient)
 
     def take(self, sender: str, data: bytes) -> list[Outgoing]:
         """The answer to a question, from what is on disk already. Under masks, the message and the answer are written first."""
+        return self._take(sender, data, waits=self._waits)
+
+    def _take(self, sender: str, data: bytes, *, waits: bool) -> list[Outgoing]:
         self._require_level()
         # The same bytes again, after a lost connection say.
         if sender == self._above and (said := self._said.to(data)) is not None:
@@ -257,11 +274,12 @@ class DurableSlotSite(DurableParty):
         sessions = 0
         try:
             message = opened(data, sender=sender, me=self.party.name, limits=self._limits)
+            if waits and sender == self._above and self.party.early(message):
+                assert isinstance(message.body, Ask)
+                # One at a time: a hub that has asked for another slot does not wait for this one any more.
+                self._held = message.body.question.step, data
+                return []
             if isinstance(self.party, MaskedSlotMember):
-                if self.party.early(message):
-                    # One at a time: a hub that has asked for another slot does not wait for this one any more.
-                    self._held = data
-                    return []
                 self._require_few(message)
                 sessions = self.party.sessions
             answers = self.party.receive(message)

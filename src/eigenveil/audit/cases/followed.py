@@ -1,0 +1,167 @@
+"""The case of a followed file whose slots end by the clock: what a site sends of each slot, where rows come faster than it reads.
+
+The real `Follower` reads a real file in simulated time. It looks a few times in each slot, so a backlog and a burst wait over
+several slots. The canary is the first row of the file, which stands before all others.
+"""
+
+import tempfile
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any, Final, Protocol, final
+
+import numpy as np
+from numpy.random import Generator
+from numpy.typing import NDArray
+
+from eigenveil.audit.case import Case, Claim, Trial, mu_of
+from eigenveil.audit.cases.canaries import moved_by_one, require_guarantee, symmetric_noise, tossed
+from eigenveil.audit.cases.curator_seen import BUDGET
+from eigenveil.data.follow import ByClock, Closed, Follower, Instant, SlotEnd, follow, watcher
+from eigenveil.estimators.slots.answer import slot_guarantee
+from eigenveil.estimators.slots.parties import SlotParties
+from eigenveil.estimators.slots.spec import slot_spec
+from eigenveil.linalg import Array
+from eigenveil.params import SlotStreamParams, checked
+from eigenveil.privacy import Budget, unpack
+from eigenveil.privacy.noise.steps import packed_side
+from eigenveil.tasks import Question, SlotSums
+
+__all__ = ["CASES", "Reader", "followed_file"]
+
+_DIM: Final = 4
+_SLOTS: Final = 6
+_SITES: Final = ("site 0", "site 1")
+# The squared norm of a row with its constant entry, 1/8: what one person moves a slot by.
+_WIDE: Final = 1 + 2.0**-6
+# Rows that wait at first and that come in the third slot, rows that are read at a look, and looks in each slot.
+_BACKLOG, _BURST, _MOST, _LOOKS = 35, 25, 5, 2
+
+
+class Reader(Protocol):
+    """What a `Follower` does."""
+
+    @property
+    def over(self) -> bool:
+        """Whether all slots are closed."""
+        ...
+
+    def poll(self, now: Instant, *, most: int) -> Any:
+        """Rows, the end of a slot, or nothing."""
+        ...
+
+
+@final
+class _Ends:
+    """The ends of slots in simulated time."""
+
+    def __init__(self) -> None:
+        self.noted: list[SlotEnd] = []
+        self.first, self.over = 0, False
+
+    def following(self, slot: int) -> SlotEnd | None:
+        return next((end for end in self.noted if end.slot >= slot), None)
+
+
+def followed_file(
+    budget: Budget, rng: Generator, state: int | None, *, reader: Callable[..., Reader] = Follower
+) -> Trial:
+    """All matrices that a site sends, where a canary is the first row of its file or not there, and a `reader` reads it."""
+    present = tossed(1, rng)
+    # By the second account: measured by the package's own numbers, a wrong calibration would confirm itself.
+    deviation = _WIDE / mu_of(budget)
+
+    def sent(there: NDArray[np.bool_], seed: int | None) -> list[Array]:
+        parties = _parties(budget, seed)
+        site = parties.member(_SITES[0])
+        found: list[Array] = []
+        for slot, closed in _closed(parties, there, reader):
+            part = site.close(slot, closed)
+            assert part is not None
+            found.append(unpack(part[0], (packed_side(len(part[0])),) * 2, symmetric=True))
+        require_guarantee(slot_guarantee(parties, parties.ledgers[_SITES[0]].charges, apart=True), budget)
+        return found
+
+    def exact(there: NDArray[np.bool_]) -> list[Array]:
+        parties = _parties(budget, 0)
+        task = parties.task
+        assert isinstance(task, SlotSums)
+        return [
+            np.asarray(task.private(Question(slot), closed).value) for slot, closed in _closed(parties, there, reader)
+        ]
+
+    moved = moved_by_one(lambda there, seed: [one / deviation for one in sent(there, seed)], present, rng)
+    absent, whole = (exact(np.array([there])) for there in (False, True))
+    ways = [one - other for one, other in zip(whole, absent, strict=True)]
+    released = sent(present, state)
+    known = whole if present[0] else absent
+    noise = [symmetric_noise(one - other, deviation=deviation) for one, other in zip(released, known, strict=True)]
+    # How far the answer lies on the way from the table without the canary to the one with it, over all slots.
+    along = sum(float(np.vdot(way, one - other)) for way, one, other in zip(ways, released, absent, strict=True))
+    score = np.array([along / sum(float(np.vdot(way, way)) for way in ways)])
+    return Trial(score, present, np.concatenate(noise), tuple(map(len, noise)), moved)
+
+
+def _parties(budget: Budget, seed: int | None) -> SlotParties:
+    terms: dict[str, Any] = {"slots": _SLOTS, "trust": "site", "row_bound": 1.0, "neighbours": "add-remove"}
+    asked = checked(SlotStreamParams, SlotStreamParams(1, epsilon=budget.epsilon, delta=budget.delta, **terms))
+    return SlotParties(slot_spec(asked, _SITES, dim=_DIM, budget=budget, seed=seed), roster={})
+
+
+def _lines(first: int, count: int) -> str:
+    """Rows along one axis or another by turns, so that the rows on both sides of any row differ."""
+    return "".join(
+        ",".join(str(float(at // 2 % 2 == axis)) for axis in range(_DIM)) + "\n" for at in range(first, first + count)
+    )
+
+
+def _closed(parties: SlotParties, there: NDArray[np.bool_], reader: Callable[..., Reader]) -> list[tuple[int, Any]]:
+    """The slots of a site that looks a few times in each, and in the end until it is through."""
+    with tempfile.TemporaryDirectory() as folder:
+        path, ends, task = Path(folder) / "rows.csv", _Ends(), parties.task
+        canary = f"{','.join(['0.0'] * (_DIM - 1))},1000.0\n"
+        path.write_text(f"a,b,c,d\n{canary if there[0] else ''}{_lines(0, _BACKLOG)}")
+        follower, filled, found = reader(follow(path), ByClock(0.0, 1.0, _SLOTS), ends=ends), task.open(), list[Any]()
+
+        def look(now: float) -> None:
+            nonlocal filled
+            event = follower.poll(Instant(now, now), most=_MOST)
+            if isinstance(event, Closed):
+                found.append((event.slot, filled.close()))
+                filled = task.open()
+            elif event is not None:
+                filled.add(event.rows)
+
+        for slot in range(_SLOTS):
+            if slot == 2:
+                with path.open("a") as more:
+                    more.write(_lines(_BACKLOG, _BURST))
+            for at in range(_LOOKS):
+                look(slot + (1 + at) / (_LOOKS + 1))
+            ends.noted.append(SlotEnd(slot, float(slot + 1), tuple(watcher.reach(str(path)))))
+        ends.over = True
+        now = float(_SLOTS)
+        while not follower.over:
+            look(now := float(np.nextafter(now, np.inf)))
+        return found
+
+
+def _claim(budget: Budget) -> Claim:
+    return Claim.of(budget, "the guarantee of a study of streams")
+
+
+CASES: Final = (
+    Case(
+        "stream/followed",
+        "shipped",
+        "a site that follows a file by the clock, with a backlog and a burst: every matrix that it sends, seen by the hub",
+        "the first row of the file, a thousand times the bound, present or not",
+        ("curve", "noise"),
+        BUDGET,
+        _claim,
+        partial(followed_file),
+        quick=300,
+        full=3000,
+        threshold=0.5,
+    ),
+)

@@ -1,0 +1,231 @@
+"""What clipping costs: how much of the variance of *unclipped* rows is captured by directions that were found in clipped ones.
+
+Clipping keeps the direction of every row and shortens the long ones. So nothing is lost where long rows lie along the same
+directions as the others, whatever share of the squared norms they have. Two things lose. Where few rows have most of the squared
+norms, exact components follow these rows' own directions. And in some tables long rows are of another kind.
+
+Norms tell how likely that is, and directions do not show in them. Hence a distribution, whose constants were set on the tuning
+tables of `benchmarks/plan/coverage.py` and tried on the others.
+"""
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Final, final
+
+import numpy as np
+
+from eigenveil.errors import require
+from eigenveil.linalg import Array
+from eigenveil.linalg.sparse import is_sparse
+from eigenveil.privacy.sums.quantiles import BEYOND
+
+__all__ = ["Norms", "kept_by_clipping", "taken_by_clipping"]
+
+# Always the same draws: a forecast is a function of what it is told.
+_SEED, _TAKEN_DRAWS = 2026, 200
+
+# The tail beyond the last norm that is seen is taken to fall like a power of the norm. The power is estimated over at least this
+# factor in shares, and compared with the power over another such factor before it.
+_SPAN: Final = 2.5
+# With a smaller power all is lost anyway, and squares of squares could overflow.
+_LEAST_POWER: Final = 0.3
+# The power is known to about this factor (natural logarithm), and to one that grows with the share of people that is not seen. In
+# the middle of a distribution it is smaller than in the tail: by this much more for each share of people beyond.
+_POWER_DOUBT, _UNSEEN_DOUBT, _STEEPER = 0.4, 1.0, 6.0
+# Where norms are not known: this share of tables has heavy tails, with a power in the first range. Others have one in the second.
+_HEAVY, _POWERS, _LIGHT = 0.15, (0.8, 3.0), (4.0, 12.0)
+# Part of the squared norms that clipping takes from tables without heavy tails, where it is not known.
+_TAKEN: Final = (0.02, 0.5)
+# Of the squared norms that clipping takes, about this share is along other directions: median, and the natural logarithm of the
+# spread.
+_ELSEWHERE, _ELSEWHERE_DOUBT = 0.008, 1.6
+# Of the variance of exactly standardised columns: units that are found are rough, and rows are clipped in them.
+_UNITS, _UNITS_DOUBT = 0.05, 1.3
+# Largest loss to chance, over (effective directions) / (effective people).
+_CHANCE: Final = 1.2
+# Long rows are of another kind with this probability, times a power of their share of the squared norms. They are 5% of the
+# people.
+_OTHER_KIND, _OTHER_POWER, _LONG = 0.6, 6.0, 0.05
+
+
+@final
+@dataclass(frozen=True, slots=True)
+class Norms:
+    """Released norms of rows before clipping: the share `beyond[i]` of the people have rows longer than `norms[i]`.
+
+    They are around the point where the search for a bound took them, close to the mean that it found. Shares fall and norms rise.
+
+    >>> Norms((1.0, 2.0), (0.5, 0.1)).power
+    2.32...
+    """
+
+    norms: tuple[float, ...]
+    beyond: tuple[float, ...]
+
+    def __post_init__(self) -> None:
+        require(len(self.norms) == len(self.beyond), "every norm needs the share of people beyond it")
+        good = all(0 < share < 1 for share in self.beyond) and all(0 < norm < math.inf for norm in self.norms)
+        require(good, "norms must be positive, and shares between 0 and 1")
+        require(
+            all(np.diff(self.norms) >= 0) and all(np.diff(self.beyond) < 0),
+            "norms must rise, and shares beyond them fall",
+        )
+
+    @classmethod
+    def read(cls, plain: Any) -> "Norms | None":
+        """Norms by the share of people with longer rows, as a model keeps them; None if these are no such norms.
+
+        >>> Norms.read({"0.5": 2.0, "0.1": 4.0})
+        Norms(norms=(2.0, 4.0), beyond=(0.5, 0.1))
+        """
+        if not isinstance(plain, Mapping):
+            return None
+        try:
+            # They come from a file, which may have been edited.
+            pairs = sorted(((float(share), float(norm)) for share, norm in plain.items()), reverse=True)
+            return cls(tuple(norm for _, norm in pairs), tuple(share for share, _ in pairs))
+        except (TypeError, ValueError):
+            return None
+
+    @classmethod
+    def of_rows(cls, rows: Any) -> "Norms":
+        """The norms of a PUBLIC table, (n, d), around its mean. Never pass private rows.
+
+        >>> Norms.of_rows(np.array([[0.0], [2.0], [4.0], [6.0]])).norms[:4]
+        (1.0, 1.0, 1.0, 3.0)
+        """
+        mean = np.asarray(rows.mean(axis=0)).ravel()
+        if is_sparse(rows):
+            squares = np.asarray(rows.multiply(rows).sum(axis=1)).ravel() - 2 * (rows @ mean) + mean @ mean
+        else:
+            squares = np.square(rows - mean).sum(axis=1)
+        norms = np.sort(np.sqrt(np.maximum(squares, 0.0)))
+        # Shares of less than one row say nothing, and norms of zero have no logarithm.
+        places = [
+            (share, norms[math.ceil((1 - share) * len(norms)) - 1]) for share in BEYOND if share * len(norms) >= 1
+        ]
+        found = [(share, float(norm)) for share, norm in places if norm > 0]
+        return cls(tuple(norm for _, norm in found), tuple(share for share, _ in found))
+
+    def over(self, unit: float) -> "Norms":
+        """The same norms in another unit."""
+        return Norms(tuple(norm / unit for norm in self.norms), self.beyond)
+
+    @property
+    def power(self) -> float | None:
+        """The power of the norm with which the share of people beyond it falls at the end that is seen; None if too little is.
+
+        Tails that are light fall ever faster. If the end falls more slowly than what is before it, the rest is taken to go on so.
+        """
+        end = len(self.norms) - 1
+        if end < 1:
+            return None
+        first = self._before(end, _SPAN)
+        last = self._power(first, end)
+        before = self._power(self._before(first, _SPAN), first) if first > 0 else last
+        return max(_LEAST_POWER, last * min(1.0, last / before))
+
+    def _before(self, end: int, span: float) -> int:
+        """The last place at which so many times as many people are beyond, or the first place."""
+        return next((at for at in reversed(range(end)) if self.beyond[at] >= span * self.beyond[end]), 0)
+
+    def _power(self, first: int, last: int) -> float:
+        if self.norms[first] == self.norms[last]:
+            return _LIGHT[1]
+        return math.log(self.beyond[first] / self.beyond[last]) / math.log(self.norms[last] / self.norms[first])
+
+
+def kept_by_clipping(
+    norms: Norms | None,
+    *,
+    bound: float,
+    units: bool = False,
+    people: int,
+    values: Array,
+    rng: np.random.Generator,
+    draws: int,
+) -> Array:
+    """Plausible ratios, (draws,): variance of unclipped rows along what is found in clipped ones, over the most possible.
+
+    `bound` is the norm of clipping in units of the `norms`, and `values` are the eigenvalues of the
+    clipped rows. With `units`, columns are divided by units that are found privately, and exactly standardised ones are meant.
+
+    >>> rng, light, heavy = np.random.default_rng(0), Norms((1.0, 2.0), (0.5, 0.001)), Norms((1.0, 9.0), (0.5, 0.1))
+    >>> values = np.array([0.5, 0.3])
+    >>> [float(np.quantile(kept_by_clipping(norms, bound=1.0, people=5000, values=values, rng=rng, draws=500), 0.05)) > 0.9
+    ...  for norms in (light, heavy)]
+    [True, False]
+    """
+    found = np.empty(draws)
+    effective_directions = float(values.sum() ** 2 / np.square(values).sum())
+    for at in range(draws):
+        squares, counts = _drawn_squares(norms, people, rng)
+        total = float(counts @ squares)
+        # Four people with all of the squared norms count as four people (Kish).
+        effective_people = total**2 / float(counts @ np.square(squares))
+        fewer = max(0.0, 1 / effective_people - 1 / people)
+        longest = np.minimum(np.cumsum(counts[::-1]), _LONG * people)
+        share = float(np.diff(longest, prepend=0.0) @ squares[::-1]) / total
+        if norms is None:
+            taken = 1.0 if effective_people < people / 10 else rng.uniform(*_TAKEN)
+        else:
+            taken = 1 - float(counts @ np.minimum(squares, (bound / norms.norms[-1]) ** 2)) / total
+        chance = effective_directions * fewer
+        part, doubt = (_UNITS, _UNITS_DOUBT) if units else (_ELSEWHERE, _ELSEWHERE_DOUBT)
+        taken = 1.0 if units else taken
+        lost = part * math.exp(doubt * rng.standard_normal())
+        lost += rng.uniform(0, _CHANCE) * chance / (1 + chance)
+        if rng.random() < _OTHER_KIND * share**_OTHER_POWER:
+            lost = max(lost, share * rng.random())
+        found[at] = 1 - min(1.0, taken * lost)
+    return found
+
+
+def _drawn_squares(norms: Norms | None, people: int, rng: np.random.Generator) -> tuple[Array, Array]:
+    """Plausible squared norms, rising, over that of the last norm that is seen, and how many people have each."""
+    power = None if norms is None else norms.power
+    if norms is None or power is None:
+        heavy = rng.random() < _HEAVY
+        power = rng.uniform(*(_POWERS if heavy else _LIGHT))
+        seen, beyond = np.array([0.5, 1.0]), np.array([0.75, 0.25])
+    else:
+        seen, beyond = np.array(norms.norms), np.array(norms.beyond)
+        doubt = _POWER_DOUBT + _UNSEEN_DOUBT * float(beyond[-1])
+        power *= (1 + _STEEPER * float(beyond[-1])) * math.exp(doubt * rng.standard_normal())
+        power = max(_LEAST_POWER, power)
+    # Up to the last norm that is seen, people are spread evenly between those that are.
+    ends = np.concatenate([[0.0], seen / seen[-1]])
+    squares = np.square(ends)
+    body = (squares[1:] + squares[:-1]) / 2
+    counts = -np.diff(beyond, prepend=1.0) * people
+    # Beyond it, the i-th longest of m has the norm (m / i)^(1 / power).
+    left = max(1.0, float(beyond[-1]) * people)
+    ranks = np.unique(np.round(np.geomspace(1, left, 60)))
+    middle = np.sqrt(ranks * np.append(ranks[1:] - 1, left))
+    tail = (left / np.maximum(middle - 0.5, 0.5)) ** (2 / power)
+    number = np.diff(np.append(ranks - 1, left))
+    return np.concatenate([body, tail[::-1]]), np.concatenate([counts, number[::-1]])
+
+
+def taken_by_clipping(norms: Norms, *, bound: float, people: int) -> tuple[float, float, float]:
+    """The share of all squared norms that clipping to `bound` takes, from the released `norms`: the median and two ends.
+
+    The lower end is what it takes if no row is longer than the last norm that is seen, the upper one a 0.95 quantile.
+
+    >>> value, low, high = taken_by_clipping(Norms((1.0, 2.0, 3.0), (0.5, 0.1, 0.001)), bound=3.0, people=10_000)
+    >>> low <= value <= high < 0.1
+    True
+    """
+    rng, most = np.random.default_rng(_SEED), (bound / norms.norms[-1]) ** 2
+
+    def taken(squares: Array, counts: Array) -> float:
+        return 1 - float(counts @ np.minimum(squares, most)) / float(counts @ squares)
+
+    found = []
+    for _ in range(_TAKEN_DRAWS):
+        squares, counts = _drawn_squares(norms, people, rng)
+        found.append((taken(squares, counts), taken(np.minimum(squares, 1.0), counts)))
+    draws = np.array(found)
+    value, high = np.quantile(draws[:, 0], [0.5, 0.95]).tolist()
+    return value, min(value, float(draws[:, 1].min())), high

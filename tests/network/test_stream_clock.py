@@ -1,0 +1,205 @@
+"""Streams whose slots end by the clock, over real connections: which rows a slot has does not depend on how long rows take."""
+
+import asyncio
+import hashlib
+import json
+import os
+import signal
+import sys
+import time
+from collections.abc import Coroutine
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.network.study.streams import slot_parties_of
+from eigenveil.protocols.slots import MaskedSlotMember, SlotMember
+from network.kills.kill_children import as_text
+from network.network_studies import COLUMNS, keys_of, table_of
+from network.test_stream_studies import Streams, sections
+
+SLOTS, SECONDS = 4, 1.0
+
+
+def by_clock(
+    folder: Path, *, begins: float, seconds: float = SECONDS, slots: int = SLOTS, window: int = 4, **over: Any
+) -> Streams:
+    clock = {"slot_rows": None, "slot_seconds": seconds, "begins": begins, "slots": slots, "window": window}
+    folder.mkdir()
+    return Streams(folder, sections=sections(slots=clock, task={"neighbours": "add-remove"}, **over))
+
+
+def text_of(rows: np.ndarray[Any, Any]) -> list[str]:
+    """The lines of a file of these rows: made beforehand, because it takes longer than a slot."""
+    return [",".join(COLUMNS) + "\n", *(",".join(map(repr, row)) + "\n" for row in rows.tolist())]
+
+
+def run(company: Streams) -> list[dict[str, Any]]:
+    lines: list[dict[str, Any]] = []
+
+    async def all_of_them() -> None:
+        async with asyncio.timeout(120):
+            await asyncio.gather(company.serve(lines), *map(company.follow_site, company.names))
+
+    asyncio.run(all_of_them())
+    return lines
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("trust", ["site", "masked"])
+def test_one_row_less_in_a_backlog_of_several_slots_changes_one_slot(
+    trust: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rows = table_of(0, 300_000)
+    head, *lines = text_of(rows)
+    kept: list[dict[tuple[str, int], bytes]] = []
+    for party in (SlotMember, MaskedSlotMember):
+        close = party.close
+
+        def closing(member: Any, slot: int, closed: Any, close: Any = close) -> Any:
+            # The sums before noise.
+            kept[-1][member.name, slot] = closed.kept.tobytes()
+            return close(member, slot, closed)
+
+        monkeypatch.setattr(party, "close", closing)
+    for at, there in enumerate((lines, lines[1:])):
+        backlog = "".join([head, *there])
+        company = by_clock(tmp_path / f"{at}", begins=time.time() + 3.0, privacy={"trust": trust})
+        (company.folder / "site 0.csv").write_text(backlog)
+        for name in company.names[1:]:
+            company.write(name, rows[:1])
+        kept.append({})
+        run(company)
+    one, other = kept
+    # Who closes which slots depends on the clock alone.
+    assert set(one) == set(other) == {(name, slot) for name in company.names for slot in range(SLOTS)}
+    assert [where for where in one if one[where] != other[where]] == [("site 0", 0)]
+
+
+def test_a_question_in_the_moment_of_the_end_waits_for_the_rows_of_the_slot(tmp_path: Path) -> None:
+    company = by_clock(tmp_path / "study", begins=time.time() + 2.0, seconds=2.0, slots=3, window=0)
+    for name in company.names:
+        company.write(name, table_of(0, 50))
+    heard = {line["slot"]: line["heard"] for line in reversed(run(company))}
+    # As of the first line of each slot, which is written when the hub has asked once.
+    assert heard == dict.fromkeys(range(1, 4), company.names)
+
+
+def test_a_pipe_is_refused_by_the_clock_before_anything_is_reserved(tmp_path: Path) -> None:
+    company = by_clock(tmp_path / "study", begins=time.time())
+    reading, writing = os.pipe()
+    os.write(writing, (",".join(COLUMNS) + "\n").encode())
+    with os.fdopen(reading, "rb", buffering=0) as pipe, pytest.raises(ValueError, match="is a pipe"):
+        asyncio.run(company.follow_site("site 0", source=pipe))
+    os.close(writing)
+    with DurableLedger.open(company.ledger("site 0")) as ledger:
+        assert ledger.studies() == ()
+
+
+@pytest.mark.slow
+def test_a_site_that_was_stopped_in_its_first_slot_notes_ends_without_a_hub(tmp_path: Path) -> None:
+    backlog = "".join(text_of(table_of(0, 300_000)))
+    company = by_clock(tmp_path / "study", begins=time.time() + 2.0)
+    (company.folder / "site 0.csv").write_text(backlog)
+
+    def noted() -> int:
+        return sum(len(notes.read_bytes().splitlines()) for notes in company.folder.glob("*.ends"))
+
+    async def until(enough: int, *parties: Coroutine[Any, Any, Any]) -> None:
+        tasks = [asyncio.ensure_future(party) for party in parties]
+        async with asyncio.timeout(60):
+            while noted() < enough:
+                await asyncio.sleep(0.02)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+
+    # Where the first slot begins and ends. Its rows take longer than that.
+    asyncio.run(until(2, company.serve([]), company.follow_site("site 0")))
+    asyncio.run(until(noted() + 1, company.follow_site("site 0")))
+
+
+SITE = """
+import asyncio, hashlib, json, os, sys
+from pathlib import Path
+from eigenveil.data.follow import follow
+from eigenveil.network.agents.slot_site import SlotSiteAgent
+from eigenveil.network.identity.certificates import Certificate, Keys
+from eigenveil.network.ledger.durable import DurableLedger
+from eigenveil.network.study.file import StudyFile
+from eigenveil.protocols.keys import Identity
+from eigenveil.protocols.slots import SlotMember
+
+folder, name, texts = Path(sys.argv[1]), sys.argv[2], json.loads(sys.argv[3])
+close = SlotMember.close
+
+def closing(member, slot, closed):
+    with (folder / "closed.txt").open("a") as log:
+        log.write(f"{slot} {hashlib.sha256(closed.kept.tobytes()).hexdigest()}\\n")
+    return close(member, slot, closed)
+
+SlotMember.close = closing
+study = StudyFile.read(folder / "study.toml")
+keys = Keys(Certificate.read(texts[0]), Identity(bytes.fromhex(texts[1])), texts[2].encode())
+with DurableLedger.open(folder / f"{name}.ledger") as ledger:
+    agent = SlotSiteAgent(study, keys=keys, ledger=ledger, dataset="sensor", policy=None)
+    asyncio.run(agent.run(follow(folder / f"{name}.csv", columns=study.columns)))
+"""
+
+
+@pytest.mark.slow
+def test_a_site_that_is_killed_in_its_backlog_closes_the_same_slots(tmp_path: Path) -> None:
+    rows, name = table_of(0, 400_000), "site 0"
+    backlog = "".join(text_of(rows))
+    company = by_clock(tmp_path / "study", begins=time.time() + 4.0, seconds=1.5, slots=10)
+    (company.folder / f"{name}.csv").write_text(backlog)
+    for other in company.names[1:]:
+        company.write(other, rows[:1])
+    (company.folder / "study.toml").write_text(company.study.text())
+    command = [sys.executable, "-c", SITE, str(company.folder), name, json.dumps(as_text(keys_of(name, "site")))]
+    rng = np.random.default_rng(0)
+    kills = 0
+
+    async def killed() -> None:
+        """A site that is killed again and again once its first slot has ended, until it gets through."""
+        nonlocal kills
+        while True:
+            site = await asyncio.create_subprocess_exec(*command)
+            try:
+                while not any(notes.stat().st_size for notes in company.folder.glob("*.ends")):
+                    await asyncio.sleep(0.02)
+                    assert site.returncode is None
+                await asyncio.wait_for(site.wait(), 1.0 + rng.random() if kills < 5 else 120.0)
+                assert site.returncode == 0
+                return
+            except TimeoutError:
+                site.send_signal(signal.SIGKILL)
+                await site.wait()
+                kills += 1
+
+    async def all_of_them() -> None:
+        async with asyncio.timeout(180):
+            await asyncio.gather(company.serve([]), killed(), *map(company.follow_site, company.names[1:]))
+
+    asyncio.run(all_of_them())
+    assert kills == 5
+    task = slot_parties_of(company.study, memory=1 << 30).task
+    digests = []
+    for there in (rows, rows[:0]):
+        filled = task.open()
+        filled.add(there)
+        digests.append(hashlib.sha256(filled.close().kept.tobytes()).hexdigest())
+    whole, empty = digests
+    lines = [line.split() for line in (company.folder / "closed.txt").read_text().splitlines()]
+    # A slot that was closed again after a kill has the same rows, and each end that was noted has its own.
+    assert {(int(slot), digest) for slot, digest in lines} == {(0, whole)} | {
+        (int(slot), empty) for slot, _ in lines if slot != "0"
+    }
+    with DurableLedger.open(company.ledger(name)) as ledger:
+        (study,) = ledger.studies()
+        assert study.state == "finished"
+        ledger.verify()
+    assert not list(company.folder.glob("*.ends*"))
